@@ -1,0 +1,1 @@
+"""The storage format and the commit protocol of txnlog: a pure core, and the thin shells around it."""

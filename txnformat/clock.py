@@ -1,0 +1,76 @@
+"""Time, ids and randomness as components: the only module that asks the machine for them.
+
+The core takes these as arguments; the shells take a :class:`Clock` and an :class:`Ids` and pass values on.
+Tests and the simulator pass their own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from typing import NamedTuple, Protocol
+
+__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds"]
+
+
+class Instant(NamedTuple):
+    """The two clocks of a machine, read together."""
+
+    wall_ms: int
+    """Milliseconds since 1970-01-01 UTC; may jump."""
+    boot_ms: int | None
+    """Milliseconds since boot, counting suspended time, never going back; None where there is no such clock."""
+
+
+class Clock(Protocol):
+    """Where a process gets its time from."""
+
+    def now(self) -> Instant:
+        """Return both clocks."""
+        ...
+
+    def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
+        """Wait, or return early when ``wake`` is set."""
+        ...
+
+
+class Ids(Protocol):
+    """Where a process gets unique names and random numbers from."""
+
+    def new(self) -> str:
+        """Return a fresh random UUID (version 4) in its canonical text form."""
+        ...
+
+    def uniform(self) -> float:
+        """Return a float in [0, 1)."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks. ``CLOCK_BOOTTIME`` counts suspended time (Linux); elsewhere ``boot_ms`` is None."""
+
+    def now(self) -> Instant:
+        """Return both clocks."""
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 if hasattr(time, "CLOCK_BOOTTIME") else None
+        return Instant(time.time_ns() // 1_000_000, boot)
+
+    def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
+        """Wait, or return early when ``wake`` is set."""
+        if wake is None:
+            time.sleep(seconds)
+        else:
+            wake.wait(seconds)
+
+
+class SystemIds:
+    """The operating system's randomness; safe after a fork, since nothing is kept in the process."""
+
+    def new(self) -> str:
+        """Return a fresh random UUID."""
+        return str(uuid.uuid4())
+
+    def uniform(self) -> float:
+        """Return a float in [0, 1)."""
+        return random.SystemRandom().random()

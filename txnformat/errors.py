@@ -1,0 +1,276 @@
+"""The errors of txnlog, grouped by what the caller does about them.
+
+Every public error derives from :class:`TxnLogError` and carries a stable ``kind`` (kebab-case), so that
+one class, which says what to do, covers several causes, which the kind names::
+
+    TxnLogError
+    ├── ConflictError                  lost a race for good: look at the log again, then decide anew
+    ├── ProducerFencedError            a newer instance owns this transactional id: stop
+    ├── TransactionTimedOutError       a timeout ended the transaction: begin a new one
+    ├── CommitStateUnknownError        may or may not have landed: repeat the same call, abort, or close
+    ├── SequenceError                  the producer's numbering does not fit the log
+    │   ├── OutOfOrderSequenceError
+    │   ├── UnknownProducerIdError
+    │   └── ProducerIdConflictError
+    ├── InvalidTransactionStateError   the call does not fit the transaction's state
+    ├── AckConflictError               another transaction holds the message: abort
+    ├── StaleAppVersionError           the application version is below the one in the log
+    ├── UploadExpiredError             the data waited too long between upload and commit: upload again
+    ├── NotFoundError                  the named thing is not there
+    ├── OffsetOutOfRangeError          seek to an offset between earliest and latest
+    ├── StorageError                   the object store failed; ``transient`` says whether to try again
+    │   └── UnsupportedStoreError
+    ├── FormatError
+    │   ├── CorruptDataError           bytes are not what their hash or schema promises
+    │   └── UnsupportedFeatureError    written by a newer version: upgrade
+    ├── InvalidInputError              every problem of the input, found at once
+    └── InternalError                  a defect of txnlog itself
+
+Message style: what happened, then ``key=`value` `` pairs, then what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+__all__ = [
+    "AckConflictError",
+    "CommitStateUnknownError",
+    "ConflictError",
+    "CorruptDataError",
+    "FormatError",
+    "InternalError",
+    "InvalidInputError",
+    "InvalidTransactionStateError",
+    "NotFoundError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "ProducerFencedError",
+    "ProducerIdConflictError",
+    "SequenceError",
+    "StaleAppVersionError",
+    "StorageError",
+    "TransactionTimedOutError",
+    "TxnLogError",
+    "UnknownProducerIdError",
+    "UnsupportedFeatureError",
+    "UnsupportedStoreError",
+    "UploadExpiredError",
+]
+
+VALUE_CHARS_MAX = 300
+"""Longest value shown in a message; longer ones are cut, so that an error never floods a log."""
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
+
+
+class TxnLogError(Exception):
+    """Base of all errors of txnlog.
+
+    Parameters
+    ----------
+    what : str
+        What happened: a sentence without a full stop.
+    kind : str, optional
+        Stable kebab-case code; the class's own by default.
+    hint : str, optional
+        What the caller can do.
+    **values
+        Plain values involved, shown as ``key=`value` `` and kept in ``values``.
+    """
+
+    default_kind: ClassVar[str] = "error"
+
+    def __init__(self, what: str, *, kind: str | None = None, hint: str | None = None, **values: Any) -> None:
+        self.what = what
+        self.kind = kind or self.default_kind
+        self.hint = hint
+        self.values = values
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        text = self.what
+        if self.values:
+            text += ": " + " ".join(f"{key}=`{_shown(value)}`" for key, value in self.values.items())
+        if self.hint:
+            text += f"; {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark ships errors between processes: rebuild from the parts, not from the formatted text.
+        return _rebuild, (type(self), self.what, self.kind, self.hint, self.values)
+
+
+def _rebuild(
+    cls: type[TxnLogError], what: str, kind: str, hint: str | None, values: dict[str, Any]
+) -> TxnLogError:
+    return cls(what, kind=kind, hint=hint, **values)
+
+
+class ConflictError(TxnLogError):
+    """Lost a race for good: refresh, and decide anew."""
+
+    default_kind = "conflict"
+
+
+class ProducerFencedError(TxnLogError):
+    """A newer instance of the transactional id exists: this one must stop."""
+
+    default_kind = "producer-fenced"
+
+
+class TransactionTimedOutError(TxnLogError):
+    """The transaction was aborted by its timeout: begin a new one."""
+
+    default_kind = "transaction-timed-out"
+
+
+class CommitStateUnknownError(TxnLogError):
+    """The commit may or may not have landed; nothing was deleted. Repeat the same call, abort, or close."""
+
+    default_kind = "commit-state-unknown"
+
+
+class SequenceError(TxnLogError):
+    """A producer's sequence numbers do not fit what the log holds."""
+
+    default_kind = "sequence"
+
+
+class OutOfOrderSequenceError(SequenceError):
+    """A gap, a partial overlap, or a duplicate older than the window."""
+
+    default_kind = "out-of-order-sequence"
+
+
+class UnknownProducerIdError(SequenceError):
+    """The log knows nothing of this producer id, and the sequence does not start at 0."""
+
+    default_kind = "unknown-producer-id"
+
+
+class ProducerIdConflictError(SequenceError):
+    """The same numbers with other data: two processes share one producer (fork, cloned machine)."""
+
+    default_kind = "producer-id-conflict"
+
+
+class InvalidTransactionStateError(TxnLogError):
+    """The call does not fit the state that the transaction is in."""
+
+    default_kind = "invalid-transaction-state"
+
+
+class AckConflictError(TxnLogError):
+    """Another open transaction acknowledged the message first: abort this one."""
+
+    default_kind = "ack-conflict"
+
+
+class StaleAppVersionError(TxnLogError):
+    """The log holds a later version of this application id."""
+
+    default_kind = "stale-app-version"
+
+
+class UploadExpiredError(TxnLogError):
+    """Uploaded data waited too long for its commit: upload it again."""
+
+    default_kind = "upload-expired"
+
+
+class NotFoundError(TxnLogError, LookupError):
+    """The log, topic, partition or object that was named does not exist."""
+
+    default_kind = "not-found"
+
+
+class OffsetOutOfRangeError(TxnLogError):
+    """The offset lies outside what the partition holds; ``values`` name earliest and latest."""
+
+    default_kind = "offset-out-of-range"
+
+
+class StorageError(TxnLogError):
+    """The object store failed.
+
+    Attributes
+    ----------
+    transient : bool
+        True when the same call may succeed later.
+    """
+
+    default_kind = "storage"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: str | None = None,
+        hint: str | None = None,
+        transient: bool = False,
+        **values: Any,
+    ) -> None:
+        self.transient = transient
+        super().__init__(what, kind=kind, hint=hint, **values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            type(self),
+            self.what,
+            self.kind,
+            self.hint,
+            {**self.values, "transient": self.transient},
+        )
+
+
+class UnsupportedStoreError(StorageError):
+    """No adapter that holds the protocol's promises exists for this location."""
+
+    default_kind = "unsupported-store"
+
+
+class FormatError(TxnLogError):
+    """Stored bytes cannot be used."""
+
+    default_kind = "format"
+
+
+class CorruptDataError(FormatError):
+    """Bytes differ from what their hash, length or schema promises; ``values`` name object, expected, got."""
+
+    default_kind = "corrupt-data"
+
+
+class UnsupportedFeatureError(FormatError):
+    """The log needs a feature that this version does not have: upgrade txnlog."""
+
+    default_kind = "unsupported-feature"
+
+
+class InvalidInputError(TxnLogError, ValueError):
+    """The caller's input is not valid; ``problems`` lists everything that was found."""
+
+    default_kind = "invalid-input"
+
+    def __init__(
+        self,
+        what: str | Iterable[str],
+        *,
+        kind: str | None = None,
+        hint: str | None = None,
+        **values: Any,
+    ) -> None:
+        problems = [what] if isinstance(what, str) else list(what)
+        self.problems: list[str] = problems
+        super().__init__("; ".join(problems), kind=kind, hint=hint, **values)
+
+
+class InternalError(TxnLogError):
+    """A defect of txnlog itself: please report it."""
+
+    default_kind = "internal"

@@ -1,0 +1,126 @@
+"""What txnlog asks of an object store, and nothing more.
+
+Keys are relative, ``/``-separated, already validated by :mod:`txnformat.keys`. Objects are immutable once
+created, except the few hints that ``put`` replaces.
+
+Error semantics
+---------------
+* A missing object is ``None`` (``get``, ``head``), never an exception; ``get_range`` of a missing object
+  raises :class:`~txnformat.errors.NotFoundError`.
+* ``create`` never raises for a lost race or an unclear answer: it returns a :class:`CreateResult`.
+* Everything else raises :class:`~txnformat.errors.StorageError`; ``transient`` says whether a repeat may help.
+
+See the specification, section "Stores".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from txnformat.errors import StorageError
+
+__all__ = ["CreateOutcome", "CreateResult", "ObjectInfo", "ObjectStore", "ObjectWriter"]
+
+
+class CreateOutcome(StrEnum):
+    """What one attempt at a conditional create is known to have done."""
+
+    CREATED = "created"
+    """The object is there with exactly our bytes, durable."""
+    EXISTS = "exists"
+    """HTTP 412 or EEXIST: an object was there. It may be our own from an earlier attempt: read it back."""
+    AMBIGUOUS = "ambiguous"
+    """409, 5xx, timeout, reset, fsync error after the link: it may have been, or may still be, applied."""
+    REFUSED = "refused"
+    """Known not to have been applied and never will be: read-only, disk full, no permission."""
+
+
+class CreateResult(NamedTuple):
+    """Answer of :meth:`ObjectStore.create`."""
+
+    outcome: CreateOutcome
+    error: StorageError | None = None
+    """The cause, for AMBIGUOUS and REFUSED."""
+
+
+class ObjectInfo(NamedTuple):
+    """One line of a listing."""
+
+    key: str
+    size: int
+    """Bytes."""
+
+
+class ObjectWriter(Protocol):
+    """A streamed upload: nothing is visible under the key before ``close`` returns."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; returns their number."""
+        ...
+
+    def close(self) -> None:
+        """Make the object visible and durable. Raises StorageError when the key already exists."""
+        ...
+
+    def abort(self) -> None:
+        """Drop what was written; idempotent; never raises."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close on a normal exit, abort on an exception."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """An object store with atomic create-if-absent and strong read-after-write consistency."""
+
+    @property
+    def url(self) -> str:
+        """Where the store is, for messages: no secrets."""
+        ...
+
+    def store_time_ms(self) -> int:
+        """Return the store's time, ms since the epoch (local disk and memory: the own clock is store time)."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, or None when there is none. Requests: 1 GET."""
+        ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``start`` (inclusive). Requests: 1 ranged GET."""
+        ...
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size, or None. Requests: 1 HEAD."""
+        ...
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        """Create the object if the key is free: one attempt, atomic, durable. Requests: 1 conditional PUT."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace the object atomically. Only for hints. Requests: 1 PUT."""
+        ...
+
+    def open_write(self, key: str) -> ObjectWriter:
+        """Start a streamed upload to a key that nobody else uses. Requests: 1 PUT, or a multipart upload."""
+        ...
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        """Return the objects whose key starts with ``prefix`` and sorts after ``start_after`` (exclusive).
+
+        Sorted by key (UTF-8 bytes). Objects in the middle of being created are not listed.
+        """
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete the object; a missing one is no error. Requests: 1 DELETE."""
+        ...

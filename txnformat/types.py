@@ -1,0 +1,106 @@
+"""Values that every layer shares: pure data, no behaviour beyond checks of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = [
+    "NO_EPOCH",
+    "NO_PRODUCER",
+    "BatchRecord",
+    "FileRecord",
+    "IsolationLevel",
+    "ObjectRecord",
+    "Outcome",
+    "OffsetRange",
+    "TopicPartition",
+]
+
+NO_PRODUCER = -1
+"""Producer id of a batch that was appended without a producer (an atomic bulk append)."""
+
+NO_EPOCH = -1
+"""Producer epoch of a batch that was appended without a producer."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic. The topic is named by its id: a re-created topic is another topic."""
+
+    topic_id: str
+    partition: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets ``[start, end)``: start inclusive, end exclusive."""
+
+    start: int
+    end: int
+
+
+class IsolationLevel(StrEnum):
+    """Which records a reader sees (Kafka's names)."""
+
+    READ_COMMITTED = "read_committed"
+    """Up to the last stable offset, aborted transactions skipped."""
+    READ_UNCOMMITTED = "read_uncommitted"
+    """Up to the log end, open and aborted transactions included."""
+
+
+class Outcome(StrEnum):
+    """How a transaction ended."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """An immutable object as an entry names it."""
+
+    key: str
+    """Relative key."""
+    size: int
+    """Bytes."""
+    sha256: str
+    """Of the whole object, lower-case hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A segment file (Parquet) as an entry names it."""
+
+    key: str
+    """Relative key of the object."""
+    size: int
+    """Bytes of the whole object."""
+    sha256: str
+    """Of the whole object, lower-case hex."""
+    footer_bytes: int
+    """Bytes from the start of the Parquet footer to the end of the object (metadata, length, magic)."""
+    footer_sha256: str
+    """Of the last ``footer_bytes`` bytes."""
+    rows: int
+    """Records in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch: consecutive records of one partition in one run of row groups of one file."""
+
+    partition: int
+    file: int
+    """Index into the list of files of the same append (zero-based)."""
+    row_group: int
+    """First row group of the run (zero-based)."""
+    row_group_count: int
+    """Row groups in the run (at least 1)."""
+    records: int
+    """Rows in the run (at least 1)."""
+    size: int
+    """Compressed bytes of the run's column chunks: what a full read of the batch transfers."""
+    min_timestamp_ms: int
+    """Smallest record timestamp (inclusive), ms since the epoch; -1 when the topic has no timestamp column."""
+    max_timestamp_ms: int
+    """Largest record timestamp (inclusive), ms since the epoch; -1 when the topic has no timestamp column."""

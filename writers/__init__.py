@@ -1,0 +1,1 @@
+"""Everything that writes to a log: producers and their transactions."""
