@@ -1,0 +1,160 @@
+"""Checked access to parsed JSON that nobody vouches for.
+
+Every accessor raises :class:`~txnformat.errors.CorruptDataError` that names the document, the place, what was
+expected and what was there; nothing is taken on trust, and unknown fields are left alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from txnformat.errors import CorruptDataError, InvalidInputError
+
+__all__ = ["METADATA_BYTES_MAX", "Document", "decode_json", "encode_json"]
+
+METADATA_BYTES_MAX = 256 * 1024 * 1024
+"""Largest decompressed metadata object: more is refused before it fills the memory."""
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+COMPRESS_BYTES_MIN = 16 * 1024
+"""Smaller documents stay plain JSON: easy to look at, and compression would not save a request."""
+
+INT64_MAX = 2**63 - 1
+
+
+def encode_json(value: object) -> bytes:
+    """Return canonical JSON (sorted keys, no spaces, UTF-8), compressed with zstd above a size."""
+    data = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(data) < COMPRESS_BYTES_MIN:
+        return data
+    compressed: bytes = pa.Codec("zstd", compression_level=3).compress(data, asbytes=True)
+    return compressed
+
+
+def decompressed(data: bytes, *, name: str) -> bytes:
+    """Return ``data``, decompressed if its first bytes say zstd; never more than METADATA_BYTES_MAX."""
+    if not data.startswith(ZSTD_MAGIC):
+        return data
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+            out = io.BytesIO()
+            while chunk := stream.read(1 << 20):
+                out.write(chunk)
+                if out.tell() > METADATA_BYTES_MAX:
+                    raise CorruptDataError(
+                        "a metadata object is too large when decompressed",
+                        kind="metadata-too-large",
+                        object=name,
+                        expected=f"at most {METADATA_BYTES_MAX} bytes",
+                        got=f"more than {METADATA_BYTES_MAX} bytes",
+                    )
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptDataError(
+            "a metadata object cannot be decompressed", object=name, expected="zstd", got=str(error)
+        ) from error
+    return out.getvalue()
+
+
+def decode_json(data: bytes, *, name: str) -> Document:
+    """Parse bytes that should hold one JSON object (plain or zstd)."""
+    text = decompressed(data, name=name)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataError(
+            "a metadata object is not JSON", object=name, expected="JSON", got=str(error) or "nested too deeply"
+        ) from error
+    if not isinstance(value, dict):
+        raise CorruptDataError(
+            "a metadata object is not a JSON object", object=name, expected="object", got=type(value).__name__
+        )
+    return Document(value, name)
+
+
+class Document:
+    """A JSON object with checked accessors; ``path`` names it in errors."""
+
+    __slots__ = ("path", "value")
+
+    def __init__(self, value: dict[str, Any], path: str) -> None:
+        self.value = value
+        self.path = path
+
+    def fail(self, key: str, expected: str) -> NoReturn:
+        """Raise CorruptDataError about field ``key``."""
+        got = repr(self.value[key])[:80] if key in self.value else "nothing"
+        raise CorruptDataError(
+            "a field is not what the format says", object=self.path, field=key, expected=expected, got=got
+        )
+
+    def has(self, key: str) -> bool:
+        """Return whether the field is there and not null."""
+        return self.value.get(key) is not None
+
+    def text(self, key: str, *, bytes_max: int = 4096) -> str:
+        """Return a string of at most ``bytes_max`` UTF-8 bytes."""
+        value = self.value.get(key)
+        if isinstance(value, str) and len(value) <= bytes_max:
+            try:
+                if len(value.encode()) <= bytes_max:
+                    return value
+            except UnicodeEncodeError:
+                pass
+        self.fail(key, f"text of at most {bytes_max} bytes")
+
+    def integer(self, key: str, *, minimum: int = 0, maximum: int = INT64_MAX) -> int:
+        """Return an integer in [minimum, maximum]."""
+        value = self.value.get(key)
+        if type(value) is int and minimum <= value <= maximum:
+            return value
+        self.fail(key, f"integer from {minimum} to {maximum}")
+
+    def hexadecimal(self, key: str, digits: int) -> str:
+        """Return a lower-case hex string of exactly ``digits`` digits."""
+        value = self.value.get(key)
+        if isinstance(value, str) and len(value) == digits and not set(value) - set("0123456789abcdef"):
+            return value
+        self.fail(key, f"{digits} hex digits")
+
+    def items(self, key: str) -> list[Any]:
+        """Return a list."""
+        value = self.value.get(key)
+        if isinstance(value, list):
+            return value
+        self.fail(key, "list")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of strings as a tuple."""
+        values = self.items(key)
+        if all(isinstance(value, str) and len(value) <= 4096 for value in values):
+            return tuple(values)
+        self.fail(key, "list of texts")
+
+    def document(self, key: str) -> Document:
+        """Return a nested object."""
+        value = self.value.get(key)
+        if isinstance(value, dict):
+            return Document(value, f"{self.path}.{key}")
+        self.fail(key, "object")
+
+    def documents(self, key: str) -> Iterator[Document]:
+        """Iterate over a list of objects."""
+        for index, value in enumerate(self.items(key)):
+            if not isinstance(value, dict):
+                self.fail(key, "list of objects")
+            yield Document(value, f"{self.path}.{key}[{index}]")
+
+
+def check_text(value: str, *, name: str, bytes_max: int = 4096) -> str:
+    """Return a user's text if it may be stored in metadata, else raise InvalidInputError."""
+    try:
+        if isinstance(value, str) and value and len(value.encode()) <= bytes_max:
+            return value
+    except UnicodeEncodeError:
+        pass
+    raise InvalidInputError(f"{name} {value!r:.80} is not valid", hint=f"use a text of 1 to {bytes_max} UTF-8 bytes")

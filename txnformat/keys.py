@@ -1,0 +1,186 @@
+"""The only builder and parser of object keys, and the only judge of names.
+
+Layout (relative to the root)::
+
+    _txnlog/format.json                      log id and format version, created once
+    _txnlog/log/<20 digits>.json             commit entries, create-only
+    _txnlog/snapshots/<20 digits>-<uuid>     state after an entry
+    _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables
+    _txnlog/latest                           hint, replaced
+    _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
+    <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
+
+Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from txnformat.errors import CorruptDataError, InvalidInputError
+
+__all__ = [
+    "BOUNDARY_PREFIX",
+    "FORMAT_KEY",
+    "LATEST_KEY",
+    "LOG_PREFIX",
+    "NAME_CHARS_MAX",
+    "SNAPSHOT_PREFIX",
+    "TRANSACTIONAL_ID_BYTES_MAX",
+    "ObjectName",
+    "boundary_key",
+    "check_key",
+    "check_topic_name",
+    "check_transactional_id",
+    "check_uuid",
+    "data_key",
+    "entry_key",
+    "parse_boundary_key",
+    "parse_data_key",
+    "parse_entry_key",
+    "parse_snapshot_key",
+    "parse_table_key",
+    "snapshot_key",
+    "table_key",
+    "topic_directory",
+]
+
+CONTROL_PREFIX = "_txnlog/"
+FORMAT_KEY = "_txnlog/format.json"
+LATEST_KEY = "_txnlog/latest"
+LOG_PREFIX = "_txnlog/log/"
+SNAPSHOT_PREFIX = "_txnlog/snapshots/"
+TABLE_PREFIX = "_txnlog/tables/"
+BOUNDARY_PREFIX = "_txnlog/boundary/"
+
+NAME_CHARS_MAX = 249
+"""Longest topic name, as in Kafka."""
+
+TRANSACTIONAL_ID_BYTES_MAX = 249
+"""Longest transactional id, UTF-8 bytes."""
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_ENTRY = re.compile(r"_txnlog/log/(\d{20})\.json")
+_BOUNDARY = re.compile(r"_txnlog/boundary/(\d{20})")
+_SNAPSHOT = re.compile(rf"_txnlog/snapshots/(\d{{20}})-({_UUID})")
+_TABLE = re.compile(rf"_txnlog/tables/(\d{{20}})-({_UUID})\.arrow")
+_DATA = re.compile(rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/(\d{{20}})-({_UUID})\.parquet")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_UUID_FULL = re.compile(_UUID)
+
+
+class ObjectName(NamedTuple):
+    """What the key of an object that an entry names says."""
+
+    born: int
+    """Number of an entry that the writer had folded before the upload: a lower bound."""
+    uuid: str
+
+
+def entry_key(entry: int) -> str:
+    """Return the key of commit entry ``entry`` (from 0)."""
+    return f"{LOG_PREFIX}{entry:020d}.json"
+
+
+def parse_entry_key(key: str) -> int | None:
+    """Return the entry's number, or None when the key is not an entry's."""
+    match = _ENTRY.fullmatch(key)
+    return int(match[1]) if match else None
+
+
+def boundary_key(boundary: int) -> str:
+    """Return the key that says: entries below ``boundary`` (exclusive) may be deleted."""
+    return f"{BOUNDARY_PREFIX}{boundary:020d}"
+
+
+def parse_boundary_key(key: str) -> int | None:
+    """Return the boundary, or None when the key is not a boundary's."""
+    match = _BOUNDARY.fullmatch(key)
+    return int(match[1]) if match else None
+
+
+def snapshot_key(entry: int, uuid: str) -> str:
+    """Return the key of a snapshot of the state after ``entry``."""
+    return f"{SNAPSHOT_PREFIX}{entry:020d}-{uuid}"
+
+
+def parse_snapshot_key(key: str) -> ObjectName | None:
+    """Return the snapshot's entry and uuid, or None when the key is not a snapshot's."""
+    return _parse(_SNAPSHOT, key)
+
+
+def table_key(born: int, uuid: str) -> str:
+    """Return the key of a batch table."""
+    return f"{TABLE_PREFIX}{born:020d}-{uuid}.arrow"
+
+
+def parse_table_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not a batch table's."""
+    return _parse(_TABLE, key)
+
+
+def topic_directory(name: str, topic_id: str) -> str:
+    """Return the directory of a topic: its name and the first 8 hex digits of its id."""
+    # Name and suffix together stay within what file systems allow for one component (255 bytes).
+    return f"{name[: NAME_CHARS_MAX - 9]}-{topic_id[:8]}"
+
+
+def data_key(directory: str, born: int, uuid: str) -> str:
+    """Return the key of a segment file."""
+    return f"{directory}/data/{born:020d}-{uuid}.parquet"
+
+
+def parse_data_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not a segment file's."""
+    match = _DATA.fullmatch(key)
+    return ObjectName(int(match[2]), match[3]) if match else None
+
+
+def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:
+    match = pattern.fullmatch(key)
+    return ObjectName(int(match[1]), match[2]) if match else None
+
+
+def check_key(key: str, *, where: str) -> str:
+    """Return ``key`` if it is one of the patterns that an entry may name, else raise CorruptDataError."""
+    if parse_data_key(key) or parse_table_key(key) or parse_snapshot_key(key):
+        return key
+    raise CorruptDataError(
+        "an object key is not one that a txnlog writer makes",
+        kind="invalid-key",
+        hint="do not read this log before its origin is clear",
+        where=where,
+        key=repr(key),
+    )
+
+
+def check_topic_name(name: object) -> str:
+    """Return ``name`` if it is a legal topic name (Kafka's rule, no leading underscore)."""
+    if isinstance(name, str) and _TOPIC.fullmatch(name) and name not in (".", "..") and not name.startswith("_"):
+        return name
+    raise InvalidInputError(
+        f"{name!r} is not a valid topic name",
+        kind="invalid-topic-name",
+        hint="use 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
+    )
+
+
+def check_transactional_id(value: object) -> str:
+    """Return ``value`` if it is a legal transactional id: any text of 1 to 249 UTF-8 bytes."""
+    if isinstance(value, str) and value:
+        try:
+            if len(value.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
+                return value
+        except UnicodeEncodeError:
+            pass
+    raise InvalidInputError(
+        f"{value!r:.80} is not a valid transactional id",
+        kind="invalid-transactional-id",
+        hint=f"use a text of 1 to {TRANSACTIONAL_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts",
+    )
+
+
+def check_uuid(value: str) -> bool:
+    """Return whether ``value`` is a UUID in its canonical lower-case form."""
+    return _UUID_FULL.fullmatch(value) is not None

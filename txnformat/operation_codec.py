@@ -1,0 +1,345 @@
+"""JSON form of operations: one encoder and one checked decoder for each, side by side.
+
+An operation that this version does not know is a feature that it does not have: UnsupportedFeatureError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from txnformat import keys
+from txnformat.document import Document
+from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.operations import (
+    AllocateProducerIds,
+    Append,
+    AppendedPartition,
+    AppVersion,
+    Cause,
+    Checkpoint,
+    CreateTopic,
+    EndTxn,
+    InitProducer,
+    Marker,
+    Operation,
+    Upgrade,
+)
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome
+
+__all__ = ["PARTITIONS_MAX", "decode_operation", "encode_operation"]
+
+PARTITIONS_MAX = 10_000
+"""Most partitions of one topic."""
+
+INT32_MAX = 2**31 - 1
+Json = dict[str, Any]
+
+
+def _encode_marker(marker: Marker) -> Json:
+    return {"topic_id": marker.topic_id, "partition": marker.partition, "offset": marker.offset}
+
+
+def _uuid(doc: Document, key: str) -> str:
+    value = doc.text(key)
+    if not keys.check_uuid(value):
+        doc.fail(key, "uuid")
+    return value
+
+
+def _key(doc: Document) -> str:
+    return keys.check_key(doc.text("key"), where=doc.path)
+
+
+def _marker(doc: Document) -> Marker:
+    return Marker(_uuid(doc, "topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1), doc.integer("offset"))
+
+
+def _encode_upgrade(op: Upgrade) -> Json:
+    return {"reader": list(op.reader), "writer": list(op.writer), "maintenance": list(op.maintenance)}
+
+
+def _decode_upgrade(doc: Document, intent: int) -> Upgrade:
+    return Upgrade(doc.texts("reader"), doc.texts("writer"), doc.texts("maintenance"), intent)
+
+
+def _encode_create_topic(op: CreateTopic) -> Json:
+    return {
+        "topic_id": op.topic_id,
+        "name": op.name,
+        "directory": op.directory,
+        "partitions": op.partitions,
+        "fields": list(op.fields),
+        "key_columns": list(op.key_columns),
+        "timestamp_column": op.timestamp_column,
+    }
+
+
+def _decode_create_topic(doc: Document, intent: int) -> CreateTopic:
+    topic_id, name = _uuid(doc, "topic_id"), doc.text("name")
+    try:
+        keys.check_topic_name(name)
+    except InvalidInputError:
+        doc.fail("name", "topic name")
+    if doc.text("directory") != keys.topic_directory(name, topic_id):
+        doc.fail("directory", keys.topic_directory(name, topic_id))
+    return CreateTopic(
+        topic_id,
+        name,
+        doc.text("directory"),
+        doc.integer("partitions", minimum=1, maximum=PARTITIONS_MAX),
+        tuple(doc.items("fields")),
+        doc.texts("key_columns"),
+        doc.text("timestamp_column") if doc.has("timestamp_column") else None,
+        intent,
+    )
+
+
+def _encode_init_producer(op: InitProducer) -> Json:
+    return {
+        "transactional_id": op.transactional_id,
+        "producer_id": op.producer_id,
+        "epoch": op.epoch,
+        "aborted": [_encode_marker(marker) for marker in op.aborted],
+    }
+
+
+def _decode_init_producer(doc: Document, intent: int) -> InitProducer:
+    return InitProducer(
+        _transactional_id(doc),
+        doc.integer("producer_id"),
+        doc.integer("epoch"),
+        tuple(map(_marker, doc.documents("aborted"))),
+        intent,
+    )
+
+
+def _transactional_id(doc: Document) -> str:
+    value = doc.text("transactional_id", bytes_max=keys.TRANSACTIONAL_ID_BYTES_MAX)
+    if not value:
+        doc.fail("transactional_id", "text that is not empty")
+    return value
+
+
+def _encode_allocate(op: AllocateProducerIds) -> Json:
+    return {"owner": op.owner, "first": op.first, "last": op.last}
+
+
+def _decode_allocate(doc: Document, intent: int) -> AllocateProducerIds:
+    first = doc.integer("first")
+    return AllocateProducerIds(doc.text("owner"), first, doc.integer("last", minimum=first), intent)
+
+
+def _encode_append(op: Append) -> Json:
+    encoded: Json = {
+        "topic_id": op.topic_id,
+        "producer_id": op.producer_id,
+        "epoch": op.epoch,
+        "transactional_id": op.transactional_id,
+        "partition_count": op.partition_count,
+        "files": [
+            {
+                "key": file.key,
+                "size": file.size,
+                "sha256": file.sha256,
+                "footer_bytes": file.footer_bytes,
+                "footer_sha256": file.footer_sha256,
+                "rows": file.rows,
+            }
+            for file in op.files
+        ],
+        "partitions": [
+            {
+                "partition": part.partition,
+                "base_offset": part.base_offset,
+                "records": part.records,
+                "batch_count": part.batch_count,
+                "base_sequence": part.base_sequence,
+                "digest": part.digest,
+                "size": part.size,
+                "min_timestamp_ms": part.min_timestamp_ms,
+                "max_timestamp_ms": part.max_timestamp_ms,
+            }
+            for part in op.partitions
+        ],
+    }
+    if op.table is not None:
+        encoded["table"] = {"key": op.table.key, "size": op.table.size, "sha256": op.table.sha256}
+        encoded["section"] = op.section
+    else:
+        encoded["batches"] = [
+            {
+                "partition": batch.partition,
+                "file": batch.file,
+                "row_group": batch.row_group,
+                "row_group_count": batch.row_group_count,
+                "records": batch.records,
+                "size": batch.size,
+                "min_timestamp_ms": batch.min_timestamp_ms,
+                "max_timestamp_ms": batch.max_timestamp_ms,
+            }
+            for batch in op.batches
+        ]
+    return encoded
+
+
+def _decode_append(doc: Document, intent: int) -> Append:
+    table = doc.document("table") if doc.has("table") else None
+    files = tuple(map(_file, doc.documents("files")))
+    return Append(
+        topic_id=_uuid(doc, "topic_id"),
+        producer_id=doc.integer("producer_id", minimum=-1),
+        epoch=doc.integer("epoch", minimum=-1),
+        transactional_id=_transactional_id(doc) if doc.has("transactional_id") else None,
+        partition_count=doc.integer("partition_count", minimum=1, maximum=PARTITIONS_MAX),
+        files=files,
+        partitions=tuple(map(_appended_partition, doc.documents("partitions"))),
+        batches=() if table else tuple(_batch(batch, len(files)) for batch in doc.documents("batches")),
+        table=ObjectRecord(_key(table), table.integer("size", minimum=1), table.hexadecimal("sha256", 64))
+        if table
+        else None,
+        section=doc.integer("section", maximum=INT32_MAX) if table else 0,
+        intent=intent,
+    )
+
+
+def _file(doc: Document) -> FileRecord:
+    size = doc.integer("size", minimum=1)
+    return FileRecord(
+        _key(doc),
+        size,
+        doc.hexadecimal("sha256", 64),
+        doc.integer("footer_bytes", minimum=8, maximum=size),
+        doc.hexadecimal("footer_sha256", 64),
+        doc.integer("rows"),
+    )
+
+
+def _appended_partition(doc: Document) -> AppendedPartition:
+    return AppendedPartition(
+        doc.integer("partition", maximum=PARTITIONS_MAX - 1),
+        doc.integer("base_offset"),
+        doc.integer("records", minimum=1),
+        doc.integer("batch_count", minimum=1, maximum=INT32_MAX),
+        doc.integer("base_sequence", minimum=-1),
+        doc.hexadecimal("digest", 16),
+        doc.integer("size"),
+        doc.integer("min_timestamp_ms", minimum=-(2**63)),
+        doc.integer("max_timestamp_ms", minimum=-(2**63)),
+    )
+
+
+def _batch(doc: Document, file_count: int) -> BatchRecord:
+    return BatchRecord(
+        doc.integer("partition", maximum=PARTITIONS_MAX - 1),
+        doc.integer("file", maximum=max(0, file_count - 1)),
+        doc.integer("row_group", maximum=INT32_MAX),
+        doc.integer("row_group_count", minimum=1, maximum=INT32_MAX),
+        doc.integer("records", minimum=1),
+        doc.integer("size"),
+        doc.integer("min_timestamp_ms", minimum=-(2**63)),
+        doc.integer("max_timestamp_ms", minimum=-(2**63)),
+    )
+
+
+def _encode_end_txn(op: EndTxn) -> Json:
+    return {
+        "transactional_id": op.transactional_id,
+        "producer_id": op.producer_id,
+        "epoch": op.epoch,
+        "outcome": op.outcome.value,
+        "cause": op.cause.value,
+        "markers": [_encode_marker(marker) for marker in op.markers],
+    }
+
+
+def _decode_end_txn(doc: Document, intent: int) -> EndTxn:
+    if doc.text("outcome") not in set(Outcome):
+        doc.fail("outcome", "commit or abort")
+    if doc.text("cause") not in set(Cause):
+        raise UnsupportedFeatureError(
+            "a transaction was ended by a cause that this version does not know",
+            hint="upgrade txnlog",
+            object=doc.path,
+            cause=doc.text("cause"),
+        )
+    return EndTxn(
+        _transactional_id(doc),
+        doc.integer("producer_id"),
+        doc.integer("epoch"),
+        Outcome(doc.text("outcome")),
+        Cause(doc.text("cause")),
+        tuple(map(_marker, doc.documents("markers"))),
+        intent,
+    )
+
+
+def _encode_app_version(op: AppVersion) -> Json:
+    return {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
+
+
+def _decode_app_version(doc: Document, intent: int) -> AppVersion:
+    return AppVersion(doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent)
+
+
+def _encode_checkpoint(op: Checkpoint) -> Json:
+    return {"entry": op.entry, "key": op.key, "size": op.size, "sha256": op.sha256, "digest": op.digest}
+
+
+def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
+    entry = doc.integer("entry")
+    name = keys.parse_snapshot_key(_key(doc))
+    if name is None or name.born != entry:
+        doc.fail("key", f"key of a snapshot of entry {entry}")
+    return Checkpoint(
+        entry,
+        doc.text("key"),
+        doc.integer("size", minimum=1),
+        doc.hexadecimal("sha256", 64),
+        doc.hexadecimal("digest", 64),
+        intent,
+    )
+
+
+_CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
+    "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
+    "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
+    "init_producer": (InitProducer, _encode_init_producer, _decode_init_producer),
+    "allocate_producer_ids": (AllocateProducerIds, _encode_allocate, _decode_allocate),
+    "append": (Append, _encode_append, _decode_append),
+    "end_txn": (EndTxn, _encode_end_txn, _decode_end_txn),
+    "app_version": (AppVersion, _encode_app_version, _decode_app_version),
+    "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
+}
+_NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
+
+
+def encode_operation(operation: Operation) -> Json:
+    """Return the JSON object of an operation."""
+    name = _NAMES[type(operation)]
+    return {"operation": name, "intent": operation.intent, **_CODECS[name][1](operation)}
+
+
+def decode_operation(doc: Document, intent_count: int) -> Operation:
+    """Return the operation that a JSON object says, checked.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The operation is not one that this version knows.
+    CorruptDataError
+        A field is missing or not what the format says.
+    """
+    name = doc.text("operation")
+    if name not in _CODECS:
+        raise UnsupportedFeatureError(
+            "the log contains an operation that this version does not know",
+            hint="upgrade txnlog",
+            object=doc.path,
+            operation=name,
+        )
+    intent = doc.integer("intent", maximum=max(0, intent_count - 1))
+    try:
+        return _CODECS[name][2](doc, intent)
+    except RecursionError as error:
+        raise CorruptDataError("an operation is nested too deeply", object=doc.path) from error

@@ -1,0 +1,185 @@
+"""The operations of a commit entry: plain values. Their JSON form is in :mod:`txnformat.operation_codec`.
+
+An operation says what *happened*, with every offset assigned: folding it needs no decision. Every operation
+carries ``intent``: the index, in its entry's list of intents, of the intent that it belongs to, so that
+whoever looks for the result of an intent finds it in the entry, from any process.
+
+Reserved names (not built yet; an entry that contains one is refused as an unknown feature) are listed in the
+specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
+
+__all__ = [
+    "AllocateProducerIds",
+    "AppVersion",
+    "Append",
+    "AppendedPartition",
+    "Cause",
+    "Checkpoint",
+    "CreateTopic",
+    "EndTxn",
+    "InitProducer",
+    "Marker",
+    "Operation",
+    "Upgrade",
+]
+
+
+class Cause(StrEnum):
+    """Who ended a transaction."""
+
+    PRODUCER = "producer"
+    """The producer itself."""
+    INIT = "init"
+    """A newer instance of its transactional id, when it opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One partition's end of a transaction; it takes one offset, as in Kafka."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition that the marker is in."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The features that a log needs, as whole lists (entry 0 holds the initial ones)."""
+
+    reader: tuple[str, ...]
+    writer: tuple[str, ...]
+    maintenance: tuple[str, ...]
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """A topic comes to be, with empty partitions 0 to ``partitions`` - 1."""
+
+    topic_id: str
+    name: str
+    directory: str
+    partitions: int
+    fields: tuple[object, ...]
+    """The Arrow schema as a JSON list of fields (:mod:`txnformat.schema`)."""
+    key_columns: tuple[str, ...]
+    timestamp_column: str | None
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducer:
+    """A producer opens: its transactional id has this producer id for life, and from here on this epoch."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    aborted: tuple[Marker, ...] = ()
+    """ABORT markers of the id's transaction that was open, at ``epoch`` - 1; empty when none was."""
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A block of producer ids for one process; ids are never given twice."""
+
+    owner: str
+    first: int
+    """Inclusive."""
+    last: int
+    """Inclusive."""
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedPartition:
+    """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
+
+    partition: int
+    base_offset: int
+    records: int
+    batch_count: int
+    base_sequence: int
+    """Sequence of the first record; -1 without a producer."""
+    digest: str
+    """16 hex digits over the content (files and row groups): tells a repeat from a fork."""
+    size: int
+    """Compressed bytes of the batches."""
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records of one topic get their offsets.
+
+    ``batches`` are in log order: within a partition, a batch's base offset is the partition's ``base_offset``
+    plus the records of the batches before it. A batch of a partition that ``partitions`` does not name is not
+    part of the log (a repeated append, of which that partition was known already). When there are many
+    batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold them.
+    """
+
+    topic_id: str
+    producer_id: int
+    """-1: a bulk append without a producer."""
+    epoch: int
+    transactional_id: str | None
+    partition_count: int
+    """Number of partitions that the writer hashed with."""
+    files: tuple[FileRecord, ...]
+    partitions: tuple[AppendedPartition, ...]
+    batches: tuple[BatchRecord, ...] = ()
+    table: ObjectRecord | None = None
+    section: int = 0
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxn:
+    """A transaction ends; the id's next epoch is ``epoch`` + 1."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    outcome: Outcome
+    cause: Cause
+    markers: tuple[Marker, ...]
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AppVersion:
+    """An application's version: the exactly-once key of a batch engine."""
+
+    namespace: str
+    app_id: str
+    version: int
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A snapshot of the state after ``entry`` exists and was read back."""
+
+    entry: int
+    key: str
+    size: int
+    sha256: str
+    digest: str
+    """sha256 of the canonical uncompressed state."""
+    intent: int = 0
+
+
+Operation = Upgrade | CreateTopic | InitProducer | AllocateProducerIds | Append | EndTxn | AppVersion | Checkpoint
