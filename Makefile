@@ -1,0 +1,74 @@
+# GNU make. Every target makes what it needs: the virtual environment in .venv, and Java for Spark.
+#
+#   PYTHON=/path/to/python3   the interpreter to make .venv with (default: the first Python >= 3.11 found)
+#   TXNLOG_NO_INSTALL=1       never install system packages (Java, python3-venv)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test check lint format types layers bench memory replay clean
+
+ifdef PYTHON
+export PYTHON
+endif
+
+RUN := scripts/run
+TESTS ?= tests
+PYTEST_ARGS ?=
+# Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
+PYTEST_WORKERS ?= auto
+
+##@ Start here
+
+help:  ## Show this list
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+setup:  ## Make .venv with everything pinned, and find or install Java
+	@scripts/setup
+	@printf 'Python: %s\nJava:   %s\n' "$$(.venv/bin/python --version)" "$$(scripts/find-java)"
+
+demo: export PYTHONUNBUFFERED = 1
+demo:  ## Real flights in transactions, read with Spark at each isolation level
+	@$(RUN) --java -m txnlog.demo
+
+test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
+	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 --dist=loadgroup $(PYTEST_ARGS)
+
+check: lint types layers test  ## All that CI runs: lint, types, layers, test
+
+##@ Single checks
+
+lint:  ## ruff: rules and formatting
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+
+format:  ## Apply ruff's fixes and formatting
+	@$(RUN) -m ruff check --fix-only --quiet .
+	@$(RUN) -m ruff format .
+
+types:  ## mypy --strict on packages, tests and benchmarks
+	@$(RUN) -m mypy
+
+layers:  ## import-linter: the layering rules of setup.cfg
+	@$(RUN) -c 'from importlinter.cli import lint_imports_command as run; run(prog_name="lint-imports")' --no-logo
+
+replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
+	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }
+	@$(RUN) -m txnformat.testing.replay $(SEED)
+
+##@ Measurements
+
+bench:  ## Commit and scan, against deltalake and Spark's Parquet source in the same run
+	@$(RUN) --java -m bench
+
+memory:  ## Write 4 GiB in one transaction and report the memory it took
+	@$(RUN) -m bench.memory_4gib
+
+##@ Housekeeping
+
+clean:  ## Remove .venv, caches and outputs
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build demo-output \
+	  spark-warehouse metastore_db derby.log *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""Rules that every source file keeps."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "writers")
+LINES_MAX = 500
+
+FILES = sorted(
+    path.relative_to(ROOT)
+    for folder in (*PACKAGES, "bench", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def _module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _exported(path: Path) -> list[str] | None:
+    """Return the literal ``__all__`` of a file, or None when it has none."""
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            return [str(name) for name in ast.literal_eval(node.value)]  # type: ignore[attr-defined]  # an Assign
+    return None
+
+
+def _constants_then_classes_then_the_rest(name: str) -> tuple[int, str]:
+    """Ruff's order (RUF022)."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+PUBLIC = [
+    path
+    for path in FILES
+    if path.parts[0] in PACKAGES and (path.name == "__init__.py" or not path.name.startswith("_"))
+]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_there_and_typed(package: str) -> None:
+    assert (ROOT / package / "__init__.py").is_file()
+    assert (ROOT / package / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_file_is_longer_than_500_lines(path: Path) -> None:
+    count = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+    assert count <= LINES_MAX, f"{path} has {count} lines: split it by concept"
+
+
+@pytest.mark.parametrize("path", PUBLIC, ids=str)
+def test_exported_names_are_declared_sorted_and_there(path: Path) -> None:
+    exported = _exported(path)
+    if path.name in {"__init__.py", "__main__.py"} and exported is None:
+        return  # a package that only groups its modules, or a command
+    assert exported is not None, f"{path} declares no __all__"
+    assert exported == sorted(set(exported), key=_constants_then_classes_then_the_rest)
+    module = importlib.import_module(_module_name(path))
+    missing = [name for name in exported if not hasattr(module, name)]
+    assert not missing
