@@ -9,6 +9,7 @@ from typing import NamedTuple
 __all__ = [
     "NO_EPOCH",
     "NO_PRODUCER",
+    "NO_TIMESTAMP_MS",
     "BatchRecord",
     "FileRecord",
     "IsolationLevel",
@@ -23,6 +24,9 @@ NO_PRODUCER = -1
 
 NO_EPOCH = -1
 """Producer epoch of a batch that was appended without a producer."""
+
+NO_TIMESTAMP_MS = -(2**63)
+"""Record timestamp of a batch whose topic declares none, or that holds only nulls there."""
 
 
 class TopicPartition(NamedTuple):
@@ -101,6 +105,6 @@ class BatchRecord:
     size: int
     """Compressed bytes of the run's column chunks: what a full read of the batch transfers."""
     min_timestamp_ms: int
-    """Smallest record timestamp (inclusive), ms since the epoch; -1 when the topic has no timestamp column."""
+    """Smallest record timestamp (inclusive), ms since the epoch; NO_TIMESTAMP_MS when there is none."""
     max_timestamp_ms: int
-    """Largest record timestamp (inclusive), ms since the epoch; -1 when the topic has no timestamp column."""
+    """Largest record timestamp (inclusive), ms since the epoch; NO_TIMESTAMP_MS when there is none."""

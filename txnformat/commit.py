@@ -1,0 +1,315 @@
+"""The commit loop: refresh, decide, create, read back. Steps without IO.
+
+    view ── assemble ──> entry for slot n+1 ── create ──> ours:    fold it, deliver the verdicts
+              ^                                           lost:    fold the winner, wait, decide again
+              └───────────────────────────────────────────┘        (bounded by attempts and deadline)
+                                                          unknown: every verdict of the group is unknown
+
+Rules: no verdict is delivered before the entry that it depends on is known to be ours; no rejection comes from
+a view that was not refreshed since the call began; an intent moves to another slot only when somebody else
+holds the slot it was sent to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txnformat.apply import apply
+from txnformat.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
+from txnformat.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
+from txnformat.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    InternalError,
+    StorageError,
+    TxnLogError,
+    UnsupportedFeatureError,
+)
+from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, refresh
+from txnformat.intents import CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
+from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
+from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
+from txnformat.state import FEATURES, LogState
+from txnformat.types import TopicPartition
+from txnformat.view import View, elapsed_ms
+
+__all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group"]
+
+Answers = dict[str, CommitResult | TxnLogError]
+"""By intent id: what became of it, or the error that its caller gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSettings:
+    """Bounds of the commit loop."""
+
+    attempts_max: int = 1_000
+    """Slots that a group may lose before it gives up."""
+    deadline_ms: int = 120_000
+    """Time after which a group gives up, and an unclear answer stays unclear."""
+    strict_boundary: bool = False
+    """Read the boundary after every create, whatever the view's age."""
+
+
+def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
+    """Return how long a waiter that lost a slot waits.
+
+    It shrinks with the waiter's age, so that one that lost often goes before a newcomer: waits are spread over
+    16 round trips for a newcomer, down to one for a waiter as old as 64 of them.
+    """
+    spread = max(1.0, 16.0 / (1.0 + age_ms / (4.0 * max(round_trip_ms, 0.1))))
+    return uniform * spread * round_trip_ms
+
+
+def commit_group(view: View, intents: Sequence[Intent], settings: CommitSettings) -> Steps[tuple[View, Answers]]:
+    """Commit the intents that wait at the same time in one process.
+
+    Returns
+    -------
+    (View, Answers)
+        The view to go on with, and one answer per intent.
+
+    Notes
+    -----
+    Requests: with a fresh view 1 conditional PUT. Per lost slot: 1 PUT, 1 GET, and the refresh.
+    """
+    group = _Group(list(intents), settings)
+    start: Times = yield ReadClock()
+    skew = start.wall_ms - start.store_ms
+    if abs(skew) > CLOCK_SKEW_MS_MAX:
+        return view, group.fail_all(
+            StorageError(
+                "this machine's clock is too far from the store's time",
+                kind="clock-skew",
+                hint="set the clock (NTP) and try again",
+                skew_ms=skew,
+                limit_ms=CLOCK_SKEW_MS_MAX,
+            )
+        )
+    refreshed = False
+    if not view.is_fresh(start):
+        view = yield from refresh(view)
+        refreshed = True
+    while group.waiting:
+        if view.state.entry < 0:
+            view = yield from _first_entry(view, settings)
+        _check_features(view.state)
+        times: Times = yield ReadClock()
+        write_id = yield DrawId()
+        try:
+            assembled = assemble(view.state, group.waiting, store_time_ms=times.store_ms, write_id=write_id)
+        except StorageError as error:  # log time runs ahead of store time
+            return view, group.fail_all(error)
+        if not refreshed and group.has_refusal(assembled):
+            view = yield from refresh(view)
+            refreshed = True
+            continue
+        if assembled.entry is None:
+            yield from group.deliver(assembled, None)
+            continue
+        outcome = yield from create_slot(assembled.entry.entry, assembled.data, deadline_ms=settings.deadline_ms)
+        if isinstance(outcome, Ours):
+            outcome = yield from _check_age(view, assembled, outcome, settings)
+        match outcome:
+            case Ours(sent):
+                view = View(apply(view.state, assembled.entry, assembled.sha256), sent)
+                yield from group.deliver(assembled, assembled.entry)
+            case Refused(error):
+                group.fail(assembled, error)
+            case Unknown(error):
+                group.fail(assembled, _unknown(assembled.entry.entry, error))
+            case Lost() | Gone():
+                view = yield from _after_loss(view, outcome, times, start)
+                refreshed = True
+                group.count_loss()
+                now: Times = yield ReadClock()
+                group.give_up_if_due(now.wall_ms - start.wall_ms, now, start)
+    return view, group.answers
+
+
+def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
+    """Fold what won the slot, wait, and catch up."""
+    if isinstance(outcome, Gone):
+        return (yield from open_view())
+    view = View(fold_bytes(view.state, outcome.data), view.proof)
+    now: Times = yield ReadClock()
+    spread = yield DrawUniform()
+    round_trip = max(1, now.wall_ms - sent.wall_ms)
+    yield Sleep(backoff_ms(max(0, sent.wall_ms - start.wall_ms), min(round_trip, 1_000), spread))
+    return (yield from refresh(view))
+
+
+def _check_age(view: View, assembled: Assembled, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
+    """A create that ended too long after its slot was proven empty counts only above the boundary."""
+    now: Times = yield ReadClock()
+    if view.is_fresh(now) and not settings.strict_boundary:
+        return ours
+    try:
+        boundary = yield from read_boundary()
+    except StorageError as error:  # the entry may be the log's, or a deleted slot created again
+        return Unknown(error)
+    if assembled.entry is not None and assembled.entry.entry < boundary:
+        return Gone()
+    return ours
+
+
+def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
+    """Write entry 0, the initial features, if nobody has."""
+    times: Times = yield ReadClock()
+    intent, write_id = (yield DrawId()), (yield DrawId())
+    features = Upgrade(*(tuple(sorted(names)) for names in FEATURES))
+    entry = CommitEntry(
+        entry=0,
+        log_id=view.state.log_id,
+        write_id=write_id,
+        previous=view.state.entry_sha256,
+        timestamp_ms=next_timestamp_ms(view.state, times.store_ms),
+        engine=ENGINE,
+        intents=(intent,),
+        operations=(features,),
+    )
+    data = encode_entry(entry)
+    outcome = yield from create_slot(0, data, deadline_ms=settings.deadline_ms)
+    match outcome:
+        case Ours(sent):
+            return View(apply(view.state, entry, sha256_hex(data)), sent)
+        case Refused(error):
+            raise error
+        case Unknown(error):
+            raise _unknown(0, error)
+        case Lost() | Gone():
+            return (yield from refresh(view))
+
+
+def _check_features(state: LogState) -> None:
+    unknown = sorted(state.features.writer - FEATURES.writer)
+    if unknown:
+        raise UnsupportedFeatureError(
+            "the log needs writer features that this version does not have", hint="upgrade txnlog", features=unknown
+        )
+
+
+def _unknown(slot: int, error: StorageError | None) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        "the commit may or may not have landed: the store gave no clear answer",
+        hint="repeat the same call, abort, or close; nothing was deleted",
+        slot=slot,
+        cause=str(error),
+    )
+
+
+class _Group:
+    """The intents of one call that have no answer yet."""
+
+    def __init__(self, intents: list[Intent], settings: CommitSettings) -> None:
+        self.waiting = intents
+        self.answers: Answers = {}
+        self._settings = settings
+        self._losses = 0
+
+    def has_refusal(self, assembled: Assembled) -> bool:
+        """Return whether anybody would be told no."""
+        return any(isinstance(verdict, Rejected | Undecidable) for verdict in assembled.verdicts.values())
+
+    def _answer(self, intent_id: str, answer: CommitResult | TxnLogError) -> None:
+        self.answers[intent_id] = answer
+        self.waiting = [intent for intent in self.waiting if intent.intent_id != intent_id]
+
+    def fail_all(self, error: TxnLogError) -> Answers:
+        """Answer everybody who waits with ``error``."""
+        for intent in list(self.waiting):
+            self._answer(intent.intent_id, error)
+        return self.answers
+
+    def fail(self, assembled: Assembled, error: TxnLogError) -> None:
+        """Answer with ``error`` everybody whose verdict hangs on the entry."""
+        for intent_id in assembled.verdicts:
+            self._answer(intent_id, error)
+
+    def count_loss(self) -> None:
+        """One more slot is known to be somebody else's."""
+        self._losses += 1
+
+    def give_up_if_due(self, wall_elapsed_ms: int, now: Times, start: Times) -> None:
+        """Answer everybody with a conflict when attempts or time are used up; nothing has landed."""
+        elapsed = elapsed_ms(start, now)
+        waited = wall_elapsed_ms if elapsed is None else elapsed
+        if self._losses < self._settings.attempts_max and waited < self._settings.deadline_ms:
+            return
+        self.fail_all(
+            ConflictError(
+                "other writers took every slot; nothing was committed",
+                kind="commit-contention",
+                hint="try again; if it stays so, fewer writers or larger transactions are needed",
+                attempts=self._losses,
+                waited_ms=waited,
+            )
+        )
+
+    def deliver(self, assembled: Assembled, entry: CommitEntry | None) -> Steps[None]:
+        """Answer everybody who was decided: the entry is ours, or none was needed."""
+        by_id = {intent.intent_id: intent for intent in self.waiting}
+        if not assembled.verdicts:
+            raise InternalError("no waiting intent was decided", waiting=len(self.waiting))
+        for intent_id, verdict in assembled.verdicts.items():
+            match verdict:
+                case Included() if entry is not None:
+                    self._answer(intent_id, CommitResult.of(entry, intent_id, repeated=False))
+                case Done():
+                    try:
+                        answer: CommitResult | TxnLogError = yield from _original(by_id[intent_id], verdict, entry)
+                    except StorageError as error:  # it is done; only its result could not be read
+                        answer = error
+                    self._answer(intent_id, answer)
+                case Rejected(error):
+                    self._answer(intent_id, error)
+                case Undecidable(window_first):
+                    self._answer(intent_id, _too_old(by_id[intent_id], window_first))
+                case Included():
+                    raise InternalError("an included intent without an entry", intent=intent_id)
+
+
+def _too_old(intent: Intent, window_first: int) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        "the commit was tried too long ago to tell whether it landed",
+        kind="commit-too-old",
+        hint="look at the log's history before doing it again",
+        first_slot=intent.first_slot,
+        window_first=window_first,
+    )
+
+
+def _original(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[CommitResult]:
+    """Return the result of what the log held already; the entry is read unless it is the one just written."""
+    if done.offsets is not None:
+        return CommitResult(done.entry, None, (), done.offsets, repeated=True)
+    entry = own if own is not None and own.entry == done.entry else (yield from read_entry(done.entry))
+    if entry is None:
+        return CommitResult(done.entry, None, (), repeated=True)
+    if done.intent_id is not None:
+        return CommitResult.of(entry, done.intent_id, repeated=True)
+    index = _holder(intent, entry)
+    operations = tuple(op for op in entry.operations if op.intent == index)
+    offsets = {
+        TopicPartition(op.topic_id, part.partition): part.base_offset
+        for op in operations
+        if isinstance(op, Append)
+        for part in op.partitions
+    }
+    return CommitResult(done.entry, entry.timestamp_ms, operations, offsets, repeated=True)
+
+
+def _holder(intent: Intent, entry: CommitEntry) -> int | None:
+    """Return which intent of ``entry`` did what ``intent`` asks for, by its natural key."""
+    write = intent.action
+    if not isinstance(write, Write):
+        return None
+    for op in entry.operations:
+        if isinstance(op, AppVersion) and write.app is not None and op.app_id == write.app.app_id:
+            return op.intent
+        if isinstance(op, EndTxn) and write.producer is not None:
+            if (op.producer_id, op.epoch) == (write.producer.producer_id, write.producer.epoch):
+                return op.intent
+    return None

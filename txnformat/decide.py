@@ -1,0 +1,101 @@
+"""Decisions: state and intent give operations, the original result, or a rejection. Pure.
+
+Order of the questions (specification, section "Deciding"):
+
+1. Is the intent's id in the window? Then it is done.
+2. Is its natural key known (application version, last end of the transactional id, sequence window)? Done.
+3. Does the window not reach back to its first slot? Undecidable: it may have landed, so it is never applied.
+4. Does it fit the state? Then operations, else a rejection that says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from txnformat.decide_write import decide_write
+from txnformat.errors import ConflictError, InternalError
+from txnformat.intents import (
+    Action,
+    AllocateIds,
+    Done,
+    Included,
+    Intent,
+    OpenProducer,
+    Rejected,
+    TakeCheckpoint,
+    Undecidable,
+    Verdict,
+    Write,
+)
+from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer, Marker, Operation
+from txnformat.state import LogState
+from txnformat.transactions import TransactionStatus
+
+__all__ = ["decide"]
+
+
+def decide(state: LogState, intent: Intent) -> Verdict:
+    """Decide one intent on a state.
+
+    Parameters
+    ----------
+    state : LogState
+        The state after the last folded entry, and after the intents decided before this one for the same slot.
+
+    Returns
+    -------
+    Included | Done | Rejected | Undecidable
+        Operations of an Included verdict carry ``intent=0``; who builds the entry numbers them.
+    """
+    held_by = state.window.find(intent.intent_id, intent.first_slot)
+    if held_by is not None:
+        return Done(held_by, intent_id=intent.intent_id)
+    verdict = _decide_action(state, intent.action)
+    if isinstance(verdict, Done) or state.window.covers(intent.first_slot):
+        return verdict
+    return Undecidable(state.window.first)
+
+
+def _decide_action(state: LogState, action: Action) -> Verdict:
+    match action:
+        case Write():
+            return decide_write(state, action)
+        case OpenProducer():
+            return _open_producer(state, action)
+        case AllocateIds():
+            first = state.next_producer_id
+            return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
+        case CreateTopic():
+            if action.name in state.topic_ids:
+                return Rejected(
+                    ConflictError(
+                        "the topic exists already", kind="topic-exists", hint="use it, or choose another name",
+                        topic=action.name,
+                    )  # fmt: skip
+                )
+            if action.topic_id in state.topics:
+                return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
+            return _included(replace(action, intent=0))
+        case TakeCheckpoint():
+            newest = state.checkpoints[-1].entry if state.checkpoints else -1
+            if action.checkpoint.entry <= newest:
+                return Rejected(
+                    ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
+                )
+            return _included(replace(action.checkpoint, intent=0))
+
+
+def _included(*operations: Operation) -> Included:
+    return Included(operations)
+
+
+def _open_producer(state: LogState, action: OpenProducer) -> Verdict:
+    known = state.transactional_ids.get(action.transactional_id)
+    if known is None:
+        return _included(InitProducer(action.transactional_id, state.next_producer_id, 0))
+    aborted: tuple[Marker, ...] = ()
+    if known.status is TransactionStatus.ONGOING:
+        aborted = tuple(
+            Marker(key.topic_id, key.partition, state.partition(key).log_end) for key in sorted(known.partitions)
+        )
+    return _included(InitProducer(action.transactional_id, known.producer_id, known.epoch + 1, aborted))

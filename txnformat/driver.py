@@ -1,0 +1,89 @@
+"""Runs steps against a real store, clock and source of ids: the imperative shell, and nothing else."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from txnformat.clock import Clock, Ids
+from txnformat.effects import (
+    CreateObject,
+    DrawId,
+    DrawUniform,
+    Effect,
+    GetObject,
+    ListObjects,
+    PutObject,
+    ReadClock,
+    Simultaneous,
+    Sleep,
+    Steps,
+    Times,
+)
+from txnformat.errors import StorageError
+from txnformat.store.base import ObjectStore
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+
+REQUESTS_IN_FLIGHT_MAX = 16
+
+
+class Driver:
+    """Performs the effects of steps, one step at a time on the calling thread."""
+
+    def __init__(self, store: ObjectStore, clock: Clock, ids: Ids) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run ``steps`` to their end and return what they return; errors they raise pass through."""
+        answer: Any = None
+        failure: StorageError | None = None
+        while True:
+            try:
+                effect = steps.throw(failure) if failure is not None else steps.send(answer)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            answer, failure = None, None
+            try:
+                answer = self._perform(effect)
+            except StorageError as error:
+                failure = error
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case GetObject(key):
+                return self.store.get(key)
+            case CreateObject(key, data):
+                return self.store.create(key, data)
+            case PutObject(key, data):
+                return self.store.put(key, data)
+            case ListObjects(prefix, start_after):
+                return [info.key for info in self.store.list(prefix, start_after)]
+            case Simultaneous(requests):
+                return self._simultaneous(requests)
+            case Sleep(milliseconds):
+                return self.clock.sleep(milliseconds / 1000)
+            case ReadClock():
+                now = self.clock.now()
+                return Times(now.wall_ms, now.boot_ms, self.store.store_time_ms())
+            case DrawId():
+                return self.ids.new()
+            case DrawUniform():
+                return self.ids.uniform()
+
+    def _simultaneous(self, requests: tuple[GetObject | ListObjects, ...]) -> list[Any]:
+        def attempt(request: GetObject | ListObjects) -> Any:
+            try:
+                return self._perform(request)
+            except StorageError as error:
+                return error
+
+        if len(requests) <= 1:
+            return [attempt(request) for request in requests]
+        with ThreadPoolExecutor(min(len(requests), REQUESTS_IN_FLIGHT_MAX)) as pool:
+            return list(pool.map(attempt, requests))

@@ -1,0 +1,194 @@
+"""Intents: what a caller wants committed, before anything is decided; and what became of it.
+
+An intent's identity never changes: its id, the slot it was first sent to, and the producer identity, sequences
+or application version inside its action. Deciding it again, in any process, gives the original result or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txnformat.entry import CommitEntry
+from txnformat.errors import TxnLogError
+from txnformat.operations import Append, Checkpoint, CreateTopic, EndTxn, Operation
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
+
+__all__ = [
+    "Action",
+    "AllocateIds",
+    "AppRef",
+    "CommitResult",
+    "Done",
+    "Included",
+    "Intent",
+    "OpenProducer",
+    "PendingPartition",
+    "ProducerRef",
+    "Rejected",
+    "TakeCheckpoint",
+    "TopicAppend",
+    "Undecidable",
+    "Verdict",
+    "Write",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRef:
+    """Who appends."""
+
+    producer_id: int
+    epoch: int
+    transactional_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppRef:
+    """The application version that a write stands for."""
+
+    namespace: str
+    app_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPartition:
+    """What an append brings for one partition; its offsets are assigned by the entry."""
+
+    partition: int
+    records: int
+    batch_count: int
+    base_sequence: int
+    """-1 without a producer."""
+    digest: str
+    size: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAppend:
+    """Uploaded records of one topic."""
+
+    topic_id: str
+    partition_count: int
+    files: tuple[FileRecord, ...]
+    partitions: tuple[PendingPartition, ...]
+    batches: tuple[BatchRecord, ...] = ()
+    table: ObjectRecord | None = None
+    section: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append, end a transaction, or both, over any number of topics, in one atomic step."""
+
+    producer: ProducerRef | None = None
+    appends: tuple[TopicAppend, ...] = ()
+    end: Outcome | None = None
+    app: AppRef | None = None
+    create: tuple[CreateTopic, ...] = ()
+    """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """Fence older instances of a transactional id, abort what they left open, and get an identity."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateIds:
+    """Get a block of producer ids."""
+
+    owner: str
+    count: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Name a snapshot that was written and read back."""
+
+    checkpoint: Checkpoint
+
+
+Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | CreateTopic
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One thing to commit."""
+
+    intent_id: str
+    first_slot: int
+    """The first slot that it is sent to: older entries cannot hold it."""
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of an intent; the same from every process and at every time."""
+
+    entry: int
+    """Entry that holds it."""
+    timestamp_ms: int | None
+    """That entry's log time; None when only the window answered."""
+    operations: tuple[Operation, ...]
+    """Its operations in that entry; empty when only the window answered."""
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """First offset of what it appended to each partition."""
+    repeated: bool = False
+    """True when it had been committed before this call."""
+
+    @classmethod
+    def of(cls, entry: CommitEntry, intent_id: str, *, repeated: bool) -> CommitResult:
+        """Return the result of an intent that ``entry`` holds."""
+        index = entry.intents.index(intent_id)
+        operations = tuple(op for op in entry.operations if op.intent == index)
+        offsets: dict[TopicPartition, int] = {}
+        for op in operations:
+            if isinstance(op, Append):
+                for part in op.partitions:
+                    offsets.setdefault(TopicPartition(op.topic_id, part.partition), part.base_offset)
+        return cls(entry.entry, entry.timestamp_ms, operations, offsets, repeated)
+
+    @property
+    def end(self) -> EndTxn | None:
+        """Return the transaction's end among the operations, if it is there."""
+        return next((op for op in self.operations if isinstance(op, EndTxn)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """The intent's operations are in the entry under construction."""
+
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The log holds it already; the result is the original one."""
+
+    entry: int
+    offsets: dict[TopicPartition, int] | None = None
+    """First offsets, when the sequence window knows them; else the entry is read."""
+    intent_id: str | None = None
+    """The id under which the entry holds it, when that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """It can never be applied as it is."""
+
+    error: TxnLogError
+
+
+@dataclass(frozen=True, slots=True)
+class Undecidable:
+    """The window no longer reaches back to its first slot: nobody can tell whether it landed."""
+
+    window_first: int
+
+
+Verdict = Included | Done | Rejected | Undecidable

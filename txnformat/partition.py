@@ -1,0 +1,113 @@
+"""State of one partition: offsets, open and aborted transactions, extents. Pure values.
+
+An *extent* is a run of offsets whose records lie in one run of row groups of one file (or, when an append has
+very many batches, in the rows of a batch table). Extents and markers together tile [log start, log end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from txnformat.persistent import Columns
+from txnformat.producer_state import SequenceWindow
+from txnformat.visibility import last_stable_offset
+
+__all__ = ["ABORTED", "EXTENT", "MARKER", "PartitionState", "Transaction"]
+
+Transaction = tuple[int, int]
+"""(producer id, epoch): names exactly one transaction."""
+
+EXTENT: np.dtype[Any] = np.dtype(
+    [
+        ("base_offset", "<i8"),
+        ("records", "<i8"),
+        ("producer_id", "<i8"),  # -1: no producer
+        ("epoch", "<i8"),
+        ("base_sequence", "<i8"),  # -1: no producer
+        ("entry", "<i8"),  # the append's entry
+        ("timestamp_ms", "<i8"),  # log time of that entry
+        ("min_timestamp_ms", "<i8"),  # of the records (log time when the topic declares no timestamp)
+        ("max_timestamp_ms", "<i8"),
+        ("size", "<i8"),  # compressed bytes
+        ("file", "<i8"),  # index into LogState.files; -1: look in the table. In a table's rows: of the append
+        ("table", "<i8"),  # index into LogState.tables; -1: none
+        ("first_file", "<i8"),  # index into LogState.files of the append's file 0
+        ("section", "<i4"),  # of the table
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("batch_count", "<i4"),  # 1, or the rows of the table that this extent stands for
+        ("transactional", "<i4"),
+    ]
+)
+
+MARKER: np.dtype[Any] = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("commit", "<i4"),  # 1 commit, 0 abort (Kafka's control types)
+        ("reserved", "<i4"),
+        ("entry", "<i8"),
+        ("timestamp_ms", "<i8"),
+    ]
+)
+
+ABORTED: np.dtype[Any] = np.dtype(
+    [
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("first_offset", "<i8"),
+        ("last_offset", "<i8"),  # the marker's offset
+        ("last_stable_offset", "<i8"),
+        ("entry", "<i8"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition after some entry."""
+
+    log_start: int = 0
+    """First offset that can be read (inclusive)."""
+    log_end: int = 0
+    """Offset of the next record (exclusive end)."""
+    open: dict[Transaction, int] = field(default_factory=dict)
+    """First offset of each undecided transaction."""
+    sequences: dict[Transaction, SequenceWindow] = field(default_factory=dict)
+    """Windows of producers without a transactional id, and of open transactions."""
+    extents: Columns = field(default_factory=lambda: Columns(EXTENT))
+    markers: Columns = field(default_factory=lambda: Columns(MARKER))
+    aborted: Columns = field(default_factory=lambda: Columns(ABORTED))
+    """In order of their markers."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset that read_committed ends at (exclusive)."""
+        return last_stable_offset(self.log_start, self.log_end, self.open.values())
+
+    def with_marker(self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int) -> PartitionState:
+        """Return the partition after the end of one of its transactions: one more offset, the marker's.
+
+        For an abort the index entry's last_stable_offset is, as in Kafka, the first offset of the oldest
+        transaction still open among the others, else the offset after the marker.
+        """
+        producer_id, epoch = transaction
+        offset = self.log_end
+        others = {key: first for key, first in self.open.items() if key != transaction}
+        sequences = {key: window for key, window in self.sequences.items() if key != transaction}
+        markers = self.markers.append(
+            np.array([(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)], MARKER)
+        )
+        aborted = self.aborted
+        if not commit and transaction in self.open:
+            stable = min(others.values(), default=offset + 1)
+            aborted = aborted.append(
+                np.array([(producer_id, epoch, self.open[transaction], offset, stable, entry)], ABORTED)
+            )
+        return replace(
+            self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted
+        )

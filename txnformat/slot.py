@@ -1,0 +1,98 @@
+"""Creating one slot, with the three outcomes that there are: ours, lost, unknown. Steps without IO.
+
+Stores and their clients repeat a conditional PUT after a lost answer and then report a conflict for the
+caller's own success. So an attempt is exactly one request, every repeat sends the same bytes to the same key,
+and whenever the answer is not a plain success the slot is read back: whichever bytes are there decide.
+"Absent" is not "failed": a late PUT may still land.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnformat import keys
+from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
+from txnformat.errors import StorageError
+from txnformat.follow import get_object
+from txnformat.store.base import CreateOutcome
+from txnformat.view import elapsed_ms
+
+__all__ = ["Gone", "Lost", "Ours", "Refused", "SlotOutcome", "Unknown", "create_slot"]
+
+RESEND_BACKOFF_MS = 20
+RESEND_BACKOFF_MS_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Our bytes are in the slot."""
+
+    sent: Times
+    """Clocks just before the first attempt was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody else's bytes are in the slot."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The slot was taken and is no longer there: it was truncated. Reload; never send blindly again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Known not to have landed, and it never will: the store refuses writes."""
+
+    error: StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may or may not have landed, or may still."""
+
+    error: StorageError | None
+
+
+SlotOutcome = Ours | Lost | Gone | Refused | Unknown
+
+
+def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutcome]:
+    """Create entry ``number`` with ``data``.
+
+    Parameters
+    ----------
+    deadline_ms : int
+        Milliseconds from the first attempt after which an unclear answer stays unclear.
+    """
+    key = keys.entry_key(number)
+    sent: Times = yield ReadClock()
+    attempts = 0
+    while True:
+        result = yield CreateObject(key, data)
+        attempts += 1
+        if result.outcome is CreateOutcome.CREATED:
+            return Ours(sent)
+        if result.outcome is CreateOutcome.REFUSED and attempts == 1:
+            return Refused(result.error)
+        if result.error is not None and not result.error.transient:
+            # Not even reading back can settle it (an fsync that failed after the object became visible).
+            return Unknown(result.error)
+        try:
+            found = yield from get_object(key)
+        except StorageError as error:
+            return Unknown(error)
+        if found is not None:
+            return Ours(sent) if found == data else Lost(found)
+        if result.outcome is CreateOutcome.EXISTS:
+            return Gone()
+        now: Times = yield ReadClock()
+        elapsed = elapsed_ms(sent, now)
+        waited = now.wall_ms - sent.wall_ms if elapsed is None else elapsed
+        if waited >= deadline_ms:
+            return Unknown(result.error)
+        spread = yield DrawUniform()
+        yield Sleep(min(RESEND_BACKOFF_MS * 2 ** min(attempts, 10), RESEND_BACKOFF_MS_MAX) * (0.5 + spread / 2))

@@ -1,0 +1,152 @@
+"""LogState: everything that a log is after some entry. A value: folding makes a new one.
+
+What grows with history is bounded by windows or belongs to later lifecycle operations; what is here grows with
+live things: topics, ids, partitions, and extents that are not sealed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from txnformat.errors import NotFoundError
+from txnformat.operations import Checkpoint, CreateTopic
+from txnformat.partition import PartitionState
+from txnformat.persistent import Vector
+from txnformat.schema import TopicSchema
+from txnformat.transactions import TransactionalIdState
+from txnformat.types import FileRecord, ObjectRecord, TopicPartition
+
+__all__ = [
+    "FEATURES",
+    "INTENT_WINDOW_ENTRIES",
+    "Features",
+    "IntentWindow",
+    "LogState",
+    "ProducerIdBlock",
+    "TopicState",
+    "VersionAt",
+]
+
+INTENT_WINDOW_ENTRIES = 1_000
+"""Entries whose intent ids are remembered."""
+
+
+class Features(NamedTuple):
+    """Names of the features that readers, writers and maintenance must know."""
+
+    reader: frozenset[str]
+    writer: frozenset[str]
+    maintenance: frozenset[str]
+
+
+FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
+"""What this version knows, and what it gives a new log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic."""
+
+    topic_id: str
+    name: str
+    directory: str
+    partitions: int
+    schema: TopicSchema
+    created: CreateTopic
+    """The operation that made it."""
+    created_entry: int
+
+
+class ProducerIdBlock(NamedTuple):
+    """Ids that one process may hand out."""
+
+    owner: str
+    first: int
+    """Inclusive."""
+    last: int
+    """Inclusive."""
+    entry: int
+
+
+class VersionAt(NamedTuple):
+    """The last version of an application id, and the entry that holds it."""
+
+    version: int
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntentWindow:
+    """Intent ids of the last entries, so that an operation without a natural key is not applied twice."""
+
+    first: int = 0
+    """Entry that the window begins with (inclusive)."""
+    entries: tuple[tuple[str, ...], ...] = ()
+    """Ids of entry ``first``, ``first`` + 1, …"""
+
+    def find(self, intent: str, first_slot: int) -> int | None:
+        """Return the entry that holds ``intent``, looked for from ``first_slot`` (inclusive) on."""
+        for index in range(max(first_slot, self.first) - self.first, len(self.entries)):
+            if intent in self.entries[index]:
+                return self.first + index
+        return None
+
+    def covers(self, first_slot: int) -> bool:
+        """Return whether every entry from ``first_slot`` on is in the window."""
+        return first_slot >= self.first
+
+    def push(self, entry: int, intents: tuple[str, ...]) -> IntentWindow:
+        """Return the window after one more entry."""
+        entries = (*self.entries, intents)[-INTENT_WINDOW_ENTRIES:]
+        return IntentWindow(entry + 1 - len(entries), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log after entry ``entry``."""
+
+    log_id: str
+    entry: int = -1
+    """Number of the last folded entry; -1 for a log without any."""
+    entry_sha256: str = ""
+    """sha256 of that entry's bytes (of format.json when there is none)."""
+    timestamp_ms: int = 0
+    """Log time: the last entry's timestamp."""
+    features: Features = FEATURES
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    """By topic id."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """Topic id by name."""
+    partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    """Partitions that hold or held something; one that is not here is empty."""
+    transactional_ids: dict[str, TransactionalIdState] = field(default_factory=dict)
+    next_producer_id: int = 0
+    blocks: tuple[ProducerIdBlock, ...] = ()
+    app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
+    """By (namespace, application id)."""
+    files: Vector[FileRecord] = field(default_factory=Vector)
+    tables: Vector[ObjectRecord] = field(default_factory=Vector)
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The newest two named snapshots, oldest first."""
+    window: IntentWindow = field(default_factory=IntentWindow)
+
+    def topic(self, name: str) -> TopicState:
+        """Return the topic called ``name``, or raise NotFoundError naming what there is."""
+        topic_id = self.topic_ids.get(name)
+        if topic_id is None:
+            raise NotFoundError(
+                "no such topic",
+                kind="unknown-topic",
+                hint="create it with create_topic, or check the name",
+                topic=name,
+                topics=sorted(self.topic_ids)[:20],
+            )
+        return self.topics[topic_id]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState:
+        """Return a partition's state; an untouched one is empty."""
+        return self.partitions.get(topic_partition, _EMPTY)
+
+
+_EMPTY = PartitionState()

@@ -1,0 +1,44 @@
+"""A process's view of a log: a state, and when it was last proven to be the tip.
+
+The age of a view runs from *sending* the request that proved the next slot empty. Deleted slots can be created
+again by a writer that slept; so beyond a bounded age nothing counts before the boundary was read. Safety rests
+on bounded clock rates, never on clocks that agree (specification, section "Old entries").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnformat.effects import Times
+from txnformat.state import LogState
+
+__all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms"]
+
+VIEW_AGE_MS_MAX = 60_000
+"""Oldest view that proves anything without reading the boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one process knows of a log."""
+
+    state: LogState
+    proof: Times | None = None
+    """Clocks just before the request that proved slot ``state.entry + 1`` empty; None when nothing did."""
+
+    def is_fresh(self, now: Times) -> bool:
+        """Return whether the view's proof is recent enough at ``now`` to do without the boundary."""
+        if self.proof is None:
+            return False
+        age = elapsed_ms(self.proof, now)
+        return age is not None and age <= VIEW_AGE_MS_MAX
+
+
+def elapsed_ms(start: Times, end: Times) -> int | None:
+    """Return the time between two readings: the larger of what both clocks say.
+
+    None when no clock counts suspended time: then no age can be trusted.
+    """
+    if start.boot_ms is None or end.boot_ms is None:
+        return None
+    return max(end.boot_ms - start.boot_ms, end.wall_ms - start.wall_ms)
