@@ -1,0 +1,96 @@
+"""Batch tables: the batches of an append that has too many of them for its entry, as one Arrow object.
+
+Offsets are not in it: the entry assigns one base per partition, and the batches follow in order, so a lost race
+never rewrites a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txnformat.document import METADATA_BYTES_MAX
+from txnformat.entry import sha256_hex
+from txnformat.errors import CorruptDataError
+from txnformat.persistent import Rows
+from txnformat.types import BatchRecord, ObjectRecord
+
+__all__ = ["BATCHES_IN_ENTRY_MAX", "TABLE_ROW", "decode_batch_table", "encode_batch_table"]
+
+BATCHES_IN_ENTRY_MAX = 1_000
+"""Batches that an entry names itself; with more it refers to a batch table."""
+
+TABLE_ROW: np.dtype[Any] = np.dtype(
+    [
+        ("section", "<i4"),  # which append of the object's entry
+        ("partition", "<i4"),
+        ("file", "<i4"),  # index into the append's files
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("records", "<i8"),
+        ("size", "<i8"),
+        ("min_timestamp_ms", "<i8"),
+        ("max_timestamp_ms", "<i8"),
+    ]
+)
+_SCHEMA = pa.schema(
+    [pa.field(name, pa.from_numpy_dtype(TABLE_ROW[name]), nullable=False) for name in TABLE_ROW.names or ()]
+)
+
+
+def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) -> bytes:
+    """Return the Arrow IPC file (zstd) of the batches of several appends, in log order."""
+    rows = [
+        (
+            section,
+            batch.partition,
+            batch.file,
+            batch.row_group,
+            batch.row_group_count,
+            batch.records,
+            batch.size,
+            batch.min_timestamp_ms,
+            batch.max_timestamp_ms,
+        )
+        for section, batches in sections
+        for batch in batches
+    ]
+    table = np.array(rows, TABLE_ROW)
+    batch = pa.record_batch([pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], _SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
+    """Return the rows (dtype TABLE_ROW) of a batch table, verified against what its entry says first."""
+    got = "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}"
+    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+        raise CorruptDataError(
+            "a batch table is not the one that the log names",
+            hint="restore the object; the data that it describes cannot be read without it",
+            object=named.key,
+            expected=f"{named.size} bytes, sha256 {named.sha256}",
+            got=got,
+        )
+    try:
+        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+            if not reader.schema.equals(_SCHEMA):
+                raise CorruptDataError("a batch table has other columns", object=named.key, expected=_SCHEMA, got=reader.schema)
+            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        table = pa.Table.from_batches(batches, _SCHEMA)
+        if table.nbytes > METADATA_BYTES_MAX:
+            raise CorruptDataError("a batch table is too large", object=named.key, got=table.nbytes)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, CorruptDataError):
+            raise
+        raise CorruptDataError("a batch table cannot be decoded", object=named.key, got=str(error)) from error
+    rows = np.empty(table.num_rows, TABLE_ROW)
+    for name in TABLE_ROW.names or ():
+        rows[name] = table.column(name).to_numpy()
+    return rows

@@ -1,0 +1,183 @@
+"""Group commit inside a process: threads hand in intents, one of them leads and commits for all.
+
+The leader takes everything that waits, commits it as one group, answers, and passes the lead on as soon as its
+own intent has its answer, so that no thread works for others for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from txnformat.clock import Clock, Ids
+from txnformat.commit import CommitSettings, commit_group
+from txnformat.driver import Driver
+from txnformat.effects import Steps
+from txnformat.errors import CommitStateUnknownError, InternalError, TxnLogError
+from txnformat.follow import open_view, refresh
+from txnformat.intents import Action, CommitResult, Intent, TakeCheckpoint
+from txnformat.operations import Operation
+from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
+from txnformat.state import LogState
+from txnformat.store.base import ObjectStore
+from txnformat.view import View
+
+__all__ = ["Committer"]
+
+logger = logging.getLogger("txnlog")
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """A thread that waits for the answer to its intent, or for the lead."""
+
+    intent: Intent
+    wake: threading.Event = field(default_factory=threading.Event)
+    answer: CommitResult | TxnLogError | None = None
+
+
+class Committer:
+    """A process's handle on the chain of one log: follows it, and commits to it.
+
+    Safe for use by many threads. Nothing is read or written before the first call of a method.
+
+    Parameters
+    ----------
+    store, clock, ids : components
+        The real ones, or a test's.
+    settings : CommitSettings
+        Bounds of the commit loop.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Clock, ids: Ids, settings: CommitSettings | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.settings = settings or CommitSettings()
+        self._driver = Driver(store, clock, ids)
+        self._view: View | None = None
+        self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
+        self._queue_lock = threading.Lock()
+        self._queue: list[_Waiter] = []
+        self._led = False
+        self._snapshot: threading.Thread | None = None
+
+    def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
+        """Replace the view by what ``steps`` make of it, and return its state."""
+        with self._view_lock:
+            view = self._view if self._view is not None else self._driver.run(open_view())
+            self._view = self._driver.run(steps(view))
+            return self._view.state
+
+    @property
+    def state(self) -> LogState:
+        """Return the state as last seen; opens the log when nothing was seen yet."""
+        view = self._view
+        if view is None:
+            with self._view_lock:
+                view = self._view = self._view or self._driver.run(open_view())
+        return view.state
+
+    def refresh(self) -> LogState:
+        """Follow the log to its tip. Requests: 1 GET when nothing is new."""
+        if self._view is None:
+            return self.state
+        return self.run(refresh)
+
+    def read(self, steps: Steps[object]) -> object:
+        """Run steps that only read."""
+        return self._driver.run(steps)
+
+    def intend(self, action: Action) -> Intent:
+        """Return an intent for ``action``; committing the same intent again never applies it twice."""
+        return Intent(self.ids.new(), self.state.entry + 1, action)
+
+    def commit(self, intent: Intent) -> CommitResult:
+        """Commit an intent, together with those of other threads that wait at the same time.
+
+        Raises
+        ------
+        TxnLogError
+            Whatever says why it was not applied; CommitStateUnknownError when nobody can tell.
+        """
+        waiter = _Waiter(intent)
+        with self._queue_lock:
+            self._queue.append(waiter)
+            leads = not self._led
+            self._led = True
+        if not leads:
+            waiter.wake.wait()
+        if waiter.answer is None:
+            self._lead(waiter)
+        answer = waiter.answer
+        if isinstance(answer, TxnLogError):
+            raise answer.with_traceback(None)
+        if answer is None:
+            raise InternalError("a commit ended without an answer", intent=intent.intent_id)
+        return answer
+
+    def _lead(self, own: _Waiter) -> None:
+        try:
+            while own.answer is None:
+                with self._queue_lock:
+                    group, self._queue = self._queue, []
+                self._commit_group(group)
+        finally:
+            with self._queue_lock:
+                heir = self._queue[0] if self._queue else None
+                self._led = heir is not None
+            if heir is not None:
+                heir.wake.set()
+
+    def _commit_group(self, group: list[_Waiter]) -> None:
+        answers: dict[str, CommitResult | TxnLogError] = {}
+        unanswered: TxnLogError = CommitStateUnknownError(
+            "the commit was interrupted", hint="repeat the same call, abort, or close"
+        )
+        try:
+            with self._view_lock:
+                view = self._view if self._view is not None else self._driver.run(open_view())
+                self._view, answers = self._driver.run(
+                    commit_group(view, [waiter.intent for waiter in group], self.settings)
+                )
+        except TxnLogError as error:
+            unanswered = error
+        finally:
+            for waiter in group:
+                waiter.answer = answers.get(waiter.intent.intent_id, unanswered)
+                waiter.wake.set()
+        self._snapshot_if_due(answers)
+
+    def _snapshot_if_due(self, answers: dict[str, CommitResult | TxnLogError]) -> None:
+        """Start writing a snapshot in the background, after the acknowledgement, when the tail is long."""
+        view = self._view
+        if view is None or (self._snapshot is not None and self._snapshot.is_alive()):
+            return
+        landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
+        if landed and snapshot_due(view.state, self.ids.uniform()):
+            self._snapshot = threading.Thread(target=self._write_snapshot, args=(view,), name="txnlog-snapshot")
+            self._snapshot.start()
+
+    def _write_snapshot(self, view: View) -> None:
+        try:
+            checkpoint = self._driver.run(write_snapshot(view))
+            self.commit(self.intend(TakeCheckpoint(checkpoint)))
+            self._driver.run(write_hint(checkpoint))
+        except TxnLogError as error:
+            # The log is whole without it; the next commit tries again.
+            logger.warning("a snapshot could not be written: %s", error)
+
+    def close(self) -> None:
+        """Wait for a snapshot that is being written."""
+        if self._snapshot is not None:
+            self._snapshot.join()
+
+
+def operation_of(result: CommitResult, kind: type[Operation]) -> Operation:
+    """Return the one operation of a kind in a result."""
+    for operation in result.operations:
+        if isinstance(operation, kind):
+            return operation
+    raise InternalError("a commit's result lacks an operation", kind_wanted=kind.__name__, entry=result.entry)

@@ -1,0 +1,208 @@
+"""What a log says of itself to people and tools: offsets, open transactions, outcomes. Values and pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from txnformat.effects import Steps
+from txnformat.entry import CommitEntry
+from txnformat.follow import read_entry
+from txnformat.operations import Cause, EndTxn, InitProducer
+from txnformat.state import LogState, TopicState
+from txnformat.transactions import TransactionStatus
+from txnformat.types import Outcome, TopicPartition
+
+__all__ = [
+    "LogDescription",
+    "OpenTransaction",
+    "PartitionOffsets",
+    "TopicDescription",
+    "TransactionDescription",
+    "TransactionOutcome",
+    "describe_log",
+    "find_outcome",
+    "partition_offsets",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is not decided, in one partition."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    first_offset: int
+    """Its first record in this partition."""
+    started_entry: int
+    started_ms: int
+    """Log time of its first append anywhere, ms since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """Offsets of one partition."""
+
+    topic: str
+    partition: int
+    earliest: int
+    """First readable offset (inclusive)."""
+    last_stable_offset: int
+    """Where read_committed ends (exclusive)."""
+    log_end: int
+    """Where read_uncommitted ends (exclusive)."""
+    held_by: OpenTransaction | None
+    """The open transaction that holds the last stable offset back."""
+    aborted_transactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    key_columns: tuple[str, ...]
+    timestamp_column: str | None
+    columns: dict[str, str]
+    """Column name to Arrow type."""
+    offsets: tuple[PartitionOffsets, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    status: str
+    started_ms: int | None
+    partitions: tuple[tuple[str, int], ...]
+    """(topic, partition) of the open transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDescription:
+    """A whole log after one entry."""
+
+    url: str
+    log_id: str
+    entry: int
+    timestamp_ms: int
+    topics: tuple[TopicDescription, ...]
+    transactions: tuple[TransactionDescription, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """How a transaction ended."""
+
+    transactional_id: str
+    epoch: int
+    outcome: Outcome | None
+    """None while it is open."""
+    cause: Cause | None
+    entry: int | None
+    """Entry of its end."""
+
+
+def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffsets]:
+    """Return the offsets of every partition of a topic, and who holds each back."""
+    names = {
+        (known.producer_id, known.epoch): (name, known) for name, known in state.transactional_ids.items()
+    }
+    found = []
+    for number in range(topic.partitions):
+        partition = state.partition(TopicPartition(topic.topic_id, number))
+        holder = None
+        if partition.open:
+            transaction = min(partition.open, key=lambda key: partition.open[key])
+            name, known = names[transaction]
+            holder = OpenTransaction(
+                name, *transaction, partition.open[transaction], known.started_entry or 0, known.started_ms or 0
+            )
+        found.append(
+            PartitionOffsets(
+                topic.name,
+                number,
+                partition.log_start,
+                partition.last_stable_offset,
+                partition.log_end,
+                holder,
+                len(partition.aborted),
+            )
+        )
+    return found
+
+
+def describe_log(state: LogState, url: str) -> LogDescription:
+    """Return the description of a state."""
+    topics = tuple(
+        TopicDescription(
+            topic.name,
+            topic.topic_id,
+            topic.partitions,
+            topic.schema.key_columns,
+            topic.schema.timestamp_column,
+            {field.name: str(field.type) for field in topic.schema.arrow_schema},
+            tuple(partition_offsets(state, topic)),
+        )
+        for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
+    )
+    transactions = tuple(
+        TransactionDescription(
+            name,
+            known.producer_id,
+            known.epoch,
+            known.status.value,
+            known.started_ms,
+            tuple(sorted((state.topics[key.topic_id].name, key.partition) for key in known.partitions)),
+        )
+        for name, known in sorted(state.transactional_ids.items())
+    )
+    return LogDescription(url, state.log_id, state.entry, state.timestamp_ms, topics, transactions)
+
+
+def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome | None]:
+    """Look up how transaction (transactional id, epoch) ended: in the state, else back through the history.
+
+    Requests: none when it is the id's last, else 1 GET per entry looked at, newest first.
+    """
+    known = state.transactional_ids.get(transactional_id)
+    if known is None or epoch > known.epoch or epoch < 0:
+        return None
+    if epoch == known.epoch:
+        is_open = known.status is TransactionStatus.ONGOING
+        return TransactionOutcome(transactional_id, epoch, None, None, None) if is_open else None
+    last = known.last_end
+    if last is None or epoch > last.epoch:
+        return None
+    if epoch == last.epoch:
+        return TransactionOutcome(transactional_id, epoch, last.outcome, last.cause, last.entry)
+    number = last.entry - 1
+    while number >= 0:
+        entry = yield from read_entry(number)
+        if entry is None:
+            return None
+        for outcome in _ends_in(entry, transactional_id):
+            if outcome.epoch <= epoch:
+                return outcome if outcome.epoch == epoch else None
+        number -= 1
+    return None
+
+
+def _ends_in(entry: CommitEntry, transactional_id: str) -> Iterator[TransactionOutcome]:
+    """Yield the ends of an id's transactions in one entry, newest first."""
+    for op in reversed(entry.operations):
+        if isinstance(op, EndTxn) and op.transactional_id == transactional_id:
+            yield TransactionOutcome(transactional_id, op.epoch, op.outcome, op.cause, entry.entry)
+        if isinstance(op, InitProducer) and op.transactional_id == transactional_id and op.aborted:
+            yield TransactionOutcome(transactional_id, op.epoch - 1, Outcome.ABORT, Cause.INIT, entry.entry)

@@ -1,0 +1,394 @@
+"""TxnLog: a log as users hold it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from txnformat import keys
+from txnformat.batch_table import decode_batch_table
+from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.commit import CommitSettings
+from txnformat.committer import Committer
+from txnformat.describe import (
+    LogDescription,
+    PartitionOffsets,
+    TransactionOutcome,
+    describe_log,
+    find_outcome,
+    partition_offsets,
+)
+from txnformat.document import encode_json
+from txnformat.entry import FORMAT_VERSION
+from txnformat.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+
+from txnformat.operation_codec import PARTITIONS_MAX
+from txnformat.operations import CreateTopic
+from txnformat.persistent import Rows
+from txnformat.reader import output_schema, read_rows
+from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition
+from txnformat.schema import TopicSchema, as_topic_schema
+from txnformat.state import LogState, TopicState
+from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.store.open import open_store
+from txnformat.types import IsolationLevel, TopicPartition
+
+__all__ = ["OffsetSpec", "ReadPlan", "TxnLog", "check_isolation"]
+
+Location = str | os.PathLike[str] | ObjectStore
+OffsetSpec = int | Mapping[int, int] | None
+"""One offset for every partition, an offset per partition, or None for the natural end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What to read of a topic, pinned to one entry: planning again later may give more, this never changes."""
+
+    topic: TopicState
+    entry: int
+    isolation: IsolationLevel
+    partitions: tuple[PartitionPlan, ...]
+    state: LogState
+
+
+def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
+    """Return the isolation level that ``value`` names."""
+    try:
+        return IsolationLevel(value)
+    except ValueError:
+        raise InvalidInputError(
+            f"{value!r} is not an isolation level",
+            kind="unknown-isolation-level",
+            hint=f"use one of {', '.join(IsolationLevel)}",
+        ) from None
+
+
+class TxnLog:
+    """A transactional log: topics and partitions under one root.
+
+    Made by :meth:`open`, :meth:`create` or :meth:`open_or_create`. Safe for use by many threads. Reading needs
+    only read rights. Use as a context manager, or call :meth:`close`, to wait for background work.
+
+    Examples
+    --------
+    >>> log = TxnLog.open_or_create("/data/log")                      # doctest: +SKIP
+    >>> log.create_topic("orders", pa.schema([("id", pa.int64())]))   # doctest: +SKIP
+    >>> log.read("orders").read_all()                                 # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        settings: CommitSettings | None = None,
+    ) -> None:
+        self.store = store
+        self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
+
+    @classmethod
+    def open(cls, location: Location, **components: Any) -> Self:
+        """Open the log at a path or URL.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``no-log``: there is none.
+        """
+        log = cls(_store(location), **components)
+        try:
+            log.committer.refresh()
+        except NotFoundError as error:
+            raise NotFoundError(
+                error.what, kind=error.kind, hint=error.hint, path=log.url, **error.values
+            ) from None
+        return log
+
+    @classmethod
+    def create(cls, location: Location, **components: Any) -> Self:
+        """Create a log where there is none.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``log-exists``.
+        """
+        log = cls(_store(location), **components)
+        if not log._create():
+            raise ConflictError(
+                "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
+            )
+        log.committer.refresh()
+        return log
+
+    @classmethod
+    def open_or_create(cls, location: Location, **components: Any) -> Self:
+        """Open the log, or create it where there is none."""
+        log = cls(_store(location), **components)
+        if log.store.head(keys.FORMAT_KEY) is None:
+            log._create()
+        log.committer.refresh()
+        return log
+
+    def _create(self) -> bool:
+        """Create format.json; False when somebody else's is there."""
+        data = encode_json({"format": FORMAT_VERSION, "log_id": self.committer.ids.new()})
+        answer = self.store.create(keys.FORMAT_KEY, data)
+        if answer.outcome is CreateOutcome.CREATED:
+            return True
+        if answer.outcome is CreateOutcome.REFUSED and answer.error is not None:
+            raise answer.error
+        found = self.store.get(keys.FORMAT_KEY)
+        if found is None:
+            raise answer.error or StorageError("the log could not be created", transient=True, path=self.url)
+        return found == data
+
+    @property
+    def url(self) -> str:
+        """Where the log is, for people."""
+        return self.store.url
+
+    @property
+    def log_id(self) -> str:
+        """The log's own id (uuid)."""
+        return self.committer.state.log_id
+
+    @property
+    def state(self) -> LogState:
+        """The state as last seen."""
+        return self.committer.state
+
+    def refresh(self) -> LogState:
+        """Follow the log to its tip and return its state. Requests: 1 GET when nothing is new."""
+        return self.committer.refresh()
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self.refresh().topic_ids)
+
+    def create_topic(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        partitions: int = 1,
+        key_columns: Sequence[str] | None = None,
+        timestamp_column: str | None = None,
+    ) -> TopicState:
+        """Create a topic. Requests: 1 entry.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema, Spark StructType, or "kafka"
+            "kafka": key, value, headers, timestamp; keyed by key.
+        partitions : int
+            1 to 10,000; can only grow later.
+        key_columns : sequence of str, optional
+            Records with equal keys go to one partition (Kafka's murmur2).
+        timestamp_column : str, optional
+            The column that is the records' time; log time of the append without one.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``topic-exists``.
+        InvalidInputError
+            Name, schema, columns or partition count: every problem found.
+        """
+        wanted = self.topic_operation(
+            name, schema, partitions=partitions, key_columns=key_columns, timestamp_column=timestamp_column
+        )
+        self.committer.commit(self.committer.intend(wanted))
+        return self.committer.state.topics[wanted.topic_id]
+
+    def topic_operation(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        partitions: int = 1,
+        key_columns: Sequence[str] | None = None,
+        timestamp_column: str | None = None,
+    ) -> CreateTopic:
+        """Return the operation that creates a topic, checked; nothing is committed."""
+        keys.check_topic_name(name)
+        if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidInputError(
+                f"{partitions!r} is not a valid number of partitions", hint=f"use 1 to {PARTITIONS_MAX}"
+            )
+        topic_schema = as_topic_schema(schema, key_columns=key_columns, timestamp_column=timestamp_column)
+        topic_id = self.committer.ids.new()
+        fields, key_names, timestamp = topic_schema.to_json()
+        return CreateTopic(
+            topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp
+        )
+
+    def offsets(self, topic: str) -> list[PartitionOffsets]:
+        """Return earliest offset, last stable offset and log end of each partition, as of now."""
+        state = self.refresh()
+        return partition_offsets(state, state.topic(topic))
+
+    def describe(self) -> LogDescription:
+        """Return what is in the log: topics, partitions, transactional ids, who holds which partition back."""
+        return describe_log(self.refresh(), self.url)
+
+    def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:
+        """Return how transaction (transactional id, epoch) ended, or that it is open.
+
+        Raises
+        ------
+        NotFoundError
+            The log knows no such transaction.
+        """
+        state = self.refresh()
+        found = self.committer.read(find_outcome(state, keys.check_transactional_id(transactional_id), epoch))
+        if isinstance(found, TransactionOutcome):
+            return found
+        raise NotFoundError(
+            "the log knows no such transaction",
+            kind="unknown-transaction",
+            hint="a transaction that sent nothing leaves no trace",
+            transactional_id=transactional_id,
+            epoch=epoch,
+        )
+
+    def read(
+        self,
+        topic: str,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Read a topic as it is now: partition by partition, each in offset order.
+
+        Parameters
+        ----------
+        isolation : str
+            "read_committed" (default) or "read_uncommitted".
+        start, end : int or mapping of partition to int, optional
+            First offset (inclusive) and end offset (exclusive).
+        columns : sequence of str, optional
+            The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted order.
+        partitions : sequence of int, optional
+            Only these.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Data is fetched while it is consumed.
+
+        Raises
+        ------
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+        """
+        plan = self.plan(topic, isolation=isolation, start=start, end=end, partitions=partitions)
+        schema = output_schema(plan.topic.schema, columns)
+        return pa.RecordBatchReader.from_batches(schema, self._batches(plan, columns))
+
+    def plan(
+        self,
+        topic: str,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        partitions: Sequence[int] | None = None,
+        state: LogState | None = None,
+    ) -> ReadPlan:
+        """Plan a read on the newest state (or on ``state``) without reading any data."""
+        state = self.refresh() if state is None else state
+        found = state.topic(topic)
+        level = check_isolation(isolation)
+        numbers = _check_partitions(found, partitions, start, end)
+        plans = []
+        for number in numbers:
+            partition = state.partition(TopicPartition(found.topic_id, number))
+            wanted = check_range(
+                partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
+            )
+            tables = self._tables(state, extents_in(partition, wanted))
+            plans.append(plan_partition(number, partition, wanted, level, tables))
+        return ReadPlan(found, state.entry, level, tuple(plans), state)
+
+    def _tables(self, state: LogState, extents: Rows) -> dict[int, Rows]:
+        """Read the batch tables that extents refer to. Requests: 1 GET each."""
+        numbers = sorted({int(number) for number in extents["table"] if number >= 0})
+        return {
+            number: decode_batch_table(self.store.get(state.tables[number].key), state.tables[number])
+            for number in numbers
+        }
+
+    def _batches(self, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        for part in plan.partitions:
+            yield from read_rows(
+                self.store,
+                plan.topic.name,
+                plan.topic.schema,
+                part.partition,
+                part.rows,
+                plan.state.files.__getitem__,
+                columns,
+            )
+
+    def close(self) -> None:
+        """Wait for background work (a snapshot being written)."""
+        self.committer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _store(location: Location) -> ObjectStore:
+    return open_store(location) if isinstance(location, str | os.PathLike) else location
+
+
+def _offset(spec: OffsetSpec, partition: int) -> int | None:
+    if spec is None or isinstance(spec, int):
+        return spec
+    return spec.get(partition)
+
+
+def _check_partitions(
+    topic: TopicState, partitions: Sequence[int] | None, start: OffsetSpec, end: OffsetSpec
+) -> list[int]:
+    """Return the partitions to read, or raise about every one that does not exist."""
+    named = set() if partitions is None else set(partitions)
+    for name, spec in (("start", start), ("end", end)):
+        if spec is None:
+            continue
+        values = [spec] if not isinstance(spec, Mapping) else list(spec.values())
+        if any(type(value) is not int for value in values):
+            raise InvalidInputError(
+                f"{name} must be an offset or a mapping of partition to offset", kind="invalid-offset", got=spec
+            )
+        if isinstance(spec, Mapping):
+            named |= set(spec)
+    unknown = sorted(number for number in named if type(number) is not int or not 0 <= number < topic.partitions)
+    if unknown:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            topic=topic.name,
+            partitions=unknown,
+        )
+    return sorted(set(partitions)) if partitions is not None else list(range(topic.partitions))

@@ -1,0 +1,210 @@
+"""Reading planned rows: segment files in, record batches out, with metadata columns on request.
+
+Only row groups of the plan and columns that were asked for are fetched. Runs of planned extents that lie side
+by side in one file are read in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txnformat.datafile import SegmentFileReader
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.persistent import Rows
+from txnformat.schema import TopicSchema
+from txnformat.store.base import ObjectStore
+from txnformat.types import FileRecord
+
+__all__ = ["METADATA_FIELDS", "ROWS_PER_BATCH", "output_schema", "read_rows"]
+
+ROWS_PER_BATCH = 65_536
+"""Most rows of one record batch: 10k to 64k serve Spark and Python best."""
+
+_UTC = pa.timestamp("us", tz="UTC")
+METADATA_FIELDS: dict[str, pa.Field] = {
+    "_topic": pa.field("_topic", pa.string()),
+    "_partition": pa.field("_partition", pa.int32()),
+    "_offset": pa.field("_offset", pa.int64()),
+    "_timestamp": pa.field("_timestamp", _UTC),
+    "_producer_id": pa.field("_producer_id", pa.int64()),
+    "_producer_epoch": pa.field("_producer_epoch", pa.int64()),
+    "_entry": pa.field("_entry", pa.int64()),
+    "_commit_entry": pa.field("_commit_entry", pa.int64()),
+}
+"""Columns that every topic has besides its own, on request."""
+
+_PER_EXTENT = {"_producer_id": "producer_id", "_producer_epoch": "epoch", "_entry": "entry"}
+
+
+def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the Arrow schema of a read.
+
+    Parameters
+    ----------
+    columns : sequence of str or None
+        Names in the wanted order, the topic's own and metadata columns; None for all of the topic's own.
+
+    Raises
+    ------
+    InvalidInputError
+        Unknown or repeated names, all of them listed.
+    """
+    own = {field.name: field for field in schema.arrow_schema}
+    if columns is None:
+        return pa.schema(list(own.values()))
+    known = {**own, **METADATA_FIELDS}
+    problems = [f"there is no column {name!r}" for name in columns if name not in known]
+    problems += [f"column {name!r} is asked for twice" for name in sorted(set(columns)) if list(columns).count(name) > 1]
+    if problems:
+        raise InvalidInputError(problems, kind="unknown-column", hint=f"the columns are {', '.join(known)}")
+    return pa.schema([known[name] for name in columns])
+
+
+def read_rows(
+    store: ObjectStore,
+    topic: str,
+    schema: TopicSchema,
+    partition: int,
+    rows: Rows,
+    file_of: Callable[[int], FileRecord],
+    columns: Sequence[str] | None,
+    *,
+    batch_rows_max: int = ROWS_PER_BATCH,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of planned rows of one partition, in offset order.
+
+    Parameters
+    ----------
+    rows : structured array, dtype ``scan.PLANNED``
+        Ascending by base offset.
+    file_of : callable
+        Gives the file record of a plan's file number.
+    columns : sequence of str or None
+        As in :func:`output_schema`.
+
+    Raises
+    ------
+    CorruptDataError, NotFoundError, StorageError
+        A file is not what the log says, is gone, or cannot be read.
+    """
+    wanted = output_schema(schema, columns)
+    own = [name for name in wanted.names if name not in METADATA_FIELDS]
+    meta = [name for name in wanted.names if name in METADATA_FIELDS]
+    fetched = list(own)
+    if "_timestamp" in meta and schema.timestamp_column and schema.timestamp_column not in fetched:
+        fetched.append(schema.timestamp_column)
+    for run in _runs(rows):
+        reader = _Run(store, topic, schema, partition, run, file_of(int(run["file"][0])), meta)
+        for batch in reader.batches(fetched, batch_rows_max):
+            yield pa.RecordBatch.from_arrays([batch[name] for name in wanted.names], schema=wanted)
+
+
+def _runs(rows: Rows) -> Iterator[Rows]:
+    """Split planned rows where the file or the order of row groups changes, or rows are skipped inside."""
+    if not len(rows):
+        return
+    ends = rows["row_group"] + rows["row_group_count"]
+    breaks = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
+    yield from np.split(rows, np.flatnonzero(breaks) + 1)
+
+
+class _Run:
+    """Planned extents of one file with ascending row groups."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        topic: str,
+        schema: TopicSchema,
+        partition: int,
+        rows: Rows,
+        file: FileRecord,
+        meta: list[str],
+    ) -> None:
+        self._reader = SegmentFileReader(store, file, schema.arrow_schema)
+        self._topic = topic
+        self._schema = schema
+        self._partition = partition
+        self._rows = rows
+        self._meta = meta
+        self._file = file
+        self._ends = np.cumsum(rows["take"])  # rows of the run up to the end of each extent
+
+    def batches(self, columns: list[str], batch_rows_max: int) -> Iterator[dict[str, Any]]:
+        """Yield the arrays of each batch by column name."""
+        done = 0
+        for table in self._own_batches(columns, batch_rows_max):
+            arrays: dict[str, Any] = {name: table.column(name) for name in table.schema.names}
+            count = table.num_rows
+            if self._meta:
+                arrays |= self._metadata(done, done + count, arrays)
+            done += count
+            yield arrays
+        if done != self._ends[-1]:
+            raise CorruptDataError(
+                "a segment file holds another number of records than the log says",
+                object=self._file.key,
+                expected=int(self._ends[-1]),
+                got=done,
+            )
+
+    def _own_batches(self, columns: list[str], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the asked columns with exactly the planned rows.
+
+        Only the first extent of a range can have rows to skip and only the last can be cut short, so the
+        whole run is read in one go and clipped at both ends.
+        """
+        groups: list[int] = []
+        for first, count in zip(self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True):
+            groups.extend(range(first, first + count))
+        skip = int(self._rows["skip"][0])
+        left = int(self._ends[-1])
+        for batch in self._reader.read(groups, columns, batch_rows_max):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            part = batch.slice(skip, left) if skip or batch.num_rows > left else batch
+            skip = 0
+            left -= part.num_rows
+            if part.num_rows:
+                yield part
+            if left == 0:
+                return
+
+    def _metadata(self, start: int, end: int, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Return the metadata columns of the run's rows [start, end)."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        last = int(np.searchsorted(self._ends, end, side="left")) + 1
+        rows = self._rows[first:last]
+        ends = np.minimum(self._ends[first:last], end)
+        begins = np.concatenate(([start], ends[:-1]))
+        counts = ends - begins
+        found: dict[str, Any] = {}
+        for name in self._meta:
+            if name == "_topic":
+                found[name] = pa.repeat(pa.scalar(self._topic, pa.string()), end - start)
+            elif name == "_partition":
+                found[name] = pa.repeat(pa.scalar(self._partition, pa.int32()), end - start)
+            elif name == "_offset":
+                extent_start = self._ends[first:last] - rows["take"]
+                base = rows["base_offset"] - extent_start
+                found[name] = pa.array(np.repeat(base, counts) + np.arange(start, end))
+            elif name == "_commit_entry":
+                values = np.repeat(rows["commit_entry"], counts)
+                found[name] = pa.array(values, mask=values < 0)
+            elif name == "_timestamp":
+                found[name] = self._timestamps(rows, counts, arrays)
+            else:
+                values = np.repeat(rows[_PER_EXTENT[name]], counts)
+                found[name] = pa.array(values, mask=values < 0)
+        return found
+
+    def _timestamps(self, rows: Rows, counts: Rows, arrays: dict[str, Any]) -> Any:
+        column = self._schema.timestamp_column
+        if column is not None:
+            return arrays[column].cast(_UTC)
+        return pa.array(np.repeat(rows["timestamp_ms"], counts) * 1_000).cast(_UTC)

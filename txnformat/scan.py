@@ -1,0 +1,189 @@
+"""Planning reads: offsets and isolation in, rows of extents out. Pure; no data is read to plan.
+
+A plan holds one row per extent to read, clipped to the range: which file, which row groups, how many rows to
+skip and take, and what the metadata columns say about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
+from txnformat.partition import EXTENT, PartitionState
+from txnformat.persistent import Rows
+from txnformat.types import IsolationLevel, OffsetRange
+from txnformat.visibility import committed_mask
+
+__all__ = ["PLANNED", "PartitionPlan", "check_range", "extents_in", "plan_partition", "readable_end"]
+
+PLANNED: np.dtype[Any] = np.dtype(
+    [
+        ("base_offset", "<i8"),  # of the first row taken
+        ("skip", "<i8"),  # rows of the run before the first taken
+        ("take", "<i8"),  # rows taken
+        ("file", "<i8"),  # index into LogState.files
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("size", "<i8"),  # compressed bytes of the whole run
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("entry", "<i8"),  # of the append
+        ("commit_entry", "<i8"),  # of the end; the append's without a transaction; -1 while undecided or aborted
+        ("timestamp_ms", "<i8"),  # log time of the append
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What to read of one partition."""
+
+    partition: int
+    range: OffsetRange
+    """What was asked, resolved: the reader's position afterwards is ``range.end``."""
+    rows: Rows
+    """shape (n,), dtype PLANNED, ascending by base_offset."""
+
+
+def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
+    """Return where a reader must stop (exclusive): the LSO, or the log end for read_uncommitted."""
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.log_end
+
+
+def check_range(
+    partition: PartitionState, isolation: IsolationLevel, start: int | None, end: int | None, *, topic: str, number: int
+) -> OffsetRange:
+    """Return the range to read, or raise about offsets that are not there.
+
+    Parameters
+    ----------
+    start : int or None
+        First offset (inclusive); None for the earliest.
+    end : int or None
+        End offset (exclusive); None for the latest that the isolation level allows.
+    """
+    latest = readable_end(partition, isolation)
+    first = partition.log_start if start is None else start
+    last = latest if end is None else end
+    values = {"topic": topic, "partition": number, "earliest": partition.log_start, "latest": latest}
+    if start is not None and end is not None and end < start:
+        raise InvalidInputError(
+            "the end offset is before the start offset", kind="end-before-start", start=start, end=end, **values
+        )
+    for name, offset in (("start", first), ("end", last)):
+        if not partition.log_start <= offset <= latest:
+            raise OffsetOutOfRangeError(
+                f"the {name} offset is outside what can be read",
+                hint="use an offset from earliest to latest",
+                got=offset,
+                isolation=isolation.value,
+                **values,
+            )
+    return OffsetRange(first, max(first, last))
+
+
+def extents_in(partition: PartitionState, wanted: OffsetRange) -> Rows:
+    """Return the extents that overlap ``wanted``, as rows of dtype EXTENT, ascending."""
+    extents = partition.extents.array()
+    if wanted.start >= wanted.end or len(extents) == 0:
+        return np.empty(0, EXTENT)
+    first = max(0, int(np.searchsorted(extents["base_offset"], wanted.start, side="right")) - 1)
+    last = int(np.searchsorted(extents["base_offset"], wanted.end, side="left"))
+    found = extents[first:last]
+    if len(found) and found["base_offset"][0] + found["records"][0] <= wanted.start:
+        found = found[1:]
+    return found
+
+
+def plan_partition(
+    number: int,
+    partition: PartitionState,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    tables: Mapping[int, Rows],
+) -> PartitionPlan:
+    """Return what to read of one partition.
+
+    Parameters
+    ----------
+    wanted : OffsetRange
+        From :func:`check_range`.
+    tables : mapping
+        The batch tables that the extents in range refer to, by index into LogState.tables: rows of dtype
+        ``txnformat.batch_table.TABLE_ROW`` of every section.
+    """
+    extents = _expanded(extents_in(partition, wanted), number, tables)
+    # A batch table's batches are finer than its extent: clip again.
+    ends = extents["base_offset"] + extents["records"]
+    extents = extents[(ends > wanted.start) & (extents["base_offset"] < wanted.end)]
+    if isolation is IsolationLevel.READ_COMMITTED:
+        aborted = partition.aborted.array()
+        mask = committed_mask(
+            extents["base_offset"],
+            extents["base_offset"] + extents["records"] - 1,
+            extents["producer_id"],
+            extents["transactional"].astype(bool),
+            aborted,
+        )
+        extents = extents[mask]
+    rows = np.zeros(len(extents), PLANNED)
+    skip = np.maximum(0, wanted.start - extents["base_offset"])
+    rows["skip"] = skip
+    rows["base_offset"] = extents["base_offset"] + skip
+    rows["take"] = np.minimum(extents["base_offset"] + extents["records"], wanted.end) - rows["base_offset"]
+    for name in ("file", "row_group", "row_group_count", "size", "producer_id", "epoch", "entry", "timestamp_ms"):
+        rows[name] = extents[name]
+    rows["commit_entry"] = _commit_entries(partition, extents)
+    return PartitionPlan(number, wanted, rows)
+
+
+def _expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
+    """Replace each extent that stands for rows of a batch table by those rows."""
+    if not len(extents) or not (extents["table"] >= 0).any():
+        return extents
+    parts: list[Rows] = []
+    for index in range(len(extents)):
+        extent = extents[index : index + 1]
+        if extent["table"][0] < 0:
+            parts.append(extent)
+            continue
+        table = tables[int(extent["table"][0])]
+        batches = table[(table["section"] == extent["section"][0]) & (table["partition"] == number)]
+        rows = np.repeat(extent, len(batches))
+        before = np.concatenate(([0], np.cumsum(batches["records"])[:-1]))
+        rows["base_offset"] += before
+        rows["base_sequence"] += np.where(rows["base_sequence"] >= 0, before, 0)
+        rows["file"] = rows["first_file"] + batches["file"]
+        for name in ("records", "row_group", "row_group_count", "size"):
+            rows[name] = batches[name]
+        for name in ("min_timestamp_ms", "max_timestamp_ms"):
+            known = batches[name] != np.iinfo(np.int64).min
+            rows[name] = np.where(known, batches[name], rows["timestamp_ms"])
+        rows["table"], rows["batch_count"] = -1, 1
+        parts.append(rows)
+    return np.concatenate(parts)
+
+
+def _commit_entries(partition: PartitionState, extents: Rows) -> Rows:
+    """Return, per extent, the entry that committed it; -1 where nothing did."""
+    entries = np.where(extents["transactional"] == 1, -1, extents["entry"])
+    pending = np.flatnonzero(entries == -1)
+    if not len(pending):
+        return entries
+    markers = partition.markers.array()
+    markers = markers[markers["commit"] == 1]
+    by_transaction = {
+        (int(row["producer_id"]), int(row["epoch"])): int(row["entry"])
+        for row in markers[np.searchsorted(markers["offset"], extents["base_offset"][0]) :]
+    }
+    transactions = zip(
+        extents["producer_id"][pending].tolist(), extents["epoch"][pending].tolist(), strict=True
+    )
+    entries[pending] = [by_transaction.get(transaction, -1) for transaction in transactions]
+    return entries
