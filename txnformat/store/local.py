@@ -1,0 +1,462 @@
+"""An object store in a directory of a local file system.
+
+How an object comes to be
+-------------------------
+1. open the directory (made, and its ancestors synced, when this instance uses it for the first time);
+2. write a temporary file next to the final name, under a name that no key has and ``list`` passes over;
+3. fsync the file;
+4. ``link`` it to the final name: atomic, and exactly one of all that try wins (``put``: rename);
+5. remove the temporary name; fsync the directory.
+
+Up to 4 an error means: not created. After 4 an error means: perhaps created, perhaps not durable. A repeated
+fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 2020), so this instance is done with
+writing (kind ``store-poisoned``), and does not show the object in question either: what it would read comes from
+the page cache, and somebody would take it for a durable commit.
+
+A process that dies leaves at most a temporary file, which nothing ever looks at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.errors import InvalidInputError, NotFoundError, StorageError
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
+from txnformat.store.ranges import check_range
+from txnformat.store.writer import Writer, object_exists, writer_ended
+
+__all__ = ["TEMPORARY_PREFIX", "LocalStore"]
+
+TEMPORARY_PREFIX = ".tmp-"
+"""How the names of files in the making begin. No component of a key may begin so."""
+
+DIRECTORY_ATTEMPTS_MAX = 3
+"""How often a directory is made anew when somebody removes it under us."""
+
+
+class LocalStore:
+    """Objects as files below ``root``; safe for many threads and many processes.
+
+    Parameters
+    ----------
+    root : str or Path
+        Directory; made by the first write when missing. The constructor does no IO.
+    clock : Clock, optional
+        Its wall clock is the store's time.
+    ids : Ids, optional
+        Where temporary names come from.
+    posix : Posix, optional
+        The system calls.
+
+    Notes
+    -----
+    Symbolic links to files are read as files; directories below the root that are symbolic links are not listed.
+    On macOS ``fsync`` does not flush the drive's own cache.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        posix: Posix | None = None,
+    ) -> None:
+        self._root = str(Path(root).absolute())
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self._posix = posix or Posix()
+        self._durable_directories: set[str] = set()
+        self._poison: dict[str, str] | None = None
+        self._doubtful_keys: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        """``file://`` and the absolute path."""
+        return f"file://{self._root}"
+
+    def store_time_ms(self) -> int:
+        """Return the clock's wall time, ms since the epoch."""
+        return self._clock.now().wall_ms
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, or None."""
+        path = self._readable_path(key)
+        try:
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # no Path object per read
+                return file.readall()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_error(error, "read", path) from error
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
+        path = self._readable_path(key)
+        try:
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # no Path object per read
+                check_range(self.url, key, start, length, os.fstat(file.fileno()).st_size)
+                return _read_exactly(file.fileno(), start, length, path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFoundError("no such object", store=self.url, key=key) from error
+        except OSError as error:
+            raise storage_error(error, "read", path) from error
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size, or None."""
+        path = self._readable_path(key)
+        try:
+            status = os.stat(path)  # noqa: PTH116  # no Path object per request
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_error(error, "read", path) from error
+        return ObjectInfo(key, status.st_size)
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        """Create the object if the key is free: one attempt, atomic, durable.
+
+        After an AMBIGUOUS answer the same key stays AMBIGUOUS for this instance, all others are REFUSED.
+        """
+        path = self._path(key)
+        if self._poison is not None:
+            doubtful = key in self._doubtful_keys
+            outcome = CreateOutcome.AMBIGUOUS if doubtful else CreateOutcome.REFUSED
+            return CreateResult(outcome, self._poisoned())
+        if os.path.lexists(path):
+            # A race that is already lost costs one stat, and not two waits for the device.
+            return CreateResult(CreateOutcome.EXISTS)
+        try:
+            with _Upload(self, key, path) as upload:
+                upload.write(data)
+                return upload.publish()
+        except StorageError as error:
+            return CreateResult(CreateOutcome.REFUSED, error)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace the object atomically."""
+        path = self._path(key)
+        if self._poison is not None:
+            raise self._poisoned()
+        with _Upload(self, key, path) as upload:
+            upload.write(data)
+            upload.replace()
+
+    def open_write(self, key: str) -> Writer:
+        """Start a streamed upload: a temporary file until ``close``."""
+        path = self._path(key)
+        if self._poison is not None:
+            raise self._poisoned()
+        return _LocalWriter(_Upload(self, key, path), self.url, key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key.
+
+        One scan of the deepest directory that ``prefix`` names and of those below it; sizes are asked only of
+        the files that are returned.
+        """
+        directory = prefix[: prefix.rfind("/") + 1]
+        if directory:
+            self._path(directory[:-1])
+        found = list(self._scan(directory, prefix, start_after))
+        # The order of code points is the order of UTF-8 bytes.
+        found.sort()
+        return found
+
+    def delete(self, key: str) -> None:
+        """Delete the object; a missing one is no error. Directories stay."""
+        path = self._path(key)
+        if self._poison is not None:
+            raise self._poisoned()
+        try:
+            os.unlink(path)  # noqa: PTH108  # no Path object per request
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise storage_error(error, "delete", path) from error
+
+    def _scan(self, directory: str, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        """Yield the objects of ``directory`` (empty, or ending in ``/``) and below, in no order."""
+        path = f"{self._root}/{directory}"
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    key = directory + entry.name
+                    if not key.startswith(prefix) or not _is_key_part(entry.name):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        below = key + "/"
+                        if start_after is None or below > start_after or start_after.startswith(below):
+                            yield from self._scan(below, prefix, start_after)
+                    elif start_after is None or key > start_after:
+                        # Somebody may delete it between the scan and the stat; then it is not there.
+                        with contextlib.suppress(FileNotFoundError):
+                            yield ObjectInfo(key, entry.stat().st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise storage_error(error, "list", path) from error
+
+    def _path(self, key: str) -> str:
+        """Return the path of ``key``; a key that is none never reaches the file system."""
+        if "\0" in key or not all(map(_is_key_part, key.split("/"))):
+            raise InvalidInputError(
+                f"{key!r} is not a key",
+                kind="invalid-key",
+                hint=f"keys are relative, without empty parts, '.', '..' or parts beginning {TEMPORARY_PREFIX}",
+            )
+        return f"{self._root}/{key}"
+
+    def _readable_path(self, key: str) -> str:
+        if self._poison is not None and key in self._doubtful_keys:
+            raise self._poisoned()
+        return self._path(key)
+
+    def _poisoned(self) -> StorageError:
+        return StorageError(
+            "this store no longer writes, since a directory could not be made durable",
+            kind="store-poisoned",
+            hint="check the disk, then open the log again",
+            **(self._poison or {}),
+        )
+
+    def _poison_writes(self, cause: StorageError, key: str | None) -> StorageError:
+        """Refuse all further writes; return ``cause``. ``key``: the object that may or may not be durable."""
+        if key is not None:
+            self._doubtful_keys.add(key)
+        self._poison = {"path": str(cause.values["path"]), "cause": cause.kind}
+        return cause
+
+    def _open_directory(self, path: str) -> int:
+        """Return a descriptor of the directory, made if missing and durable in any case."""
+        attempt = 1
+        while True:
+            try:
+                self._ensure_directory(path)
+                return self._posix.open_directory(path)
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or attempt == DIRECTORY_ATTEMPTS_MAX:
+                    raise storage_error(error, "open directory", path) from error
+            # Removed under us: what we know of directories is void.
+            self._durable_directories.clear()
+            attempt += 1
+
+    def _ensure_directory(self, path: str) -> None:
+        """Make ``path`` and its ancestors, and every name on the way durable.
+
+        An ancestor that another process has just made may not be durable yet: on the first use of a directory
+        its whole way from the root is synced, whoever made it.
+        """
+        if path in self._durable_directories:
+            return
+        parent = os.path.dirname(path)  # noqa: PTH120  # plain text
+        if path == self._root:
+            self._ensure_root()
+        else:
+            self._ensure_directory(parent)
+            with contextlib.suppress(FileExistsError):
+                self._posix.mkdir(path)
+            self._sync_directory(parent)
+        self._durable_directories.add(path)
+
+    def _ensure_root(self) -> None:
+        missing: list[Path] = []
+        path = Path(self._root)
+        while not path.exists():
+            missing.append(path)
+            path = path.parent
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                self._posix.mkdir(str(path))
+            self._sync_directory(str(path.parent))
+        if not missing:
+            # Whoever made the root may have done so a moment ago. Where its parent is closed to us, it was not us.
+            with contextlib.suppress(OSError):
+                self._sync_directory(str(path.parent))
+
+    def _sync_directory(self, path: str) -> None:
+        directory = self._posix.open_directory(path)
+        try:
+            self._posix.fsync_directory(directory)
+        except OSError as error:
+            # Nothing was linked yet, but a second fsync proves nothing any more.
+            raise self._poison_writes(storage_error(error, "fsync directory", path), None) from error
+        finally:
+            os.close(directory)
+
+
+class _Upload:
+    """A file in the making. Leaving the ``with`` block removes whatever was not published."""
+
+    def __init__(self, store: LocalStore, key: str, path: str) -> None:
+        self._store = store
+        self._posix = store._posix  # one unit with the store
+        self._key = key
+        self._path = path
+        self._parent, _, self._name = path.rpartition("/")
+        self._file = -1
+        self._directory = store._open_directory(self._parent)
+        self._temporary = TEMPORARY_PREFIX + store._ids.new()
+        try:
+            self._file = self._posix.create_file(self._temporary, self._directory)
+        except OSError as error:
+            self.end()
+            raise storage_error(error, "create", path) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append all of ``data``; returns the number of bytes."""
+        view = memoryview(data).cast("B")
+        size = view.nbytes
+        try:
+            while view.nbytes:
+                view = view[self._posix.write(self._file, view) :]
+        except OSError as error:
+            raise storage_error(error, "write", self._path) from error
+        return size
+
+    def publish(self) -> CreateResult:
+        """Take the final name if it is free. Raises StorageError when that is known not to have happened."""
+        self._sync_file()
+        try:
+            self._posix.link(self._temporary, self._name, self._directory)
+        except FileExistsError:
+            return CreateResult(CreateOutcome.EXISTS)
+        except OSError as error:
+            cause = storage_error(error, "link", self._path)
+            if error.errno in LINK_NOT_APPLIED:
+                raise cause from error
+            return CreateResult(CreateOutcome.AMBIGUOUS, self._poison(cause))
+        # Before the fsync, so that one wait makes both changes of the directory durable.
+        self._remove_temporary()
+        try:
+            self._posix.fsync_directory(self._directory)
+        except OSError as error:
+            cause = storage_error(error, "fsync directory", self._path)
+            return CreateResult(CreateOutcome.AMBIGUOUS, self._poison(cause))
+        return CreateResult(CreateOutcome.CREATED)
+
+    def replace(self) -> None:
+        """Take the final name from whatever has it."""
+        self._sync_file()
+        try:
+            self._posix.replace(self._temporary, self._name, self._directory)
+        except OSError as error:
+            raise storage_error(error, "rename", self._path) from error
+        self._temporary = ""
+        try:
+            self._posix.fsync_directory(self._directory)
+        except OSError as error:
+            raise self._poison(storage_error(error, "fsync directory", self._path)) from error
+
+    def end(self) -> None:
+        """Remove the temporary name and close the descriptors; idempotent; never raises."""
+        self._remove_temporary()
+        for descriptor in (self._file, self._directory):
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        self._file = self._directory = -1
+
+    def _poison(self, cause: StorageError) -> StorageError:
+        return self._store._poison_writes(cause, self._key)
+
+    def _sync_file(self) -> None:
+        try:
+            self._posix.fsync_file(self._file)
+        except OSError as error:
+            raise storage_error(error, "fsync file", self._path) from error
+
+    def _remove_temporary(self) -> None:
+        if self._temporary and self._file >= 0:
+            # A leftover is harmless; the verdict on the object is not its business.
+            with contextlib.suppress(OSError):
+                self._posix.unlink(self._temporary, self._directory)
+        self._temporary = ""
+
+
+class _LocalWriter(Writer):
+    """A streamed upload into a temporary file. One that is dropped gives back its space and descriptors."""
+
+    def __init__(self, upload: _Upload, url: str, key: str) -> None:
+        self._upload: _Upload | None = upload
+        self._url = url
+        self._key = key
+        self._closed = False
+
+    def write(self, data: bytes | memoryview) -> int:
+        if self._upload is None:
+            raise writer_ended(self._url, self._key)
+        try:
+            return self._upload.write(data)
+        except BaseException:
+            self.abort()  # on a full disk the space matters now
+            raise
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if self._upload is None:
+            raise writer_ended(self._url, self._key)
+        try:
+            result = self._upload.publish()
+        finally:
+            self.abort()
+        if result.outcome is CreateOutcome.EXISTS:
+            raise object_exists(self._url, self._key)
+        if result.error is not None:
+            raise result.error
+        self._closed = True
+
+    def abort(self) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.end()
+
+    def __del__(self) -> None:
+        self.abort()
+
+
+def _is_key_part(name: str) -> bool:
+    """Return whether ``name`` can be one component of a key."""
+    if not name or name in (".", "..") or name.startswith(TEMPORARY_PREFIX):
+        return False
+    if name.isascii():
+        return True
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8, or a lone surrogate
+        return False
+    return True
+
+
+def _read_exactly(file: int, start: int, length: int, path: str) -> bytes:
+    """Return bytes ``[start, start + length)``; a single read returns at most about 2 GiB."""
+    parts: list[bytes] = []
+    while length:
+        part = os.pread(file, length, start)
+        if not part:
+            raise StorageError(
+                "the file became shorter while it was read",
+                kind="invalid-range",
+                hint="something other than txnlog changes files below the root: stop it",
+                path=path,
+            )
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

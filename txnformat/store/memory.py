@@ -1,0 +1,131 @@
+"""An object store in the memory of this process, for tests and simulations.
+
+The reference for what the other stores must do: every operation is one step under one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+from txnformat.clock import Clock, SystemClock
+from txnformat.errors import NotFoundError
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.store.ranges import check_range
+from txnformat.store.writer import Writer, object_exists, writer_ended
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """Objects in a dictionary; safe for many threads.
+
+    Parameters
+    ----------
+    clock : Clock, optional
+        Its wall clock is the store's time. The machine's by default.
+    name : str, optional
+        Shown in ``url``.
+    """
+
+    def __init__(self, clock: Clock | None = None, name: str = "") -> None:
+        self._clock = clock or SystemClock()
+        self._url = f"memory://{name}"
+        self._lock = threading.Lock()
+        self._objects: dict[str, bytes] = {}
+        self._keys: list[str] = []  # sorted: the order of code points is the order of UTF-8 bytes
+
+    @property
+    def url(self) -> str:
+        """``memory://`` and the name."""
+        return self._url
+
+    def store_time_ms(self) -> int:
+        """Return the clock's wall time, ms since the epoch."""
+        return self._clock.now().wall_ms
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, or None."""
+        with self._lock:
+            return self._objects.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
+        data = self.get(key)
+        if data is None:
+            raise NotFoundError("no such object", store=self._url, key=key)
+        check_range(self._url, key, start, length, len(data))
+        return data[start : start + length]
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size, or None."""
+        data = self.get(key)
+        return None if data is None else ObjectInfo(key, len(data))
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        """Create the object if the key is free."""
+        with self._lock:
+            if key in self._objects:
+                return CreateResult(CreateOutcome.EXISTS)
+            insort(self._keys, key)
+            self._objects[key] = bytes(data)
+            return CreateResult(CreateOutcome.CREATED)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace the object."""
+        with self._lock:
+            if key not in self._objects:
+                insort(self._keys, key)
+            self._objects[key] = bytes(data)
+
+    def open_write(self, key: str) -> Writer:
+        """Start a streamed upload."""
+        return _MemoryWriter(self, key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
+        with self._lock:
+            first = bisect_left(self._keys, prefix)
+            if start_after is not None:
+                first = max(first, bisect_right(self._keys, start_after))
+            found = []
+            for key in self._keys[first:]:
+                if not key.startswith(prefix):
+                    break
+                found.append(ObjectInfo(key, len(self._objects[key])))
+            return found
+
+    def delete(self, key: str) -> None:
+        """Delete the object; a missing one is no error."""
+        with self._lock:
+            if self._objects.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
+
+
+class _MemoryWriter(Writer):
+    def __init__(self, store: MemoryStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._parts: bytearray | None = bytearray()
+        self._closed = False
+
+    def write(self, data: bytes | memoryview) -> int:
+        if self._parts is None:
+            raise writer_ended(self._store.url, self._key)
+        view = memoryview(data).cast("B")
+        self._parts += view
+        return view.nbytes
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        if self._parts is None:
+            raise writer_ended(self._store.url, self._key)
+        data, self._parts = bytes(self._parts), None
+        if self._store.create(self._key, data).outcome is CreateOutcome.EXISTS:
+            raise object_exists(self._store.url, self._key)
+        self._closed = True
+
+    def abort(self) -> None:
+        self._parts = None

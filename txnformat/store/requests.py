@@ -1,0 +1,57 @@
+"""The operations of a store and the classes of keys: what the wrappers count by and inject by."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from txnformat import keys
+
+__all__ = ["KeyClass", "Operation", "key_class"]
+
+
+class Operation(StrEnum):
+    """An operation of :class:`~txnformat.store.base.ObjectStore` that costs a request."""
+
+    GET = "get"
+    GET_RANGE = "get_range"
+    HEAD = "head"
+    CREATE = "create"
+    PUT = "put"
+    OPEN_WRITE = "open_write"
+    """A streamed upload, from ``open_write`` to ``close``."""
+    LIST = "list"
+    DELETE = "delete"
+
+
+class KeyClass(StrEnum):
+    """What an object is, by its key."""
+
+    FORMAT = "format"
+    ENTRY = "entry"
+    SNAPSHOT = "snapshot"
+    TABLE = "table"
+    BOUNDARY = "boundary"
+    LATEST = "latest"
+    DATA = "data"
+    """A segment file, or a listing of them."""
+    OTHER = "other"
+
+
+_PREFIXES = (
+    (keys.LOG_PREFIX, KeyClass.ENTRY),
+    (keys.SNAPSHOT_PREFIX, KeyClass.SNAPSHOT),
+    (keys.TABLE_PREFIX, KeyClass.TABLE),
+    (keys.BOUNDARY_PREFIX, KeyClass.BOUNDARY),
+)
+
+
+def key_class(key: str) -> KeyClass:
+    """Return the class of a key, or of the keys that a prefix lists."""
+    if key == keys.FORMAT_KEY:
+        return KeyClass.FORMAT
+    if key == keys.LATEST_KEY:
+        return KeyClass.LATEST
+    for prefix, found in _PREFIXES:
+        if key.startswith(prefix):
+            return found
+    return KeyClass.DATA if "/data/" in key else KeyClass.OTHER
