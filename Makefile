@@ -34,7 +34,7 @@ demo:  ## Real flights in transactions, read with Spark at each isolation level
 	@$(RUN) --java -m txnlog.demo
 
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
-	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 --dist=loadgroup $(PYTEST_ARGS)
+	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 check: lint types layers test  ## All that CI runs: lint, types, layers, test
 

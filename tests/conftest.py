@@ -1,11 +1,20 @@
-"""What every test shares: hypothesis profiles, and Spark tests kept in one process."""
+"""What every test shares: hypothesis profiles, and Spark tests kept in one process.
+
+Everything under ``tests/spark`` starts Spark: it gets the marker ``spark``, and one worker runs all of it, because
+a JVM costs seconds and 1 GB. (pytest-xdist 3.8 has ``--dist=loadgroup`` for this; under pytest 9.2 it does nothing.)
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK = Path(__file__).parent / "spark"
 
 # No deadline anywhere: a slow machine is not a defect. HYPOTHESIS_PROFILE chooses; CI takes "ci" by itself.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -21,11 +30,27 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
+class SparkTogether(LoadScopeScheduling):
+    """Hands out single tests, but those under ``tests/spark`` as one piece."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
+    """Replace the scheduler of ``--dist``."""
+    return SparkTogether(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # and yet after the shuffle: pytest-randomly wraps this hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the long tests first, and give all Spark tests to one worker: a JVM costs seconds and 1 GB."""
+    """Mark the Spark tests, and start the long tests first."""
     for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if SPARK in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+        elif item.get_closest_marker("spark"):
+            raise pytest.UsageError(f"{item.nodeid}: a test that starts Spark belongs in tests/spark")
     items.sort(key=_rank)
 
 
