@@ -1,0 +1,347 @@
+"""Which partition a record goes to: Kafka's murmur2 of its key, or the next partition in turn.
+
+The same key gets the same partition as in Kafka: ``toPositive(murmur2(key bytes)) % partitions``
+(``BuiltInPartitioner.partitionForKey``). The key's bytes are a function of the topic's key columns, whose number,
+order and types never change. One key column is encoded as Kafka's serializers do, big-endian:
+
+=====================================  ==============================================================================
+type of the column                     bytes
+=====================================  ==============================================================================
+string, binary, fixed-size binary      UTF-8; as they are
+int8 … int64, uint8 … uint64           of the type's own width, two's complement
+bool                                   one byte, 0 or 1
+float16, float32, float64              IEEE 754 bits, every NaN as the quiet one with no sign; -0.0 and 0.0 differ
+date32, date64, time, timestamp,       the stored integer (in the unit that the column's type names), 4 or 8 bytes
+duration
+decimal                                unscaled value, two's complement, of the type's storage width
+dictionary                             as its value type
+=====================================  ==============================================================================
+
+Several key columns are their encodings one after another, each behind its length as a big-endian int32; -1 and no
+bytes for a null (Kafka's protocol type NULLABLE_BYTES). A null in a single key column is no key at all: such
+records go round robin, batch by batch, as a null key does in Kafka.
+
+Pure: the turn of the round robin is the caller's state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnformat.errors import InvalidInputError
+
+__all__ = [
+    "NO_PARTITION",
+    "Assignment",
+    "assign_partitions",
+    "encode_keys",
+    "murmur2",
+    "murmur2_of_array",
+    "partition_for_keys",
+    "round_robin",
+]
+
+NO_PARTITION = -1
+"""In place of a partition: the record has no key."""
+
+SEED = 0x9747B28C
+"""Kafka's."""
+
+MULTIPLIER = 0x5BD1E995
+SHIFT = 24
+WORD_BYTES = 4
+MASK = 0xFFFFFFFF
+
+KEYS_AT_ONCE_MIN = 16
+"""With fewer keys left that have a next word, a loop in Python beats numpy's cost per call."""
+
+Hashes = npt.NDArray[np.uint32]
+Positions = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Assignment(NamedTuple):
+    """Where the records of one batch go."""
+
+    partitions: npt.NDArray[np.int32]
+    """Shape (n,): the partition of each record, in [0, partitions)."""
+    next_partition: int
+    """Whose turn it is at the next batch: the caller's to keep."""
+
+
+def assign_partitions(columns: Sequence[Any], num_partitions: int, next_partition: int) -> Assignment:
+    """Return the partition of every record of a batch: by key, else the whole batch's turn.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow Array or ChunkedArray, not empty
+        The key columns in the topic's order, of equal length.
+    num_partitions : int
+        At least 1.
+    next_partition : int
+        The partition whose turn it is, from the batch before (0 at first; taken modulo ``num_partitions``).
+
+    Notes
+    -----
+    The turn passes on only when a record of the batch had no key.
+    """
+    partitions = partition_for_keys(encode_keys(columns), num_partitions)
+    keyless = partitions == NO_PARTITION
+    if keyless.any():
+        turn, next_partition = round_robin(next_partition, num_partitions)
+        partitions[keyless] = turn
+    return Assignment(partitions, next_partition)
+
+
+def round_robin(next_partition: int, num_partitions: int) -> tuple[int, int]:
+    """Return the partition for a batch without keys, and whose turn it is after it.
+
+    Parameters
+    ----------
+    next_partition : int
+        From the batch before; taken modulo ``num_partitions``, so it survives a change of their number.
+    num_partitions : int
+        At least 1.
+    """
+    _check_partitions(num_partitions)
+    partition = next_partition % num_partitions
+    return partition, (partition + 1) % num_partitions
+
+
+def partition_for_keys(keys: Any, num_partitions: int) -> npt.NDArray[np.int32]:
+    """Return the partition of each key, NO_PARTITION for a null.
+
+    Parameters
+    ----------
+    keys : pyarrow Array or ChunkedArray of strings or binaries
+        Encoded keys (:func:`encode_keys`); of any width of offsets, views and fixed-size included.
+    num_partitions : int
+        At least 1.
+
+    Returns
+    -------
+    ndarray, shape (n,), int32
+        In [0, num_partitions), or NO_PARTITION.
+    """
+    _check_partitions(num_partitions)
+    positive = murmur2_of_array(keys) & np.int32(0x7FFFFFFF)
+    partitions = positive % np.int32(num_partitions)
+    if keys.null_count:
+        partitions[pc.is_null(keys).to_numpy(zero_copy_only=False)] = NO_PARTITION
+    return partitions
+
+
+def _check_partitions(num_partitions: int) -> None:
+    if not 1 <= num_partitions < 2**31:
+        raise InvalidInputError("the number of partitions must be at least 1", num_partitions=num_partitions)
+
+
+# --- murmur2 ---------------------------------------------------------------------------------------------------------
+
+
+def murmur2(key: bytes) -> int:
+    """Return Kafka's hash of a key (``Utils.murmur2``): a signed 32-bit integer."""
+    state = _after_words((SEED ^ len(key)) & MASK, key)
+    tail = key[len(key) // WORD_BYTES * WORD_BYTES :]
+    if tail:
+        state = ((state ^ int.from_bytes(tail, "little")) * MULTIPLIER) & MASK
+    state ^= state >> 13
+    state = (state * MULTIPLIER) & MASK
+    state ^= state >> 15
+    return state - 2**32 if state >= 2**31 else state
+
+
+def _after_words(state: int, data: bytes) -> int:
+    """Return the state after all whole words of ``data``."""
+    for position in range(0, len(data) - WORD_BYTES + 1, WORD_BYTES):
+        word = (int.from_bytes(data[position : position + WORD_BYTES], "little") * MULTIPLIER) & MASK
+        word ^= word >> SHIFT
+        state = ((state * MULTIPLIER) ^ (word * MULTIPLIER)) & MASK
+    return state
+
+
+def murmur2_of_array(keys: Any) -> npt.NDArray[np.int32]:
+    """Return :func:`murmur2` of each key; the values at nulls mean nothing.
+
+    Parameters
+    ----------
+    keys : pyarrow Array or ChunkedArray of strings or binaries
+
+    Returns
+    -------
+    ndarray, shape (n,), int32
+    """
+    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    hashes = [_murmur2_of_chunk(chunk.cast(pa.large_binary())) for chunk in chunks if len(chunk)]
+    return np.concatenate(hashes) if hashes else np.empty(0, np.int32)
+
+
+def _murmur2_of_chunk(keys: Any) -> npt.NDArray[np.int32]:
+    """Return the hashes of a large_binary array.
+
+    The keys are put in order of their length, longest first. Those that have an i-th word are then the first
+    so-and-so many, and one step of the hash runs over all of them at once.
+    """
+    offsets, data = _offsets_and_data(keys)
+    lengths = np.diff(offsets)
+    order = np.argsort(-lengths, kind="stable")
+    lengths = lengths[order]
+    starts = offsets[:-1][order]
+    state: Hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
+    _mix_words(state, data, starts, lengths // WORD_BYTES)
+    _mix_tails(state, data, starts, lengths)
+    state ^= state >> np.uint32(13)
+    state *= np.uint32(MULTIPLIER)
+    state ^= state >> np.uint32(15)
+    hashes = np.empty(len(state), np.int32)
+    hashes[order] = state.view(np.int32)
+    return hashes
+
+
+def _mix_words(state: Hashes, data: Bytes, starts: Positions, words: Positions) -> None:
+    """Mix the whole words of every key into ``state``, in place; ``words`` (how many) descends."""
+    longest = int(words[0])
+    if longest == 0:
+        return
+    # Words begin at any byte: a view with a stride of one byte reads each with one gather.
+    word_at = np.ndarray((len(data) - WORD_BYTES + 1,), np.dtype("<u4"), data, strides=(1,))
+    ascending = -words
+    for index in range(longest):
+        count = int(np.searchsorted(ascending, -index, "left"))  # of keys with more than ``index`` words
+        if count < KEYS_AT_ONCE_MIN:
+            for key in range(count):
+                begin, end = int(starts[key]) + WORD_BYTES * index, int(starts[key] + WORD_BYTES * words[key])
+                state[key] = _after_words(int(state[key]), data[begin:end].tobytes())
+            return
+        word = word_at[starts[:count] + WORD_BYTES * index].astype(np.uint32, copy=False)
+        word *= np.uint32(MULTIPLIER)
+        word ^= word >> np.uint32(SHIFT)
+        word *= np.uint32(MULTIPLIER)
+        state[:count] *= np.uint32(MULTIPLIER)
+        state[:count] ^= word
+
+
+def _mix_tails(state: Hashes, data: Bytes, starts: Positions, lengths: Positions) -> None:
+    """Mix the last one to three bytes of every key that has them into ``state``, in place."""
+    tails = lengths % WORD_BYTES
+    ends = starts + lengths - tails
+    for position in range(WORD_BYTES - 1):
+        keys = np.flatnonzero(tails > position)
+        state[keys] ^= data[ends[keys] + position].astype(np.uint32) << np.uint32(8 * position)
+    state[tails > 0] *= np.uint32(MULTIPLIER)
+
+
+def _offsets_and_data(keys: Any) -> tuple[Positions, Bytes]:
+    """Return the offsets, shape (n + 1,), and the bytes of a large_binary array, without a copy."""
+    _, offsets, data = keys.buffers()
+    positions = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    return positions, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+# --- the bytes of a key ----------------------------------------------------------------------------------------------
+
+
+def encode_keys(columns: Sequence[Any]) -> Any:
+    """Return the bytes of each record's key, as the module's table defines them.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow Array or ChunkedArray, not empty
+        The key columns in the topic's order, of equal length, each already of its type in the topic's schema.
+
+    Returns
+    -------
+    pyarrow.LargeBinaryArray
+        Null where the only key column is null; never null for several columns.
+
+    Raises
+    ------
+    InvalidInputError
+        No column, columns of different lengths, or a type that cannot be a key (nested types, intervals).
+    """
+    if not columns:
+        raise InvalidInputError(
+            "a key needs at least one column", hint="use round_robin for records without keys"
+        )
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise InvalidInputError("key columns differ in length", lengths=lengths)
+    encoded = [_encode_column(_one_array(column)) for column in columns]
+    if len(encoded) == 1:
+        return encoded[0]
+    parts: list[Any] = []
+    for component in encoded:
+        sizes = pc.fill_null(pc.binary_length(component), -1).to_numpy(zero_copy_only=False)
+        parts += [_fixed_width(sizes.astype(">i4"), None), component.fill_null(b"")]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+
+
+def _one_array(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _encode_column(column: Any) -> Any:
+    """Return one key column as large_binary, nulls kept."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _encode_column(column.dictionary_decode())
+    if _is_bytes(kind):
+        return column.cast(pa.large_binary())
+    if pa.types.is_boolean(kind):
+        return _encode_column(column.cast(pa.uint8()))
+    if not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) or pa.types.is_interval(kind):
+        raise InvalidInputError(
+            "a column of this type cannot be a key", type=kind, hint="cast it to a string"
+        )
+    width = kind.bit_width // 8
+    data = column.buffers()[1]
+    values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    values = values[column.offset * width : (column.offset + len(column)) * width].reshape(len(column), width)
+    if pa.types.is_floating(kind):
+        numbers = values.view(np.dtype(f"f{width}"))
+        values = np.where(np.isnan(numbers), numbers.dtype.type(np.nan), numbers).view(np.uint8)
+    # Arrow's values are in the machine's order; in a key the most significant byte comes first.
+    big_endian = values if sys.byteorder == "big" else values[:, ::-1]
+    return _fixed_width(
+        big_endian, column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+    )
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _fixed_width(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> Any:
+    """Return the bytes of each row of ``values`` as large_binary.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,) or (n, width)
+    valid : ndarray, shape (n,), bool, or None
+        False where the result is null; None: nowhere.
+    """
+    count = len(values)
+    data = np.ascontiguousarray(values)
+    width = data.nbytes // count if count else 0
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.large_binary(), count, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
