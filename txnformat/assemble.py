@@ -18,10 +18,11 @@ from txnformat.intents import Included, Intent, OpenProducer, Rejected, Verdict,
 from txnformat.operation_codec import encode_operation
 from txnformat.operations import Operation
 from txnformat.state import LogState
+from txnformat.version import __version__
 
 __all__ = ["CLOCK_SKEW_MS_MAX", "ENGINE", "Assembled", "assemble", "next_timestamp_ms"]
 
-ENGINE = "txnlog-py/0.1.0"
+ENGINE = f"txnlog-py/{__version__}"
 
 CLOCK_SKEW_MS_MAX = 30_000
 """How far a writer's clock may be from store time, and an entry's timestamp ahead of it."""

@@ -156,7 +156,7 @@ class Committer:
         if view is None or (self._snapshot is not None and self._snapshot.is_alive()):
             return
         landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
-        if landed and snapshot_due(view.state, self.ids.uniform()):
+        if snapshot_due(view.state, landed, self.ids.uniform()):
             self._snapshot = threading.Thread(target=self._write_snapshot, args=(view,), name="txnlog-snapshot")
             self._snapshot.start()
 
