@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from txnformat.errors import InvalidInputError, StorageError, TxnLogError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, ObjectStore, ObjectWriter
@@ -142,7 +142,7 @@ Schedule = Callable[[Operation, str, int], Fault | None]
 """A plan: operation, key (of a listing: the prefix), number of the call from 1 → the fault, or None."""
 
 
-def no_faults(operation: Operation, key: str, nth: int) -> Fault | None:  # noqa: ARG001  # the plan's signature
+def no_faults(operation: Operation, key: str, nth: int) -> Fault | None:
     """Plan nothing."""
     return None
 
@@ -357,7 +357,7 @@ class FaultyStore:
         raise SimulatedCrash("the process ends here")
 
     def _error(self, fault: Fault, operation: Operation, key: str) -> StorageError:
-        where: dict[str, object] = {"store": self.url, "operation": str(operation), "key": key}
+        where: dict[str, Any] = {"store": self.url, "operation": str(operation), "key": key}
         if fault.kind in _REFUSALS:
             kind, what, hint = _REFUSALS[fault.kind]
             return StorageError(what, kind=kind, hint=hint, **where)

@@ -24,7 +24,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
@@ -40,6 +40,13 @@ TEMPORARY_PREFIX = ".tmp-"
 
 DIRECTORY_ATTEMPTS_MAX = 3
 """How often a directory is made anew when somebody removes it under us."""
+
+
+class _Poison(NamedTuple):
+    """Why an instance no longer writes."""
+
+    path: str
+    cause: str
 
 
 class LocalStore:
@@ -74,7 +81,7 @@ class LocalStore:
         self._ids = ids or SystemIds()
         self._posix = posix or Posix()
         self._durable_directories: set[str] = set()
-        self._poison: dict[str, str] | None = None
+        self._poison: _Poison | None = None
         self._doubtful_keys: set[str] = set()
 
     @property
@@ -131,7 +138,7 @@ class LocalStore:
         if self._poison is not None:
             doubtful = key in self._doubtful_keys
             outcome = CreateOutcome.AMBIGUOUS if doubtful else CreateOutcome.REFUSED
-            return CreateResult(outcome, self._poisoned())
+            return CreateResult(outcome, self._poisoned(self._poison))
         if os.path.lexists(path):
             # A race that is already lost costs one stat, and not two waits for the device.
             return CreateResult(CreateOutcome.EXISTS)
@@ -145,8 +152,7 @@ class LocalStore:
     def put(self, key: str, data: bytes) -> None:
         """Create or replace the object atomically."""
         path = self._path(key)
-        if self._poison is not None:
-            raise self._poisoned()
+        self._check_writable()
         with _Upload(self, key, path) as upload:
             upload.write(data)
             upload.replace()
@@ -154,8 +160,7 @@ class LocalStore:
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload: a temporary file until ``close``."""
         path = self._path(key)
-        if self._poison is not None:
-            raise self._poisoned()
+        self._check_writable()
         return _LocalWriter(_Upload(self, key, path), self.url, key)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
@@ -175,8 +180,7 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. Directories stay."""
         path = self._path(key)
-        if self._poison is not None:
-            raise self._poisoned()
+        self._check_writable()
         try:
             os.unlink(path)  # noqa: PTH108  # no Path object per request
         except (FileNotFoundError, NotADirectoryError):
@@ -191,12 +195,13 @@ class LocalStore:
             with os.scandir(path) as entries:
                 for entry in entries:
                     key = directory + entry.name
+                    below = key + "/"
+                    if start_after is not None and below <= start_after and not start_after.startswith(below):
+                        continue  # neither a file nor a directory of this name has anything to list
                     if not key.startswith(prefix) or not _is_key_part(entry.name):
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        below = key + "/"
-                        if start_after is None or below > start_after or start_after.startswith(below):
-                            yield from self._scan(below, prefix, start_after)
+                        yield from self._scan(below, prefix, start_after)
                     elif start_after is None or key > start_after:
                         # Somebody may delete it between the scan and the stat; then it is not there.
                         with contextlib.suppress(FileNotFoundError):
@@ -218,22 +223,35 @@ class LocalStore:
 
     def _readable_path(self, key: str) -> str:
         if self._poison is not None and key in self._doubtful_keys:
-            raise self._poisoned()
+            raise self._poisoned(self._poison)
         return self._path(key)
 
-    def _poisoned(self) -> StorageError:
+    @staticmethod
+    def _poisoned(poison: _Poison) -> StorageError:
         return StorageError(
             "this store no longer writes, since a directory could not be made durable",
             kind="store-poisoned",
             hint="check the disk, then open the log again",
-            **(self._poison or {}),
+            path=poison.path,
+            cause=poison.cause,
         )
+
+    def _check_writable(self) -> None:
+        if self._poison is not None:
+            raise self._poisoned(self._poison)
+
+    def _confirm_created(self, key: str) -> CreateResult:
+        """Return CREATED, unless another thread's sync failed meanwhile: then ours proves nothing."""
+        if self._poison is None:
+            return CreateResult(CreateOutcome.CREATED)
+        self._doubtful_keys.add(key)
+        return CreateResult(CreateOutcome.AMBIGUOUS, self._poisoned(self._poison))
 
     def _poison_writes(self, cause: StorageError, key: str | None) -> StorageError:
         """Refuse all further writes; return ``cause``. ``key``: the object that may or may not be durable."""
         if key is not None:
             self._doubtful_keys.add(key)
-        self._poison = {"path": str(cause.values["path"]), "cause": cause.kind}
+        self._poison = _Poison(str(cause.values["path"]), cause.kind)
         return cause
 
     def _open_directory(self, path: str) -> int:
@@ -348,7 +366,7 @@ class _Upload:
         except OSError as error:
             cause = storage_error(error, "fsync directory", self._path)
             return CreateResult(CreateOutcome.AMBIGUOUS, self._poison(cause))
-        return CreateResult(CreateOutcome.CREATED)
+        return self._store._confirm_created(self._key)
 
     def replace(self) -> None:
         """Take the final name from whatever has it."""
@@ -380,6 +398,8 @@ class _Upload:
             self._posix.fsync_file(self._file)
         except OSError as error:
             raise storage_error(error, "fsync file", self._path) from error
+        # Another thread's failure ends this upload too, as long as nothing of it is visible.
+        self._store._check_writable()
 
     def _remove_temporary(self) -> None:
         if self._temporary and self._file >= 0:
