@@ -215,9 +215,10 @@ def test_different_composite_keys_have_different_bytes(rows: list[tuple[str | No
         [pa.array([[1]])],
         [pa.array([{"a": 1}])],
         [pa.array([None])],
+        [pa.array([(1, 2, 3)], pa.month_day_nano_interval())],
         [pa.array([1]), pa.array([1, 2])],
     ],
-    ids=["none", "list", "struct", "null", "lengths"],
+    ids=["none", "list", "struct", "null", "interval", "lengths"],
 )
 def test_what_cannot_be_a_key_is_refused(columns: list[Any]) -> None:
     with pytest.raises(InvalidInputError):

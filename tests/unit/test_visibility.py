@@ -52,6 +52,26 @@ def test_only_the_producer_of_the_aborted_transaction_is_hidden() -> None:
     assert _committed(batches, [AbortedTransaction(1, 0, 30, 31)]) == [10]
 
 
+def test_a_batch_of_one_record_that_begins_its_transaction_and_ends_the_range_is_hidden() -> None:
+    assert _committed(_transactional((0, 0, 1)), [AbortedTransaction(1, 0, 5, 6)]) == []
+    assert _committed(_transactional((0, 0, 2), (1, 1, 1)), [AbortedTransaction(1, 1, 5, 6)]) == [0]
+
+
+def test_a_batch_below_the_first_offset_is_kept_when_the_transaction_begins_inside_of_it() -> None:
+    """No producer writes this, but the rule is first_offset <= base_offset."""
+    assert _committed(_transactional((0, 9, 1), (10, 19, 1)), [AbortedTransaction(1, 5, 30, 31)]) == [0]
+    other = AbortedTransaction(2, 0, 30, 31)
+    assert _committed(_transactional((0, 9, 1), (10, 19, 1)), [other, AbortedTransaction(1, 5, 30, 31)]) == [
+        0
+    ]
+
+
+def test_an_ended_transaction_hides_nothing_while_another_is_still_active() -> None:
+    batches = _transactional((0, 9, 1), (10, 19, 2), (21, 29, 1), (30, 39, 2))
+    aborted = [AbortedTransaction(1, 0, 20, 10), AbortedTransaction(2, 10, 40, 41)]
+    assert _committed(batches, aborted) == [21]
+
+
 def test_a_transaction_leaves_at_its_own_last_offset() -> None:
     batches = _transactional((0, 9, 1), (11, 19, 1))
     assert _committed(batches, [AbortedTransaction(1, 0, 10, 11)]) == [11]
