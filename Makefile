@@ -31,7 +31,7 @@ setup:  ## Make .venv with everything pinned, and find or install Java
 
 demo: export PYTHONUNBUFFERED = 1
 demo:  ## Real flights in transactions, read with Spark at each isolation level
-	@$(RUN) --java -m txnlog.demo
+	@$(RUN) --java -m demo
 
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
 	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)

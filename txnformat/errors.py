@@ -106,8 +106,8 @@ class TxnLogError(Exception):
 
 
 def _rebuild(
-    cls: type[TxnLogError], what: str, kind: str, hint: str | None, values: dict[str, Any]
-) -> TxnLogError:
+    cls: type[Any], what: str | list[str], kind: str, hint: str | None, values: dict[str, Any]
+) -> Any:
     return cls(what, kind=kind, hint=hint, **values)
 
 
@@ -268,6 +268,9 @@ class InvalidInputError(TxnLogError, ValueError):
         problems = [what] if isinstance(what, str) else list(what)
         self.problems: list[str] = problems
         super().__init__("; ".join(problems), kind=kind, hint=hint, **values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.problems, self.kind, self.hint, self.values)
 
 
 class InternalError(TxnLogError):

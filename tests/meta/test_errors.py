@@ -100,3 +100,10 @@ def test_whether_a_repeat_may_help_survives_pickling(cls: type[StorageError]) ->
     assert again.transient is True
     assert again.values == {"key": "a/b"}
     assert str(again) == str(error)
+
+
+def test_the_list_of_problems_survives_pickling() -> None:
+    error = errors.InvalidInputError(["column a is missing", "column b has another type"], hint="mend both")
+    again = pickle.loads(pickle.dumps(error))
+    assert again.problems == error.problems == ["column a is missing", "column b has another type"]
+    assert str(again) == str(error)

@@ -14,7 +14,7 @@ LINES_MAX = 500
 
 FILES = sorted(
     path.relative_to(ROOT)
-    for folder in (*PACKAGES, "bench", "tests")
+    for folder in (*PACKAGES, "bench", "demo", "tests")
     for path in (ROOT / folder).rglob("*.py")
 )
 

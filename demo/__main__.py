@@ -1,0 +1,178 @@
+"""Run the demo: ``make demo``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from demo.ingest import HANGING_ID, Ingested, create_topics, ingest, send_rows
+from demo.picture import draw
+from demo.proof import Fingerprint, fingerprint, read_topic, spark_session, table_frame
+from demo.source import DELAY_COLUMNS, read_flights
+from txnformat.state import LogState
+from txnlog import Producer, TxnLog
+
+OUTPUT = Path("demo-output")
+console = Console()
+
+
+def main() -> int:
+    """Run every step; 0 when all proofs hold."""
+    began = time.monotonic()
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir()
+    path = str((OUTPUT / "log").resolve())
+    flights = read_flights()
+    console.rule("1. Real data, written in transactions")
+    with TxnLog.create(path) as log:
+        create_topics(log)
+        books = _write(log, flights)
+        before = log.refresh()
+        console.print(
+            f"{flights.num_rows:,} flights of 2013: {books.transactions} transactions committed to the topics flights and "
+            f"delays at once, {books.aborted} aborted, 1 left open by a producer that was killed (kill -9)."
+        )
+        console.rule("2. Where the log stands")
+        _show_offsets(log)
+        console.rule("3. Read with Spark, every isolation level")
+        spark = spark_session()
+        ok = _prove_open(spark, path, flights, books, before)
+        console.rule("4. Resolve the open transaction: init() with the same id")
+        after = _resolve(log, flights, books)
+        _show_offsets(log)
+        console.rule("5. Read again: read_committed is the source file")
+        ok &= _prove_whole(spark, path, flights)
+        picture = OUTPUT / "transactions.png"
+        draw(before, after, "flights", _held_partition(before), picture)
+        console.print(f"\nPicture: [bold]{picture}[/]   log: {path}   took {time.monotonic() - began:.0f} s")
+        spark.stop()
+    console.print("[bold green]every proof holds[/]" if ok else "[bold red]A PROOF FAILED[/]")
+    return 0 if ok else 1
+
+
+def _write(log: TxnLog, flights: pa.Table) -> Ingested:
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    ) as progress:
+        return ingest(log, flights, progress)
+
+
+def _show_offsets(log: TxnLog) -> None:
+    table = Table("topic", "partition", "LSO", "log end", "aborted", "held back by")
+    for topic in log.topics():
+        for row in log.offsets(topic):
+            holder = row.held_by
+            table.add_row(
+                row.topic,
+                str(row.partition),
+                f"{row.last_stable_offset:,}",
+                f"{row.log_end:,}",
+                str(row.aborted_transactions),
+                f"{holder.transactional_id} (producer {holder.producer_id}, since entry {holder.started_entry})"
+                if holder
+                else "-",
+            )
+    console.print(table)
+
+
+def _prove_open(spark: SparkSession, path: str, flights: pa.Table, books: Ingested, state: LogState) -> bool:
+    """While a transaction is open: read_committed is exactly the committed rows below each partition's LSO."""
+    uncommitted = read_topic(spark, path, "flights", "read_uncommitted").count()
+    appended = sum(part.log_end - len(part.markers) for part in _partitions(state))
+    ok = _check("read_uncommitted sees every record: committed, aborted and open", uncommitted, appended)
+    # The books know which rows were committed by which entry; the log says which of them lie below the LSO.
+    meta = read_topic(spark, path, "flights", "read_committed", columns="_partition,_offset,_commit_entry")
+    outside = meta.filter(" OR ".join(_beyond_lso(state))).count()
+    ok &= _check("read_committed rows at or beyond the LSO", outside, 0)
+    held = [number for number, part in enumerate(_partitions(state)) if part.last_stable_offset < part.log_end]
+    free = [number for number in range(len(_partitions(state))) if number not in held]
+    console.print(f"partitions held back: {held}; flowing freely: {free or 'none'}")
+    hanging = flights.slice(books.hanging[0], books.hanging[1] - books.hanging[0])
+    early = pa.concat_tables(
+        [flights.slice(start, end - start) for start, end, entry in books.commits if entry < _hung_entry(state)]
+    )
+    # Everything committed before the transaction was opened is readable, whatever is held back behind it.
+    early_entries = {entry for _, _, entry in books.commits if entry < _hung_entry(state)}
+    seen = read_topic(spark, path, "flights", "read_committed", columns=",".join([*flights.column_names, "_commit_entry"]))
+    wanted = seen.filter(seen["_commit_entry"] <= max(early_entries)).drop("_commit_entry")
+    ok &= _same("committed before the open transaction", spark, wanted_of(wanted), early, "early")
+    console.print(f"rows of the open transaction, not shown by read_committed: {hanging.num_rows:,}")
+    return ok
+
+
+def wanted_of(frame: object) -> Fingerprint:
+    """Return the fingerprint of a Spark frame."""
+    return fingerprint(frame)  # type: ignore[arg-type]
+
+
+def _partitions(state: LogState) -> list:  # type: ignore[type-arg]
+    topic = state.topic("flights")
+    return [part for key, part in sorted(state.partitions.items()) if key.topic_id == topic.topic_id]
+
+
+def _beyond_lso(state: LogState) -> list[str]:
+    return [
+        f"(_partition = {number} AND _offset >= {part.last_stable_offset})"
+        for number, part in enumerate(_partitions(state))
+    ]
+
+
+def _hung_entry(state: LogState) -> int:
+    entry = state.transactional_ids[HANGING_ID].started_entry
+    if entry is None:
+        raise RuntimeError("the hanging transaction is not open")
+    return entry
+
+
+def _held_partition(state: LogState) -> int:
+    """Return the partition with the most records behind its LSO: the most telling picture."""
+    behind = [part.log_end - part.last_stable_offset for part in _partitions(state)]
+    return behind.index(max(behind))
+
+
+def _resolve(log: TxnLog, flights: pa.Table, books: Ingested) -> LogState:
+    start, end = books.hanging
+    with Producer(log, HANGING_ID) as producer:  # opening fences the dead instance and aborts what it left
+        with producer.transaction():
+            send_rows(producer, flights.slice(start, end - start))
+    console.print(f"aborted by init; its {end - start:,} rows sent again and committed")
+    return log.refresh()
+
+
+def _prove_whole(spark: SparkSession, path: str, flights: pa.Table) -> bool:
+    ok = True
+    for topic, expected in (("flights", flights), ("delays", flights.select(list(DELAY_COLUMNS)))):
+        seen = fingerprint(read_topic(spark, path, topic, "read_committed"))
+        ok &= _same(f"{topic}: read_committed against the file", spark, seen, expected, topic)
+    uncommitted = read_topic(spark, path, "flights", "read_uncommitted").count()
+    console.print(f"read_uncommitted still sees {uncommitted - flights.num_rows:,} aborted records besides")
+    mean = pc.mean(flights["dep_delay"]).as_py()
+    rows = read_topic(spark, path, "delays", "read_committed").selectExpr("avg(dep_delay)").first()
+    return ok & _check("average departure delay, Spark on the log against Arrow on the file", rows and round(rows[0], 9), round(mean, 9))
+
+
+def _same(what: str, spark: SparkSession, seen: Fingerprint, expected: pa.Table, name: str) -> bool:
+    wanted = fingerprint(table_frame(spark, expected, OUTPUT / f"{name}.parquet"))
+    differing = [column for column in wanted.columns if wanted.columns[column] != seen.columns.get(column)]
+    ok = _check(f"{what}: rows", seen.rows, wanted.rows)
+    return ok & _check(f"{what}: columns whose checksum differs, of {len(wanted.columns)}", differing or "none", "none")
+
+
+def _check(what: str, got: object, expected: object) -> bool:
+    ok = got == expected
+    shown = f"{got:,}" if isinstance(got, int) else str(got)
+    console.print(f"{'[green]✓[/]' if ok else '[red]✗[/]'} {what}: {shown}" + ("" if ok else f" (expected {expected})"))
+    return ok
+
+
+if __name__ == "__main__":
+    sys.exit(main())
