@@ -42,18 +42,12 @@ def open_store(location: str | Path, clock: Clock | None = None) -> ObjectStore:
         No location at all.
     """
     text = str(location)
-    if not text or "\0" in text:
-        raise InvalidInputError(
-            f"{text!r} is not a location",
-            kind="invalid-location",
-            hint="name a directory, such as /data/log or file:///data/log",
-        )
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     if match is None:
-        return LocalStore(text, clock)
+        return _local_store(text, clock)
     scheme = match[1].lower()
     if scheme == "file":
-        return LocalStore(_file_path(text), clock)
+        return _local_store(_file_path(text), clock)
     if scheme == "memory":
         return _memory_store(text[match.end() :].lstrip("/"), clock)
     raise UnsupportedStoreError(
@@ -77,6 +71,16 @@ def _file_path(text: str) -> str:
             )
         rest = slash + path
     return unquote(rest)
+
+
+def _local_store(path: str, clock: Clock | None) -> LocalStore:
+    if not path or "\0" in path:
+        raise InvalidInputError(
+            f"{path!r} is not a location",
+            kind="invalid-location",
+            hint="name a directory, such as /data/log or file:///data/log",
+        )
+    return LocalStore(path, clock)
 
 
 def _memory_store(name: str, clock: Clock | None) -> MemoryStore:
