@@ -48,7 +48,9 @@ def measure(folder: Path) -> dict[str, Any]:
     table = str(folder / "delta")
     deltalake.write_deltalake(table, data)
     opened = deltalake.DeltaTable(table)
-    ours, theirs, theirs_open = [], [], []
+    ours: list[float] = []
+    theirs: list[float] = []
+    theirs_open: list[float] = []
     with Producer(log, "bench") as producer:
 
         def commit() -> None:

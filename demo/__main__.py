@@ -61,7 +61,11 @@ def main() -> int:
 
 def _write(log: TxnLog, flights: pa.Table) -> Ingested:
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
     ) as progress:
         return ingest(log, flights, progress)
 
@@ -93,16 +97,24 @@ def _prove_open(spark: SparkSession, path: str, flights: pa.Table, books: Ingest
     meta = read_topic(spark, path, "flights", "read_committed", columns="_partition,_offset,_commit_entry")
     outside = meta.filter(" OR ".join(_beyond_lso(state))).count()
     ok &= _check("read_committed rows at or beyond the LSO", outside, 0)
-    held = [number for number, part in enumerate(_partitions(state)) if part.last_stable_offset < part.log_end]
+    held = [
+        number for number, part in enumerate(_partitions(state)) if part.last_stable_offset < part.log_end
+    ]
     free = [number for number in range(len(_partitions(state))) if number not in held]
     console.print(f"partitions held back: {held}; flowing freely: {free or 'none'}")
     hanging = flights.slice(books.hanging[0], books.hanging[1] - books.hanging[0])
     early = pa.concat_tables(
-        [flights.slice(start, end - start) for start, end, entry in books.commits if entry < _hung_entry(state)]
+        [
+            flights.slice(start, end - start)
+            for start, end, entry in books.commits
+            if entry < _hung_entry(state)
+        ]
     )
     # Everything committed before the transaction was opened is readable, whatever is held back behind it.
     early_entries = {entry for _, _, entry in books.commits if entry < _hung_entry(state)}
-    seen = read_topic(spark, path, "flights", "read_committed", columns=",".join([*flights.column_names, "_commit_entry"]))
+    seen = read_topic(
+        spark, path, "flights", "read_committed", columns=",".join([*flights.column_names, "_commit_entry"])
+    )
     wanted = seen.filter(seen["_commit_entry"] <= max(early_entries)).drop("_commit_entry")
     ok &= _same("committed before the open transaction", spark, wanted_of(wanted), early, "early")
     console.print(f"rows of the open transaction, not shown by read_committed: {hanging.num_rows:,}")
@@ -141,9 +153,9 @@ def _held_partition(state: LogState) -> int:
 
 def _resolve(log: TxnLog, flights: pa.Table, books: Ingested) -> LogState:
     start, end = books.hanging
-    with Producer(log, HANGING_ID) as producer:  # opening fences the dead instance and aborts what it left
-        with producer.transaction():
-            send_rows(producer, flights.slice(start, end - start))
+    # Opening the producer fences the dead instance and aborts what it left.
+    with Producer(log, HANGING_ID) as producer, producer.transaction():
+        send_rows(producer, flights.slice(start, end - start))
     console.print(f"aborted by init; its {end - start:,} rows sent again and committed")
     return log.refresh()
 
@@ -157,20 +169,28 @@ def _prove_whole(spark: SparkSession, path: str, flights: pa.Table) -> bool:
     console.print(f"read_uncommitted still sees {uncommitted - flights.num_rows:,} aborted records besides")
     mean = pc.mean(flights["dep_delay"]).as_py()
     rows = read_topic(spark, path, "delays", "read_committed").selectExpr("avg(dep_delay)").first()
-    return ok & _check("average departure delay, Spark on the log against Arrow on the file", rows and round(rows[0], 9), round(mean, 9))
+    return ok & _check(
+        "average departure delay, Spark on the log against Arrow on the file",
+        rows and round(rows[0], 9),
+        round(mean, 9),
+    )
 
 
 def _same(what: str, spark: SparkSession, seen: Fingerprint, expected: pa.Table, name: str) -> bool:
     wanted = fingerprint(table_frame(spark, expected, OUTPUT / f"{name}.parquet"))
     differing = [column for column in wanted.columns if wanted.columns[column] != seen.columns.get(column)]
     ok = _check(f"{what}: rows", seen.rows, wanted.rows)
-    return ok & _check(f"{what}: columns whose checksum differs, of {len(wanted.columns)}", differing or "none", "none")
+    return ok & _check(
+        f"{what}: columns whose checksum differs, of {len(wanted.columns)}", differing or "none", "none"
+    )
 
 
 def _check(what: str, got: object, expected: object) -> bool:
     ok = got == expected
     shown = f"{got:,}" if isinstance(got, int) else str(got)
-    console.print(f"{'[green]✓[/]' if ok else '[red]✗[/]'} {what}: {shown}" + ("" if ok else f" (expected {expected})"))
+    console.print(
+        f"{'[green]✓[/]' if ok else '[red]✗[/]'} {what}: {shown}" + ("" if ok else f" (expected {expected})")
+    )
     return ok
 
 

@@ -41,7 +41,9 @@ class Ingested:
 
 def create_topics(log: TxnLog) -> None:
     """Create the two topics."""
-    log.create_topic("flights", FLIGHTS_SCHEMA, partitions=4, key_columns=["carrier"], timestamp_column="time_hour")
+    log.create_topic(
+        "flights", FLIGHTS_SCHEMA, partitions=4, key_columns=["carrier"], timestamp_column="time_hour"
+    )
     delays = pa.schema([FLIGHTS_SCHEMA.field(name) for name in DELAY_COLUMNS])
     log.create_topic("delays", delays, partitions=2, key_columns=["origin"], timestamp_column="time_hour")
 

@@ -31,8 +31,20 @@ def draw(before: LogState, after: LogState, topic: str, partition: int, path: Pa
     """
     figure, axes = plt.subplots(2, 1, figsize=(13, 6.5), sharex=True, constrained_layout=True)
     figure.suptitle(f"Topic {topic}, partition {partition}: transactions over offsets", fontsize=14)
-    _panel(axes[0], before, topic, partition, "a producer was killed with its transaction open: it holds the LSO back")
-    _panel(axes[1], after, topic, partition, "init() with the same transactional id aborted it: the LSO is the log end")
+    _panel(
+        axes[0],
+        before,
+        topic,
+        partition,
+        "a producer was killed with its transaction open: it holds the LSO back",
+    )
+    _panel(
+        axes[1],
+        after,
+        topic,
+        partition,
+        "init() with the same transactional id aborted it: the LSO is the log end",
+    )
     axes[1].set_xlabel("offset")
     handles = [Patch(color=colour, label=name) for name, colour in COLOURS.items()]
     handles.append(Patch(color="#e9f5f3", label="what read_committed may return"))
@@ -47,7 +59,9 @@ def _panel(axes: Axes, state: LogState, topic: str, partition: int, title: str) 
     extents = part.extents.array()
     names = {known.producer_id: name for name, known in state.transactional_ids.items()}
     lanes = {producer: lane for lane, producer in enumerate(sorted(set(extents["producer_id"].tolist())))}
-    aborted = set(zip(part.aborted.array()["producer_id"].tolist(), part.aborted.array()["epoch"].tolist(), strict=True))
+    aborted = set(
+        zip(part.aborted.array()["producer_id"].tolist(), part.aborted.array()["epoch"].tolist(), strict=True)
+    )
     for row in extents:
         transaction = (int(row["producer_id"]), int(row["epoch"]))
         status = "open" if transaction in part.open else "aborted" if transaction in aborted else "committed"
@@ -63,7 +77,9 @@ def _panel(axes: Axes, state: LogState, topic: str, partition: int, title: str) 
     axes.axvline(stable, color="#264653", linewidth=2)
     axes.axvline(part.log_end, color="#264653", linewidth=1, linestyle=":")
     if stable < part.log_end:
-        axes.text(stable, len(lanes) - 0.45, f" LSO {stable:,}", color="#264653", fontweight="bold", va="bottom")
+        axes.text(
+            stable, len(lanes) - 0.45, f" LSO {stable:,}", color="#264653", fontweight="bold", va="bottom"
+        )
         label = f"log end {part.log_end:,} "
     else:
         label = f"LSO = log end {part.log_end:,} "

@@ -41,7 +41,11 @@ def spark_session() -> SparkSession:
 
 def read_topic(spark: SparkSession, path: str, topic: str, isolation: str, **options: str) -> DataFrame:
     """Return a topic as a DataFrame."""
-    reader = spark.read.format("txnlog").option("topic", topic).option("isolation", IsolationLevel(isolation).value)
+    reader = (
+        spark.read.format("txnlog")
+        .option("topic", topic)
+        .option("isolation", IsolationLevel(isolation).value)
+    )
     return reader.options(**options).load(path)
 
 

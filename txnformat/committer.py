@@ -51,7 +51,9 @@ class Committer:
         Bounds of the commit loop.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, ids: Ids, settings: CommitSettings | None = None) -> None:
+    def __init__(
+        self, store: ObjectStore, clock: Clock, ids: Ids, settings: CommitSettings | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -157,7 +159,9 @@ class Committer:
             return
         landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
         if snapshot_due(view.state, landed, self.ids.uniform()):
-            self._snapshot = threading.Thread(target=self._write_snapshot, args=(view,), name="txnlog-snapshot")
+            self._snapshot = threading.Thread(
+                target=self._write_snapshot, args=(view,), name="txnlog-snapshot"
+            )
             self._snapshot.start()
 
     def _write_snapshot(self, view: View) -> None:

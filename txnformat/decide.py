@@ -69,9 +69,11 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
             if action.name in state.topic_ids:
                 return Rejected(
                     ConflictError(
-                        "the topic exists already", kind="topic-exists", hint="use it, or choose another name",
+                        "the topic exists already",
+                        kind="topic-exists",
+                        hint="use it, or choose another name",
                         topic=action.name,
-                    )  # fmt: skip
+                    )
                 )
             if action.topic_id in state.topics:
                 return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
@@ -80,7 +82,9 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
             newest = state.checkpoints[-1].entry if state.checkpoints else -1
             if action.checkpoint.entry <= newest:
                 return Rejected(
-                    ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
+                    ConflictError(
+                        "a newer snapshot is named already", kind="checkpoint-superseded", entry=newest
+                    )
                 )
             return _included(replace(action.checkpoint, intent=0))
 
@@ -96,6 +100,7 @@ def _open_producer(state: LogState, action: OpenProducer) -> Verdict:
     aborted: tuple[Marker, ...] = ()
     if known.status is TransactionStatus.ONGOING:
         aborted = tuple(
-            Marker(key.topic_id, key.partition, state.partition(key).log_end) for key in sorted(known.partitions)
+            Marker(key.topic_id, key.partition, state.partition(key).log_end)
+            for key in sorted(known.partitions)
         )
     return _included(InitProducer(action.transactional_id, known.producer_id, known.epoch + 1, aborted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from txnformat.errors import (
     ConflictError,
@@ -18,7 +18,16 @@ from txnformat.errors import (
     TxnLogError,
     UnknownProducerIdError,
 )
-from txnformat.intents import Done, Included, PendingPartition, ProducerRef, Rejected, TopicAppend, Verdict, Write
+from txnformat.intents import (
+    Done,
+    Included,
+    PendingPartition,
+    ProducerRef,
+    Rejected,
+    TopicAppend,
+    Verdict,
+    Write,
+)
 from txnformat.operations import (
     Append,
     AppendedPartition,
@@ -78,7 +87,9 @@ def _decide(state: LogState, write: Write) -> Verdict:
         operations.append(_end(state, write, owner, ends, appended=len(operations) > len(created)))
     elif write.appends and len(operations) == len(created):
         # Every partition was known: the answer is the original one.
-        return Done(max(known.entry for _, known in repeats), {key: known.base_offset for key, known in repeats})
+        return Done(
+            max(known.entry for _, known in repeats), {key: known.base_offset for key, known in repeats}
+        )
     if write.app is not None:
         operations.append(AppVersion(write.app.namespace, write.app.app_id, write.app.version))
     if not operations:
@@ -104,9 +115,13 @@ def _check_identity(
     if producer.epoch < owner.epoch:
         if last is not None and last.epoch == producer.epoch and last.cause is Cause.PRODUCER:
             raise InvalidTransactionStateError(
-                "the transaction has ended", kind="transaction-ended", hint="begin a new transaction",
-                transactional_id=transactional_id, outcome=last.outcome.value, entry=last.entry,
-            )  # fmt: skip
+                "the transaction has ended",
+                kind="transaction-ended",
+                hint="begin a new transaction",
+                transactional_id=transactional_id,
+                outcome=last.outcome.value,
+                entry=last.entry,
+            )
         raise ProducerFencedError(
             "a newer instance of this producer has opened",
             hint="stop this instance",
@@ -185,7 +200,9 @@ def _place(
     for part in append.partitions:
         key = TopicPartition(append.topic_id, part.partition)
         if key in ends:
-            raise InternalError("one write appends to a partition twice", topic_id=key.topic_id, partition=key.partition)
+            raise InternalError(
+                "one write appends to a partition twice", topic_id=key.topic_id, partition=key.partition
+            )
         partition = state.partition(key)
         if producer is not None:
             known = _known_range(state, producer, part, key)
@@ -229,7 +246,9 @@ def _check_topic(state: LogState, created: list[CreateTopic], append: TopicAppen
     made = next((op for op in created if op.topic_id == append.topic_id), None)
     count = topic.partitions if topic else made.partitions if made else None
     if count is None:
-        raise NotFoundError("the topic of an append does not exist", kind="unknown-topic", topic_id=append.topic_id)
+        raise NotFoundError(
+            "the topic of an append does not exist", kind="unknown-topic", topic_id=append.topic_id
+        )
     if count != append.partition_count:
         raise ConflictError(
             "the topic's partition count has changed since the records were distributed",
@@ -241,7 +260,9 @@ def _check_topic(state: LogState, created: list[CreateTopic], append: TopicAppen
         )
     beyond = [part.partition for part in append.partitions if not 0 <= part.partition < count]
     if beyond:
-        raise NotFoundError("no such partition", kind="unknown-partition", partitions=beyond, partition_count=count)
+        raise NotFoundError(
+            "no such partition", kind="unknown-partition", partitions=beyond, partition_count=count
+        )
 
 
 def _known_range(
@@ -250,7 +271,9 @@ def _known_range(
     """Return what the window knows of a repeat, None for a new append, else raise."""
     if producer.transactional_id is None and producer.producer_id >= state.next_producer_id:
         raise UnknownProducerIdError(
-            "the log has never given this producer id", hint="open a new producer", producer_id=producer.producer_id
+            "the log has never given this producer id",
+            hint="open a new producer",
+            producer_id=producer.producer_id,
         )
     window = state.partition(key).sequences.get((producer.producer_id, producer.epoch), ())
     verdict, known = classify(window, part.base_sequence, part.records, part.digest)
@@ -262,9 +285,13 @@ def _known_range(
 
 
 def _refuse_sequence(
-    verdict: SequenceVerdict, producer: ProducerRef, part: PendingPartition, key: TopicPartition, expected: int
+    verdict: SequenceVerdict,
+    producer: ProducerRef,
+    part: PendingPartition,
+    key: TopicPartition,
+    expected: int,
 ) -> NoReturn:
-    values = {
+    values: dict[str, Any] = {
         "producer_id": producer.producer_id,
         "topic_id": key.topic_id,
         "partition": key.partition,
@@ -296,7 +323,12 @@ def _end(
     *,
     appended: bool,
 ) -> EndTxn:
-    if owner is None or write.producer is None or write.producer.transactional_id is None or write.end is None:
+    if (
+        owner is None
+        or write.producer is None
+        or write.producer.transactional_id is None
+        or write.end is None
+    ):
         raise InternalError("only a transactional producer can end a transaction")
     ongoing = owner.status is TransactionStatus.ONGOING
     if write.end is Outcome.COMMIT and not ongoing and not appended:

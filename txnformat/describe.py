@@ -127,7 +127,11 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
             transaction = min(partition.open, key=lambda key: partition.open[key])
             name, known = names[transaction]
             holder = OpenTransaction(
-                name, *transaction, partition.open[transaction], known.started_entry or 0, known.started_ms or 0
+                name,
+                *transaction,
+                partition.open[transaction],
+                known.started_entry or 0,
+                known.started_ms or 0,
             )
         found.append(
             PartitionOffsets(

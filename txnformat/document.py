@@ -67,7 +67,10 @@ def decode_json(data: bytes, *, name: str) -> Document:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptDataError(
-            "a metadata object is not JSON", object=name, expected="JSON", got=str(error) or "nested too deeply"
+            "a metadata object is not JSON",
+            object=name,
+            expected="JSON",
+            got=str(error) or "nested too deeply",
         ) from error
     if not isinstance(value, dict):
         raise CorruptDataError(
@@ -153,8 +156,10 @@ class Document:
 def check_text(value: str, *, name: str, bytes_max: int = 4096) -> str:
     """Return a user's text if it may be stored in metadata, else raise InvalidInputError."""
     try:
-        if isinstance(value, str) and value and len(value.encode()) <= bytes_max:
+        if value and len(value.encode()) <= bytes_max:
             return value
     except UnicodeEncodeError:
         pass
-    raise InvalidInputError(f"{name} {value!r:.80} is not valid", hint=f"use a text of 1 to {bytes_max} UTF-8 bytes")
+    raise InvalidInputError(
+        f"{name} {value!r:.80} is not valid", hint=f"use a text of 1 to {bytes_max} UTF-8 bytes"
+    )

@@ -100,7 +100,17 @@ class Times(NamedTuple):
     """The store's time."""
 
 
-Effect = GetObject | CreateObject | PutObject | ListObjects | Simultaneous | Sleep | ReadClock | DrawId | DrawUniform
+Effect = (
+    GetObject
+    | CreateObject
+    | PutObject
+    | ListObjects
+    | Simultaneous
+    | Sleep
+    | ReadClock
+    | DrawId
+    | DrawUniform
+)
 
 Steps = Generator[Effect, Any, T]
 """A step that returns a ``T``."""

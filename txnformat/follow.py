@@ -122,9 +122,9 @@ def refresh(view: View) -> Steps[View]:
 
 
 def _reload_after(error: CorruptDataError, slot: int) -> Steps[View]:
-    """A slot does not decode or chain: only a view reloaded from a snapshot may go past it.
+    """Reload, if a slot that does not decode or chain may be a deleted one; else raise.
 
-    A slot below the boundary may be a deleted one that a writer which slept has created again.
+    A slot below the boundary may have been deleted, and created again by a writer that slept.
     """
     boundary = yield from read_boundary()
     if slot >= boundary:
@@ -146,7 +146,9 @@ def open_view() -> Steps[View]:
     """
     format_data, hint_data = yield from simultaneous(GetObject(keys.FORMAT_KEY), GetObject(keys.LATEST_KEY))
     if not isinstance(format_data, bytes):
-        raise NotFoundError("there is no log here", kind="no-log", hint="create it with TxnLog.create, or check the path")
+        raise NotFoundError(
+            "there is no log here", kind="no-log", hint="create it with TxnLog.create, or check the path"
+        )
     empty = empty_state(format_data)
     hint = parse_hint(hint_data)
     if hint is not None:

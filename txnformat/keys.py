@@ -65,7 +65,9 @@ _ENTRY = re.compile(r"_txnlog/log/(\d{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/(\d{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/(\d{{20}})-({_UUID})")
 _TABLE = re.compile(rf"_txnlog/tables/(\d{{20}})-({_UUID})\.arrow")
-_DATA = re.compile(rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/(\d{{20}})-({_UUID})\.parquet")
+_DATA = re.compile(
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/(\d{{20}})-({_UUID})\.parquet"
+)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _UUID_FULL = re.compile(_UUID)
 
@@ -157,7 +159,12 @@ def check_key(key: str, *, where: str) -> str:
 
 def check_topic_name(name: object) -> str:
     """Return ``name`` if it is a legal topic name (Kafka's rule, no leading underscore)."""
-    if isinstance(name, str) and _TOPIC.fullmatch(name) and name not in (".", "..") and not name.startswith("_"):
+    if (
+        isinstance(name, str)
+        and _TOPIC.fullmatch(name)
+        and name not in (".", "..")
+        and not name.startswith("_")
+    ):
         return name
     raise InvalidInputError(
         f"{name!r} is not a valid topic name",

@@ -31,13 +31,12 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
 from txnformat.persistent import Rows
 from txnformat.reader import output_schema, read_rows
 from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition
-from txnformat.schema import TopicSchema, as_topic_schema
+from txnformat.schema import as_topic_schema
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.open import open_store
@@ -358,7 +357,7 @@ class TxnLog:
 
 
 def _store(location: Location) -> ObjectStore:
-    return open_store(location) if isinstance(location, str | os.PathLike) else location
+    return open_store(os.fspath(location)) if isinstance(location, str | os.PathLike) else location
 
 
 def _offset(spec: OffsetSpec, partition: int) -> int | None:
@@ -378,11 +377,15 @@ def _check_partitions(
         values = [spec] if not isinstance(spec, Mapping) else list(spec.values())
         if any(type(value) is not int for value in values):
             raise InvalidInputError(
-                f"{name} must be an offset or a mapping of partition to offset", kind="invalid-offset", got=spec
+                f"{name} must be an offset or a mapping of partition to offset",
+                kind="invalid-offset",
+                got=spec,
             )
         if isinstance(spec, Mapping):
             named |= set(spec)
-    unknown = sorted(number for number in named if type(number) is not int or not 0 <= number < topic.partitions)
+    unknown = sorted(
+        number for number in named if type(number) is not int or not 0 <= number < topic.partitions
+    )
     if unknown:
         raise NotFoundError(
             "no such partition",

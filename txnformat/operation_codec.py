@@ -52,7 +52,9 @@ def _key(doc: Document) -> str:
 
 
 def _marker(doc: Document) -> Marker:
-    return Marker(_uuid(doc, "topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1), doc.integer("offset"))
+    return Marker(
+        _uuid(doc, "topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1), doc.integer("offset")
+    )
 
 
 def _encode_upgrade(op: Upgrade) -> Json:

@@ -182,4 +182,6 @@ class Checkpoint:
     intent: int = 0
 
 
-Operation = Upgrade | CreateTopic | InitProducer | AllocateProducerIds | Append | EndTxn | AppVersion | Checkpoint
+Operation = (
+    Upgrade | CreateTopic | InitProducer | AllocateProducerIds | Append | EndTxn | AppVersion | Checkpoint
+)

@@ -89,7 +89,9 @@ class PartitionState:
         """Return the offset that read_committed ends at (exclusive)."""
         return last_stable_offset(self.log_start, self.log_end, self.open.values())
 
-    def with_marker(self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int) -> PartitionState:
+    def with_marker(
+        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int
+    ) -> PartitionState:
         """Return the partition after the end of one of its transactions: one more offset, the marker's.
 
         For an abort the index entry's last_stable_offset is, as in Kafka, the first offset of the oldest

@@ -58,7 +58,11 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
         return pa.schema(list(own.values()))
     known = {**own, **METADATA_FIELDS}
     problems = [f"there is no column {name!r}" for name in columns if name not in known]
-    problems += [f"column {name!r} is asked for twice" for name in sorted(set(columns)) if list(columns).count(name) > 1]
+    problems += [
+        f"column {name!r} is asked for twice"
+        for name in sorted(set(columns))
+        if list(columns).count(name) > 1
+    ]
     if problems:
         raise InvalidInputError(problems, kind="unknown-column", hint=f"the columns are {', '.join(known)}")
     return pa.schema([known[name] for name in columns])
@@ -159,7 +163,9 @@ class _Run:
         whole run is read in one go and clipped at both ends.
         """
         groups: list[int] = []
-        for first, count in zip(self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True):
+        for first, count in zip(
+            self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True
+        ):
             groups.extend(range(first, first + count))
         skip = int(self._rows["skip"][0])
         left = int(self._ends[-1])

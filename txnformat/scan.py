@@ -32,7 +32,10 @@ PLANNED: np.dtype[Any] = np.dtype(
         ("producer_id", "<i8"),
         ("epoch", "<i8"),
         ("entry", "<i8"),  # of the append
-        ("commit_entry", "<i8"),  # of the end; the append's without a transaction; -1 while undecided or aborted
+        (
+            "commit_entry",
+            "<i8",
+        ),  # of the end; the append's without a transaction; -1 while undecided or aborted
         ("timestamp_ms", "<i8"),  # log time of the append
     ]
 )
@@ -57,7 +60,13 @@ def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
 
 
 def check_range(
-    partition: PartitionState, isolation: IsolationLevel, start: int | None, end: int | None, *, topic: str, number: int
+    partition: PartitionState,
+    isolation: IsolationLevel,
+    start: int | None,
+    end: int | None,
+    *,
+    topic: str,
+    number: int,
 ) -> OffsetRange:
     """Return the range to read, or raise about offsets that are not there.
 
@@ -71,10 +80,19 @@ def check_range(
     latest = readable_end(partition, isolation)
     first = partition.log_start if start is None else start
     last = latest if end is None else end
-    values = {"topic": topic, "partition": number, "earliest": partition.log_start, "latest": latest}
+    values: dict[str, Any] = {
+        "topic": topic,
+        "partition": number,
+        "earliest": partition.log_start,
+        "latest": latest,
+    }
     if start is not None and end is not None and end < start:
         raise InvalidInputError(
-            "the end offset is before the start offset", kind="end-before-start", start=start, end=end, **values
+            "the end offset is before the start offset",
+            kind="end-before-start",
+            start=start,
+            end=end,
+            **values,
         )
     for name, offset in (("start", first), ("end", last)):
         if not partition.log_start <= offset <= latest:
@@ -137,7 +155,16 @@ def plan_partition(
     rows["skip"] = skip
     rows["base_offset"] = extents["base_offset"] + skip
     rows["take"] = np.minimum(extents["base_offset"] + extents["records"], wanted.end) - rows["base_offset"]
-    for name in ("file", "row_group", "row_group_count", "size", "producer_id", "epoch", "entry", "timestamp_ms"):
+    for name in (
+        "file",
+        "row_group",
+        "row_group_count",
+        "size",
+        "producer_id",
+        "epoch",
+        "entry",
+        "timestamp_ms",
+    ):
         rows[name] = extents[name]
     rows["commit_entry"] = _commit_entries(partition, extents)
     return PartitionPlan(number, wanted, rows)

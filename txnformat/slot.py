@@ -95,4 +95,6 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
         if waited >= deadline_ms:
             return Unknown(result.error)
         spread = yield DrawUniform()
-        yield Sleep(min(RESEND_BACKOFF_MS * 2 ** min(attempts, 10), RESEND_BACKOFF_MS_MAX) * (0.5 + spread / 2))
+        yield Sleep(
+            min(RESEND_BACKOFF_MS * 2 ** min(attempts, 10), RESEND_BACKOFF_MS_MAX) * (0.5 + spread / 2)
+        )

@@ -15,8 +15,8 @@ from txnformat.types import Outcome, TopicPartition
 __all__ = [
     "LEGAL_TRANSITIONS",
     "LastEnd",
-    "TransactionalIdState",
     "TransactionStatus",
+    "TransactionalIdState",
     "is_legal_transition",
 ]
 
@@ -35,7 +35,9 @@ class TransactionStatus(StrEnum):
 LEGAL_TRANSITIONS: dict[TransactionStatus, frozenset[TransactionStatus]] = {
     # target: the states that it may be entered from.
     TransactionStatus.EMPTY: frozenset(TransactionStatus),  # init_producer; aborts what was Ongoing
-    TransactionStatus.ONGOING: frozenset(TransactionStatus),  # the first append of a transaction, and the next
+    TransactionStatus.ONGOING: frozenset(
+        TransactionStatus
+    ),  # the first append of a transaction, and the next
     TransactionStatus.COMPLETE_COMMIT: frozenset({TransactionStatus.ONGOING}),
     # An abort is legal in every state of the epoch: after an unknown answer it settles what happened.
     TransactionStatus.COMPLETE_ABORT: frozenset(TransactionStatus),

@@ -14,8 +14,8 @@ __all__ = [
     "FileRecord",
     "IsolationLevel",
     "ObjectRecord",
-    "Outcome",
     "OffsetRange",
+    "Outcome",
     "TopicPartition",
 ]
 
