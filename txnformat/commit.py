@@ -31,7 +31,7 @@ from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, r
 from txnformat.intents import CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
-from txnformat.state import FEATURES, LogState
+from txnformat.state import FEATURES
 from txnformat.types import TopicPartition
 from txnformat.view import View, elapsed_ms
 
@@ -86,9 +86,7 @@ def commit_group(
         view = yield from refresh(view)
         refreshed = True
     while group.waiting:
-        if view.state.entry < 0:
-            view = yield from _first_entry(view, settings)
-        _check_features(view.state)
+        view = yield from _writable(view, settings)
         times: Times = yield ReadClock()
         write_id = yield DrawId()
         try:
@@ -177,14 +175,18 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
             return (yield from refresh(view))
 
 
-def _check_features(state: LogState) -> None:
-    unknown = sorted(state.features.writer - FEATURES.writer)
+def _writable(view: View, settings: CommitSettings) -> Steps[View]:
+    """Return the view of a log that has its first entry and asks writers for nothing that we do not have."""
+    if view.state.entry < 0:
+        view = yield from _first_entry(view, settings)
+    unknown = sorted(view.state.features.writer - FEATURES.writer)
     if unknown:
         raise UnsupportedFeatureError(
             "the log needs writer features that this version does not have",
             hint="upgrade txnlog",
             features=unknown,
         )
+    return view
 
 
 def _clock_skew(now: Times) -> StorageError:
