@@ -1,0 +1,90 @@
+"""A read-only file of which only some byte ranges are there, as pyarrow reads files.
+
+A read outside the ranges is a defect of the caller's plan and raises; so more than planned is never fetched.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from txnformat.errors import InternalError
+
+__all__ = ["RangedFile"]
+
+
+class RangedFile:
+    """Byte ranges of an object behind the methods that ``pyarrow.PythonFile`` calls; reads copy nothing.
+
+    Parameters
+    ----------
+    name : str
+        Names the object in errors.
+    size : int
+        Bytes of the whole object.
+    ranges : mapping of int to bytes
+        Start (inclusive) to content; ranges do not overlap.
+    """
+
+    def __init__(self, name: str, size: int, ranges: Mapping[int, bytes | memoryview]) -> None:
+        self._name = name
+        self._size = size
+        self._starts = sorted(ranges)
+        self._buffers = [pa.py_buffer(ranges[start]) for start in self._starts]
+        self._position = 0
+        self.closed = False
+
+    def read_buffer(self, nbytes: int) -> pa.Buffer:
+        """Return the next ``nbytes`` bytes without a copy (fewer at the end of the file)."""
+        start = self._position
+        nbytes = max(0, min(nbytes, self._size - start))
+        index = bisect_right(self._starts, start) - 1
+        if index < 0 or start + nbytes > self._starts[index] + self._buffers[index].size:
+            raise InternalError(
+                "a read goes beyond the byte ranges that were planned",
+                kind="unplanned-read",
+                object=self._name,
+                start=start,
+                length=nbytes,
+            )
+        self._position = start + nbytes
+        return self._buffers[index].slice(start - self._starts[index], nbytes)
+
+    def read(self, nbytes: int = -1) -> bytes:
+        """Return the next ``nbytes`` bytes; all the rest when negative."""
+        data: bytes = self.read_buffer(self._size if nbytes < 0 else nbytes).to_pybytes()
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to ``offset`` from the start, the position or the end; return the new position."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Let the ranges go."""
+        self.closed = True
+        self._buffers = []
+        self._starts = []

@@ -1,0 +1,166 @@
+"""The schema of a topic: its columns, which of them are the key, and which one is the records' time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from txnformat.arrow_types import canonical_schema, fields_from_json, fields_to_json, list_of, struct_of
+from txnformat.conform import conform
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.spark_json import from_spark_json
+
+__all__ = [
+    "KAFKA_SCHEMA",
+    "TopicSchema",
+    "as_topic_schema",
+    "conform",
+    "fields_from_json",
+    "fields_to_json",
+    "from_spark_json",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchema:
+    """What the records of a topic look like.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-schema``: the Arrow schema is not canonical; kind ``invalid-schema``: key or timestamp
+        columns do not fit it. Every problem is listed.
+    """
+
+    arrow_schema: pa.Schema
+    """Canonical (:mod:`txnformat.arrow_types`); near types are replaced."""
+    key_columns: tuple[str, ...] = ()
+    """Records with equal values here go to the same partition; empty: partitions take turns."""
+    timestamp_column: str | None = None
+    """The column that is the records' time; None: the time of the append."""
+
+    def __post_init__(self) -> None:
+        """Replace near types and check the columns that are named."""
+        object.__setattr__(self, "arrow_schema", canonical_schema(self.arrow_schema))
+        object.__setattr__(self, "key_columns", tuple(self.key_columns))
+        problems = _role_problems(self)
+        if problems:
+            raise InvalidInputError(
+                problems,
+                kind="invalid-schema",
+                hint=f"the columns are {', '.join(self.arrow_schema.names)}",
+            )
+
+    def to_json(self) -> tuple[tuple[object, ...], tuple[str, ...], str | None]:
+        """Return fields, key columns and timestamp column as metadata stores them."""
+        return tuple(fields_to_json(self.arrow_schema)), self.key_columns, self.timestamp_column
+
+    @classmethod
+    def from_json(
+        cls, fields: Sequence[object], key_columns: Sequence[str], timestamp_column: str | None
+    ) -> Self:
+        """Return the schema that metadata describes.
+
+        Raises
+        ------
+        CorruptDataError
+            Kind ``corrupt-schema``: no writer makes such a schema; every problem is named.
+        """
+        arrow_schema = fields_from_json(list(fields))
+        try:
+            return cls(arrow_schema, tuple(key_columns), timestamp_column)
+        except InvalidInputError as error:
+            raise CorruptDataError(
+                "a topic schema is not what the format says",
+                kind="corrupt-schema",
+                expected="key and timestamp columns that fit the fields",
+                problems="; ".join(error.problems),
+            ) from error
+
+
+def _role_problems(schema: TopicSchema) -> list[str]:
+    types = {field.name: field.type for field in schema.arrow_schema}
+    problems: list[str] = []
+    for name in schema.key_columns:
+        if name not in types:
+            problems.append(f"key column {name!r:.300} is not a column")
+        elif not _is_key_type(types[name]):
+            problems.append(
+                f"key column {name!r:.300} has the type {types[name]}; "
+                "use a boolean, integer, decimal, string, binary, date or timestamp column"
+            )
+    if len(set(schema.key_columns)) < len(schema.key_columns):
+        problems.append("a key column is named twice")
+    time = schema.timestamp_column
+    if time is not None and time not in types:
+        problems.append(f"timestamp column {time!r:.300} is not a column")
+    elif time is not None and not pt.is_timestamp(types[time]):
+        problems.append(f"timestamp column {time!r:.300} has the type {types[time]}; use a timestamp column")
+    return problems
+
+
+def _is_key_type(type_: pa.DataType) -> bool:
+    # Equal floats may differ in bytes (0.0 and -0.0, the NaNs), so they cannot be hashed to a partition.
+    return not pt.is_nested(type_) and not pt.is_floating(type_)
+
+
+KAFKA_SCHEMA = TopicSchema(
+    pa.schema(
+        [
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("headers", list_of(struct_of(("key", "value"), (pa.string(), pa.binary())))),
+            pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        ]
+    ),
+    ("key",),
+    "timestamp",
+)
+"""The ready schema ``"kafka"``: what a Kafka record carries."""
+
+
+def as_topic_schema(
+    schema: Any, *, key_columns: Sequence[str] | None = None, timestamp_column: str | None = None
+) -> TopicSchema:
+    """Return the topic schema that a user's description means.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, Spark StructType, TopicSchema, or "kafka"
+        A Spark schema is anything with ``jsonValue()``.
+    key_columns, timestamp_column : optional
+        None keeps what ``schema`` itself says (``"kafka"``: key, timestamp), else none.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-schema`` or ``invalid-schema``; every problem is listed.
+    """
+    base: TopicSchema | None = None
+    if isinstance(schema, TopicSchema):
+        base = schema
+    elif isinstance(schema, str) and schema == "kafka":
+        base = KAFKA_SCHEMA
+    elif isinstance(schema, pa.Schema):
+        base = TopicSchema(schema)
+    elif hasattr(schema, "jsonValue"):
+        value = schema.jsonValue()
+        base = TopicSchema(from_spark_json(value if isinstance(value, Mapping) else {"type": value}))
+    if base is None:
+        raise InvalidInputError(
+            "this is not a schema",
+            kind="invalid-schema",
+            hint='pass a pyarrow.Schema, a Spark StructType, or "kafka"',
+            got=repr(schema)[:100],
+        )
+    if isinstance(key_columns, str):
+        key_columns = (key_columns,)
+    return TopicSchema(
+        base.arrow_schema,
+        base.key_columns if key_columns is None else tuple(key_columns),
+        base.timestamp_column if timestamp_column is None else timestamp_column,
+    )

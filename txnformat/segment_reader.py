@@ -1,0 +1,298 @@
+"""Segment files read by row group and column: only the asked bytes are fetched, and all are checked first.
+
+The footer is compared with its hash before it is parsed, every column chunk with its CRC-32 before it is decoded
+(files of other writers that have none: with Parquet's page checksums while decoding).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
+from txnformat.ranged_file import RangedFile
+from txnformat.segment_writer import CHUNK_CRC32_KEY, TAIL_BYTES, chunk_range, leaf_count
+from txnformat.store.base import ObjectStore
+from txnformat.types import FileRecord
+
+__all__ = ["SegmentFileReader"]
+
+WINDOW_BYTES = 8 * 1024 * 1024
+"""Compressed bytes that are fetched and decoded in one go; at least one row group."""
+
+WINDOWS_AHEAD = 2
+"""Windows on their way while the caller works on the one before them."""
+
+
+class _Chunk(NamedTuple):
+    start: int
+    """First byte in the object (inclusive)."""
+    length: int
+    crc32: int | None
+    """None in files of other writers."""
+
+
+class SegmentFileReader:
+    """Reads one segment file; the footer is fetched at the first need and kept.
+
+    Parameters
+    ----------
+    file : FileRecord
+        As a commit entry names it.
+    schema : pyarrow.Schema
+        What the file must hold.
+    threads : int, optional
+        Windows fetched and decoded at a time; 1 keeps to the caller's thread and reads nothing ahead.
+    """
+
+    def __init__(
+        self, store: ObjectStore, file: FileRecord, schema: pa.Schema, *, threads: int = WINDOWS_AHEAD
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._schema = schema
+        self._threads = threads
+        self._footer: Any = None  # pyarrow.parquet.FileMetaData
+        self._checksums: str | None = None
+        self._leaves: dict[str, range] = {}
+
+    def read(
+        self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the asked columns of the asked row groups, in the order they are asked for.
+
+        Without columns the batches have their number of rows, and no data is read.
+
+        Parameters
+        ----------
+        row_groups : sequence of int
+            Zero-based.
+        columns : sequence of str
+            Top-level names, distinct.
+        batch_rows_max : int
+            Most rows of one batch (inclusive).
+
+        Raises
+        ------
+        CorruptDataError
+            The object is not what the record says.
+        NotFoundError
+            Kind ``segment-file-missing``: the object is gone.
+        StorageError
+            It could not be read.
+
+        Notes
+        -----
+        Requests: 1 ranged GET for the footer, and 1 for each run of adjacent column chunks of a window.
+        """
+        footer = self._metadata()
+        unknown = [name for name in columns if name not in self._leaves]
+        if unknown:
+            raise InvalidInputError([f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column")
+        for group in row_groups:
+            if not 0 <= group < footer.num_row_groups:
+                raise self._corrupt(
+                    "a row group that the log names is not there", f"below {footer.num_row_groups}", group
+                )
+        if not columns:
+            yield from self._counts(row_groups, batch_rows_max)
+            return
+        for table in self._tables(self._windows(row_groups, columns), columns):
+            yield from table.to_batches(max_chunksize=batch_rows_max)
+
+    def row_group_rows(self, row_group: int) -> int:
+        """Return the number of records of a row group."""
+        rows: int = self._metadata().row_group(row_group).num_rows
+        return rows
+
+    def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
+        for group in row_groups:
+            left = self.row_group_rows(group)
+            while left:
+                count = min(left, batch_rows_max)
+                nothing = pa.StructArray.from_buffers(pa.struct([]), count, [None])
+                yield pa.RecordBatch.from_struct_array(nothing)
+                left -= count
+
+    def _metadata(self) -> Any:
+        """Return the footer (pyarrow.parquet.FileMetaData), fetched and checked at the first call."""
+        if self._footer is not None:
+            return self._footer
+        file = self._file
+        data = self._fetch(file.size - file.footer_bytes, file.footer_bytes)
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != file.footer_sha256:
+            raise self._corrupt("the footer of a segment file has another hash", file.footer_sha256, digest)
+        if int.from_bytes(data[-TAIL_BYTES:-4], "little") + TAIL_BYTES != len(data):
+            raise self._corrupt("the footer of a segment file has another length", len(data), data[-TAIL_BYTES:].hex())
+        try:
+            footer = pq.read_metadata(pa.BufferReader(data))
+            schema = footer.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._corrupt("the footer of a segment file cannot be parsed", "Parquet", error) from error
+        if not schema.equals(self._schema):
+            raise self._corrupt("a segment file has another schema", self._schema, schema)
+        if footer.num_rows != file.rows:
+            raise self._corrupt("a segment file has another number of records", file.rows, footer.num_rows)
+        self._checksums = self._parse_checksums(footer)
+        first = 0
+        for field in schema:
+            self._leaves[field.name] = range(first, first := first + leaf_count(field.type))
+        self._footer = footer
+        return footer
+
+    def _parse_checksums(self, footer: Any) -> str | None:
+        found = (footer.metadata or {}).get(CHUNK_CRC32_KEY)
+        if found is None:
+            return None
+        digits = 8 * footer.num_row_groups * footer.num_columns
+        text: str = found.decode("ascii", "replace")
+        if len(text) != digits or set(text) - set("0123456789abcdef"):
+            raise self._corrupt("the chunk checksums of a segment file are malformed", f"{digits} hex digits", text)
+        return text
+
+    def _chunk(self, group: int, leaf: int) -> _Chunk:
+        footer = self._footer
+        start, length = chunk_range(footer.row_group(group).column(leaf))
+        if start < 4 or length < 0 or start + length > self._file.size - self._file.footer_bytes:
+            raise self._corrupt("a column chunk lies outside the data of its file", "a range inside", (start, length))
+        crc32 = None
+        if self._checksums is not None:
+            place = 8 * (group * footer.num_columns + leaf)
+            crc32 = int(self._checksums[place : place + 8], 16)
+        return _Chunk(start, length, crc32)
+
+    def _windows(
+        self, row_groups: Sequence[int], columns: Sequence[str]
+    ) -> Iterator[tuple[list[int], list[_Chunk]]]:
+        """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
+        leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
+        groups: list[int] = []
+        chunks: list[_Chunk] = []
+        size = 0
+        for group in row_groups:
+            found = [self._chunk(group, leaf) for leaf in leaves]
+            length = sum(chunk.length for chunk in found)
+            if groups and size + length > WINDOW_BYTES:
+                yield groups, chunks
+                groups, chunks, size = [], [], 0
+            groups.append(group)
+            chunks += found
+            size += length
+        if groups:
+            yield groups, chunks
+
+    def _tables(
+        self, windows: Iterator[tuple[list[int], list[_Chunk]]], columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """Yield the tables of the windows in order; the next ones are on their way meanwhile."""
+        first = next(windows, None)
+        if first is None:
+            return
+        second = next(windows, None) if self._threads > 1 else None
+        if second is None:
+            yield self._load(first, columns)
+            for window in windows:
+                yield self._load(window, columns)
+            return
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="txnlog-read")
+        try:
+            pending: deque[Future[pa.Table]] = deque(
+                pool.submit(self._load, window, columns) for window in (first, second)
+            )
+            while pending:
+                table = pending.popleft().result()
+                while len(pending) < self._threads and (window := next(windows, None)) is not None:  # type: ignore[assignment]  # a new name
+                    pending.append(pool.submit(self._load, window, columns))
+                yield table
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _load(self, window: tuple[list[int], list[_Chunk]], columns: Sequence[str]) -> pa.Table:
+        """Fetch, check and decode one window."""
+        groups, chunks = window
+        ranges = self._fetch_chunks(sorted(chunks))
+        leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
+        try:
+            parquet = pq.ParquetFile(
+                pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r"),
+                metadata=self._footer,
+                pre_buffer=False,
+                page_checksum_verification=self._checksums is None,
+            )
+            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=True)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error) from error
+        table = table.select(list(columns))
+        expected = pa.schema([self._schema.field(name) for name in columns])
+        rows = sum(self.row_group_rows(group) for group in groups)
+        if table.num_rows != rows or not table.schema.equals(expected):
+            raise self._corrupt("row groups of a segment file are not what its footer says", rows, table.num_rows)
+        return table
+
+    def _fetch_chunks(self, chunks: list[_Chunk]) -> dict[int, bytes]:
+        """Return start to content of the runs of adjacent chunks, each chunk compared with its checksum."""
+        runs: list[list[_Chunk]] = []
+        for chunk in chunks:
+            if runs and runs[-1][-1].start + runs[-1][-1].length == chunk.start:
+                runs[-1].append(chunk)
+            elif not runs or runs[-1][-1] != chunk:  # a row group may be asked for twice
+                runs.append([chunk])
+        ranges: dict[int, bytes] = {}
+        for run in runs:
+            start = run[0].start
+            data = self._fetch(start, run[-1].start + run[-1].length - start)
+            view = memoryview(data)
+            for chunk in run:
+                part = view[chunk.start - start : chunk.start - start + chunk.length]
+                if chunk.crc32 is not None and zlib.crc32(part) != chunk.crc32:
+                    raise self._corrupt(
+                        "a column chunk of a segment file has another checksum",
+                        f"{chunk.crc32:08x}",
+                        f"{zlib.crc32(part):08x}",
+                        start=chunk.start,
+                        length=chunk.length,
+                    )
+            ranges[start] = data
+        return ranges
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        if start < 0 or length < TAIL_BYTES:
+            raise self._corrupt("the record of a segment file does not fit a Parquet file", "a range inside", start)
+        try:
+            data = self._store.get_range(self._file.key, start, length)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "a segment file that the log names is gone",
+                kind="segment-file-missing",
+                hint="it was deleted outside txnlog: restore it, or run a verification of the log",
+                store=self._store.url,
+                object=self._file.key,
+            ) from error
+        except StorageError as error:
+            if error.kind != "invalid-range":
+                raise
+            raise self._corrupt("a segment file is too short", f"{self._file.size} bytes", error) from error
+        if len(data) != length:
+            raise self._corrupt("a segment file is too short", f"{length} bytes from {start}", len(data))
+        return data
+
+    def _corrupt(self, what: str, expected: object, got: object, **values: Any) -> CorruptDataError:
+        return CorruptDataError(
+            what,
+            hint="the object was damaged after it was written: restore it from a copy",
+            store=self._store.url,
+            object=self._file.key,
+            expected=expected if isinstance(expected, int) else str(expected),
+            got=got if isinstance(got, int) else str(got),
+            **values,
+        )

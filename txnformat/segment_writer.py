@@ -1,0 +1,300 @@
+"""Segment files written as a stream: Parquet in which every batch is a run of whole row groups.
+
+Bytes go to the store as pyarrow makes them; what stays in memory is one column chunk and the list of where the
+chunks lie. Each chunk's CRC-32 goes into the footer (key ``txnlog.chunk_crc32``), because Parquet's own page
+checksums do not cover the page headers: a flipped bit there could turn into other values. The page checksums are
+written too, for other readers. Specification: section "Segment files".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from txnformat.crc32 import crc32_of_part
+from txnformat.errors import InternalError, InvalidInputError
+from txnformat.store.base import ObjectWriter
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
+
+__all__ = ["CHUNK_CRC32_KEY", "ROW_GROUP_BYTES_MAX", "SegmentFileWriter", "chunk_range", "leaf_count"]
+
+ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
+"""Largest row group, in Arrow bytes in memory: bounds what a writer and a reader hold at a time."""
+
+COMPRESSION_LEVEL = 1
+"""Of zstd: higher levels cost several times the time for a few percent."""
+
+CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
+"""Footer key: 8 hex digits for each column chunk, row group by row group."""
+
+TAIL_BYTES = 8
+"""What ends a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
+
+
+def leaf_count(type_: pa.DataType) -> int:
+    """Return the number of Parquet columns that hold a column of this type."""
+    if type_.num_fields == 0:
+        return 1
+    return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
+
+
+def chunk_range(chunk: Any) -> tuple[int, int]:
+    """Return start (inclusive) and length of a column chunk (``pyarrow.parquet.ColumnChunkMetaData``)."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, chunk.total_compressed_size
+
+
+class _Sink:
+    """Where pyarrow writes to: passes bytes on, counts and hashes them, and keeps the footer back."""
+
+    def __init__(self, out: ObjectWriter) -> None:
+        self._out = out
+        self._crc32 = 0
+        self._held: list[bytes] | None = None
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+        self.crc32_at = {0: 0}  # at every end of a write: column chunks begin and end at some of them
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        if self._held is not None:
+            self._held.append(bytes(view))
+            return view.nbytes
+        self._out.write(view)
+        self.sha256.update(view)
+        self._crc32 = zlib.crc32(view, self._crc32)
+        self.size += view.nbytes
+        self.crc32_at[self.size] = self._crc32
+        return view.nbytes
+
+    def hold(self) -> None:
+        """Keep from now on what is written."""
+        self._held = []
+
+    def release(self) -> bytes:
+        """Return what was kept, and pass on again."""
+        held, self._held = b"".join(self._held or []), None
+        return held
+
+    def tell(self) -> int:
+        return self.size + sum(map(len, self._held or []))
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class SegmentFileWriter:
+    """Writes one segment file. Nothing is visible before :meth:`close` returns; one thread at a time.
+
+    Parameters
+    ----------
+    out : ObjectWriter
+        The upload; the writer closes or aborts it. Any error of a write aborts it.
+    key : str
+        The object's relative key, for the record.
+    schema : pyarrow.Schema
+        Canonical; every batch has exactly it.
+    timestamp_column : str, optional
+        Gives the batches' smallest and largest timestamps.
+    file : int, optional
+        Index of this file among those of the same append; goes into the batch records.
+    row_group_bytes_max : int, optional
+        A larger batch becomes several row groups.
+    """
+
+    def __init__(
+        self,
+        out: ObjectWriter,
+        key: str,
+        schema: pa.Schema,
+        *,
+        timestamp_column: str | None = None,
+        file: int = 0,
+        row_group_bytes_max: int = ROW_GROUP_BYTES_MAX,
+        compression_level: int = COMPRESSION_LEVEL,
+    ) -> None:
+        self._out = out
+        self._key = key
+        self._schema = schema
+        self._timestamp_column = timestamp_column
+        self._file = file
+        self._row_group_bytes_max = row_group_bytes_max
+        self._sink = _Sink(out)
+        self._row_groups = 0
+        self._rows = 0
+        self._metadata: list[Any] = []
+        self._ended = False
+        try:
+            self._parquet = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                schema,
+                compression="zstd",
+                compression_level=compression_level,
+                use_dictionary=True,
+                store_schema=True,
+                write_page_checksum=True,
+                write_page_index=False,  # nothing may lie between the last row group and the footer
+                metadata_collector=self._metadata,
+            )
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, without the footer: what decides when to begin the next file."""
+        return self._sink.size
+
+    @property
+    def rows(self) -> int:
+        """Records written so far."""
+        return self._rows
+
+    def write_batch(self, partition: int, table: pa.Table) -> BatchRecord:
+        """Write one batch of one partition as a run of row groups of its own.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            At least one row, with the file's schema.
+
+        Raises
+        ------
+        StorageError
+            The upload failed; it is aborted and the writer has ended.
+        InvalidInputError
+            Parquet cannot hold these values (a null key of a map); likewise ended.
+        """
+        self._check_open()
+        if table.num_rows == 0 or not table.schema.equals(self._schema):
+            self.abort()
+            raise InternalError("a batch is empty or has another schema", object=self._key, rows=table.num_rows)
+        rows = table.num_rows
+        nbytes = table.nbytes
+        group_rows = rows if nbytes <= self._row_group_bytes_max else max(1, rows * self._row_group_bytes_max // nbytes)
+        smallest, largest = self._timestamps(table)
+        before = self._sink.size
+        try:
+            self._parquet.write_table(table, row_group_size=group_rows)
+        except pa.ArrowException as error:
+            self.abort()
+            raise InvalidInputError(
+                f"a batch cannot be written as Parquet: {error}", kind="unwritable-batch", object=self._key
+            ) from error
+        except BaseException:
+            self.abort()
+            raise
+        first, count = self._row_groups, -(-rows // group_rows)
+        self._row_groups += count
+        self._rows += rows
+        return BatchRecord(
+            partition, self._file, first, count, rows, self._sink.size - before, smallest, largest
+        )
+
+    def close(self) -> FileRecord:
+        """Write the footer and make the object visible and durable.
+
+        Raises
+        ------
+        StorageError
+            The upload failed; nothing is visible, or, as the store says, it is unknown.
+        """
+        self._check_open()
+        try:
+            footer = self._footer()
+            self._sink.write(footer)
+            record = FileRecord(
+                self._key,
+                self._sink.size,
+                self._sink.sha256.hexdigest(),
+                len(footer),
+                hashlib.sha256(footer).hexdigest(),
+                self._rows,
+            )
+            self._ended = True
+            self._out.close()
+        except BaseException:
+            self._out.abort()
+            self._ended = True
+            raise
+        return record
+
+    def abort(self) -> None:
+        """Drop the upload; idempotent; never raises; without effect after ``close``."""
+        if not self._ended:
+            self._ended = True
+            self._out.abort()
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InternalError("the segment file was closed, aborted, or failed before", object=self._key)
+
+    def _timestamps(self, table: pa.Table) -> tuple[int, int]:
+        """Return the smallest and largest timestamp, ms since the epoch, both rounded down."""
+        if self._timestamp_column is None:
+            return NO_TIMESTAMP_MS, NO_TIMESTAMP_MS
+        found = pc.min_max(table.column(self._timestamp_column))
+        smallest, largest = found["min"].value, found["max"].value
+        if smallest is None:
+            return NO_TIMESTAMP_MS, NO_TIMESTAMP_MS
+        return smallest // 1000, largest // 1000
+
+    def _footer(self) -> bytes:
+        """Finish the Parquet file and return its footer, with the checksums of the chunks filled in."""
+        # The chunks' places are known only when pyarrow has made the footer, so a text of the same length holds
+        # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
+        digits = 8 * self._row_groups * sum(leaf_count(field.type) for field in self._schema)
+        blank = b"?" * digits
+        self._parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
+        self._sink.hold()
+        self._parquet.close()
+        footer = self._sink.release()
+        length = int.from_bytes(footer[-TAIL_BYTES:-4], "little") + TAIL_BYTES
+        checksums = "".join(f"{value:08x}" for value in self._chunk_checksums()).encode()
+        place = footer.rfind(blank)
+        if len(footer) != length or place < 0 or len(checksums) != digits:
+            raise InternalError(
+                "pyarrow wrote a footer that is not as expected",
+                object=self._key,
+                bytes=len(footer),
+                expected=length,
+                place=place,
+            )
+        return footer[:place] + checksums + footer[place + digits :]
+
+    def _chunk_checksums(self) -> list[int]:
+        at = self._sink.crc32_at
+        metadata = self._metadata[0]
+        checksums: list[int] = []
+        end = 4  # the magic
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            for column in range(metadata.num_columns):
+                start, length = chunk_range(row_group.column(column))
+                if start != end or start not in at or start + length not in at:
+                    raise InternalError("column chunks do not lie one after another", object=self._key, start=start)
+                end = start + length
+                checksums.append(crc32_of_part(at[start], at[end], length))
+        if end != self._sink.size or metadata.num_row_groups != self._row_groups or metadata.num_rows != self._rows:
+            raise InternalError("pyarrow counts other row groups than were written", object=self._key)
+        return checksums

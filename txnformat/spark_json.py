@@ -1,0 +1,99 @@
+"""Spark's JSON form of a schema (``StructType.jsonValue()``) as Arrow, without pyspark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from txnformat.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
+from txnformat.errors import InvalidInputError
+
+__all__ = ["from_spark_json"]
+
+_SCALARS: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "decimal": pa.decimal128(10, 0),
+}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
+_TEXT = re.compile(r"(?:var)?char\(\d+\)|string collate \w+")
+
+
+def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
+    """Return the topic schema of a Spark schema.
+
+    ``char(n)``, ``varchar(n)`` and collated strings become ``string``; every column becomes nullable.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-schema``: every column whose type a topic cannot hold, and every unusable name.
+    """
+    if value.get("type") != "struct":
+        raise InvalidInputError(
+            "this is not the JSON form of a Spark StructType", kind="unsupported-schema", got=repr(value)[:100]
+        )
+    problems: list[str] = []
+    names, types = _fields(value, "", problems, 1)
+    if problems:
+        raise InvalidInputError(problems, kind="unsupported-schema", hint="cast these columns before writing")
+    return canonical_schema(pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]))
+
+
+def _fields(
+    value: Mapping[str, Any], path: str, problems: list[str], depth: int
+) -> tuple[list[str], list[pa.DataType]]:
+    names: list[str] = []
+    types: list[pa.DataType] = []
+    fields = value.get("fields")
+    for field in fields if isinstance(fields, list) else [None]:
+        if not isinstance(field, Mapping) or not isinstance(field.get("name"), str):
+            problems.append(f"{path or 'the schema'!r:.300} holds a field that has no name")
+            continue
+        names.append(field["name"])
+        types.append(_type(field.get("type"), f"{path}.{field['name']}".lstrip("."), problems, depth))
+    return names, types
+
+
+def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType:
+    if depth > NESTING_MAX:
+        problems.append(f"column {path!r:.300} is nested deeper than {NESTING_MAX} levels; use a flatter type")
+        return pa.null()
+    if isinstance(value, str):
+        if value in _SCALARS:
+            return _SCALARS[value]
+        if _TEXT.fullmatch(value):
+            return pa.string()
+        found = _DECIMAL.fullmatch(value)
+        if found and 1 <= int(found[1]) <= 38 and 0 <= int(found[2]) <= int(found[1]):
+            return pa.decimal128(int(found[1]), int(found[2]))
+    elif isinstance(value, Mapping):
+        match value.get("type"):
+            case "struct":
+                return struct_of(*_fields(value, path, problems, depth + 1))
+            case "array":
+                return list_of(_type(value.get("elementType"), f"{path}.element", problems, depth + 1))
+            case "map":
+                key = _type(value.get("keyType"), f"{path}.key", problems, depth + 1)
+                return map_of(key, _type(value.get("valueType"), f"{path}.value", problems, depth + 1))
+            case _:
+                pass
+    shown = value.get("type", value) if isinstance(value, Mapping) else value
+    problems.append(
+        f"column {path!r:.300} has the Spark type {str(shown)!r:.100}, which a topic cannot hold; "
+        "cast it to string, binary, long or a timestamp"
+    )
+    return pa.null()
