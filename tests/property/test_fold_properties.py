@@ -1,0 +1,236 @@
+"""The fold and the decisions, held against a model that looks at every record."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from txnformat import keys
+from txnformat.apply import apply
+from txnformat.assemble import Assembled, assemble
+from txnformat.decide import decide
+from txnformat.entry import decode_entry, encode_entry, sha256_hex
+from txnformat.intents import (
+    CommitResult,
+    Done,
+    Included,
+    Intent,
+    OpenProducer,
+    Rejected,
+    TakeCheckpoint,
+    Write,
+)
+from txnformat.invariants import check_state, check_whole
+from txnformat.operations import Checkpoint
+from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.state import LogState
+from txnformat.testing.naive_model import NaiveModel
+from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
+from txnformat.types import TopicPartition
+from txnformat.visibility import committed_mask
+
+LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
+
+
+def visible_offsets(state: LogState, key: TopicPartition) -> list[int]:
+    """Return what read_committed returns by the log's own filter."""
+    partition = state.partition(key)
+    extents = partition.extents.array()
+    extents = extents[extents["base_offset"] < partition.last_stable_offset]
+    if not len(extents):
+        return []
+    last = extents["base_offset"] + extents["records"] - 1
+    mask = committed_mask(
+        extents["base_offset"],
+        last,
+        extents["producer_id"],
+        extents["transactional"].astype(np.bool_),
+        partition.aborted.array(),
+    )
+    return [
+        offset
+        for row in extents[mask]
+        for offset in range(int(row["base_offset"]), int(row["base_offset"] + row["records"]))
+    ]
+
+
+def assert_state_is_the_models(state: LogState, model: NaiveModel) -> None:
+    assert set(state.partitions) == set(model.log)
+    for key in model.log:
+        partition = state.partition(key)
+        assert partition.log_end == model.log_end(key)
+        assert partition.last_stable_offset == model.last_stable_offset(key)
+        assert partition.open == model.open(key)
+        aborted = [tuple(row)[:5] for row in partition.aborted.array().tolist()]
+        assert aborted == model.abort_index(key)
+        markers = [
+            (
+                int(row["offset"]),
+                int(row["producer_id"]),
+                int(row["epoch"]),
+                "commit" if row["commit"] else "abort",
+            )
+            for row in partition.markers.array()
+        ]
+        assert markers == [
+            (one.offset, one.producer_id, one.epoch, one.kind) for one in model.log[key] if one.kind != "data"
+        ]
+        data = [
+            (offset, int(row["producer_id"]), int(row["epoch"]), int(row["entry"]))
+            for row in partition.extents.array()
+            for offset in range(int(row["base_offset"]), int(row["base_offset"] + row["records"]))
+        ]
+        assert data == [
+            (one.offset, one.producer_id, one.epoch, one.entry)
+            for one in model.log[key]
+            if one.kind == "data"
+        ]
+        assert visible_offsets(state, key) == model.visible(key)
+    assert {name: (known.producer_id, known.epoch) for name, known in state.transactional_ids.items()} == {
+        name: (known.producer_id, known.epoch) for name, known in model.ids.items()
+    }
+    assert state.next_producer_id == model.next_producer_id
+    assert state.topic_ids == {name: topic.topic_id for name, topic in model.topics.items()}
+    assert {topic_id: (topic.name, topic.partitions) for topic_id, topic in state.topics.items()} == {
+        topic.topic_id: (topic.name, topic.partitions) for topic in model.topics.values()
+    }
+    assert {key: tuple(known) for key, known in state.app_versions.items()} == model.apps
+
+
+class Writer:
+    """Commits as real writers do, and compares every step with the model."""
+
+    def __init__(self) -> None:
+        self.state = LogState(log_id=LOG_ID, entry_sha256=sha256_hex(b"format.json"))
+        self.model = NaiveModel()
+        self.clients = Clients(self.model)
+        self.results: dict[str, CommitResult] = {}
+        self.intents: dict[str, Intent] = {}
+        self.store_time_ms = 1_700_000_000_000
+
+    def commit(self, commands: list[Command], store_step_ms: int) -> None:
+        """Commit a group, and those that may not share its entry after it."""
+        self.store_time_ms += store_step_ms
+        self.clients.forget_pending()
+        slot = self.state.entry + 1
+        waiting = {
+            intent.intent_id: intent for intent in (self.clients.intent(one, slot) for one in commands)
+        }
+        self.commit_intents(list(waiting.values()))
+
+    def commit_intents(self, waiting: list[Intent]) -> None:
+        while waiting:
+            before = self.state
+            digest = state_digest(before)
+            assembled = assemble(
+                before, waiting, store_time_ms=self.store_time_ms, write_id=f"write {before.entry + 1}"
+            )
+            assert state_digest(before) == digest, "a decision changed the state it was made on"
+            assert assembled.verdicts, "nobody is decided"
+            if assembled.entry is not None:
+                self.state = self.fold(before, assembled)
+            for intent in waiting:
+                if intent.intent_id in assembled.verdicts:
+                    self.check_verdict(intent, assembled, before.entry + 1)
+            self.check_waiting(
+                [one for one in waiting if one.intent_id not in assembled.verdicts], assembled, waiting
+            )
+            waiting = [one for one in waiting if one.intent_id not in assembled.verdicts]
+            assert_state_is_the_models(self.state, self.model)
+
+    def fold(self, before: LogState, assembled: Assembled) -> LogState:
+        entry = assembled.entry
+        assert entry is not None
+        assert entry.timestamp_ms == max(self.store_time_ms, before.timestamp_ms + 1)
+        read = decode_entry(assembled.data, entry.entry)
+        assert read == entry
+        assert encode_entry(read) == assembled.data
+        after = apply(before, read, assembled.sha256)
+        assert check_state(before, entry, after) == []
+        assert check_whole(after) == []
+        return after
+
+    def check_verdict(self, intent: Intent, assembled: Assembled, slot: int) -> None:
+        verdict = assembled.verdicts[intent.intent_id]
+        expected = self.model.commit(intent, slot)
+        note(f"{slot}: {intent.action} -> {verdict}")
+        match verdict:
+            case Included():
+                assert expected.verdict == "included"
+                assert assembled.entry is not None
+                result = CommitResult.of(assembled.entry, intent.intent_id, repeated=False)
+                assert result.offsets == expected.offsets
+                assert intent.intent_id not in self.results
+                self.results[intent.intent_id] = result
+                self.intents[intent.intent_id] = intent
+            case Done():
+                assert (expected.verdict, expected.entry) == ("done", verdict.entry)
+                if verdict.offsets is not None:
+                    assert verdict.offsets == expected.offsets
+            case Rejected(error):
+                assert expected.verdict == type(error).__name__
+            case _:
+                raise AssertionError(verdict)
+
+    def check_waiting(self, left: list[Intent], assembled: Assembled, group: list[Intent]) -> None:
+        """Only an init keeps others of its id, or is kept by them."""
+        included = [one for one in group if isinstance(assembled.verdicts.get(one.intent_id), Included)]
+        for intent in left:
+            peers = [one for one in included if name_of(one) == name_of(intent)]
+            assert name_of(intent) is not None
+            assert any(isinstance(one.action, OpenProducer) for one in [*peers, intent])
+            assert peers
+
+    def reopen(self) -> None:
+        """Go on from a snapshot, as a process that opens the log does."""
+        checkpoint = snapshot_of(self.state)
+        data = encode_snapshot(self.state)
+        state = decode_snapshot(data, checkpoint, LOG_ID)
+        assert state_digest(state) == checkpoint.digest
+        assert encode_snapshot(state) == data
+        assert check_whole(state) == []
+        take = Intent(f"snapshot of {self.state.entry}", state.entry + 1, TakeCheckpoint(checkpoint))
+        self.state = state
+        self.commit_intents([take])
+
+
+def snapshot_of(state: LogState) -> Checkpoint:
+    data = encode_snapshot(state)
+    key = keys.snapshot_key(state.entry, LOG_ID)
+    return Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+
+
+def name_of(intent: Intent) -> str | None:
+    match intent.action:
+        case OpenProducer(name):
+            return name
+        case Write(producer) if producer is not None:
+            return producer.transactional_id
+    return None
+
+
+histories = st.tuples(
+    st.one_of(groups.map(lambda later: OPENING + later), groups),
+    st.sets(st.integers(0, HISTORY_GROUPS_MAX), max_size=3),
+    st.lists(st.integers(-1_000, 5_000), min_size=1, max_size=5),
+)
+"""Groups of commands, before which of them the log is reopened from a snapshot, and steps of the store's time."""
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(histories)
+def test_fold_and_decisions_agree_with_the_naive_model(
+    history: tuple[list[list[Command]], set[int], list[int]],
+) -> None:
+    """Verdicts, offsets, log ends, LSOs, abort indexes and visible records are the model's; invariants hold."""
+    commands, reopened, steps = history
+    writer = Writer()
+    for number, group in enumerate(commands):
+        if number in reopened and writer.state.entry >= 0:
+            writer.reopen()
+        writer.commit(group, steps[number % len(steps)])
+    for intent_id, result in writer.results.items():
+        verdict = decide(writer.state, writer.intents[intent_id])
+        assert isinstance(verdict, Done)
+        assert (verdict.entry, verdict.intent_id) == (result.entry, intent_id)

@@ -1,0 +1,399 @@
+"""What is true of every state of a log, and of every step from one to the next. Pure.
+
+:func:`check_state` costs what the entry touched, so that it can run in production; :func:`check_whole` derives
+everything again. Both return violations as ``I<n> <where>: <what>``, and an empty list when all holds. They repeat the
+rules without using the fold: they are the second opinion.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+
+from txnformat.entry import CommitEntry
+from txnformat.operations import Append, AppVersion, CreateTopic, EndTxn, InitProducer
+from txnformat.partition import PartitionState, Transaction
+from txnformat.persistent import Rows
+from txnformat.state import INTENT_WINDOW_ENTRIES, LogState
+from txnformat.transactions import TransactionalIdState, TransactionStatus
+from txnformat.types import NO_PRODUCER, TopicPartition
+
+__all__ = ["INVARIANTS", "check_state", "check_whole"]
+
+INVARIANTS: dict[str, str] = {
+    "I1": "Entries chain: number, log id and previous hash continue the state; the state is at the last entry.",
+    "I2": "Log time strictly increases.",
+    "I3": "The log end and the log start never go back, and log start <= LSO <= log end.",
+    "I4": "The last stable offset never goes back.",
+    "I5": "Extents and markers together tile [log start, log end) exactly; what is there stays.",
+    "I6": "An open transaction of a partition is that of an Ongoing id, with one first offset; and vice versa.",
+    "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
+    "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
+    "I9": "A transaction has data before its marker, exactly one marker per partition, and nothing after it.",
+    "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
+    "I11": "Application versions grow.",
+    "I12": "An intent id is in the window once, and the window is that of the last entries.",
+    "I13": "Topics are immutable, and names and ids of topics are unique.",
+    "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
+}
+"""One line per invariant."""
+
+_Problems = Iterator[str]
+
+
+def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
+    """Return the violations of the step from ``before`` to ``after`` by ``entry``.
+
+    Notes
+    -----
+    The cost is proportional to what the entry's operations name (partitions and their open transactions, ids,
+    topics), not to the state. ``before`` is taken to be sound.
+    """
+    touched = _touched(before, entry)
+    problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
+    for key in sorted(touched):
+        old, new = before.partition(key), after.partition(key)
+        grown = new.extents.since(len(old.extents))
+        problems += _prefixed(key, _check_offsets_step(old, new, grown))
+        markers, aborted = new.markers.since(len(old.markers)), new.aborted.since(len(old.aborted))
+        problems += _prefixed(key, _check_transactions(old.open, grown, markers, aborted, new))
+        following = {producer: window[-1].last_sequence + 1 for producer, window in old.sequences.items()}
+        problems += _prefixed(key, _check_sequences(following, grown, new))
+        problems += _prefixed(key, _check_references(grown, after))
+    problems += _check_versions_step(before, entry, after)
+    problems += _check_topics_step(before, entry, after)
+    problems += _check_window_step(before, entry, after)
+    return problems
+
+
+def check_whole(state: LogState) -> list[str]:
+    """Return the violations in one state, everything derived again from extents, markers and ids.
+
+    Notes
+    -----
+    O(state). What only a step can show (I1, I2, I4, I11) is not looked at.
+    """
+    problems: list[str] = []
+    for key, partition in sorted(state.partitions.items()):
+        extents, markers = partition.extents.array(), partition.markers.array()
+        problems += _prefixed(key, _check_bounds(partition))
+        problems += _prefixed(key, _check_tiling(extents, markers, partition.log_start, partition.log_end))
+        problems += _prefixed(
+            key, _check_transactions({}, extents, markers, partition.aborted.array(), partition)
+        )
+        problems += _prefixed(key, _check_sequences({}, extents, partition))
+        problems += _prefixed(key, _check_windows(partition, extents))
+        problems += _prefixed(key, _check_references(extents, state))
+        topic = state.topics.get(key.topic_id)
+        if topic is None or not 0 <= key.partition < topic.partitions:
+            problems.append(f"I13 {_name(key)}: there is no such partition")
+    problems += _check_ids(state)
+    problems += _check_window(state)
+    if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
+        problems.append("I13 topics: names and ids do not match")
+    return problems
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key.topic_id}/{key.partition}"
+
+
+def _prefixed(key: TopicPartition, problems: Iterable[str]) -> list[str]:
+    return [f"{problem.split(' ', 1)[0]} {_name(key)}: {problem.split(' ', 1)[1]}" for problem in problems]
+
+
+def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
+    """Return the partitions that the entry may change."""
+    touched: set[TopicPartition] = set()
+    for operation in entry.operations:
+        match operation:
+            case Append():
+                touched |= {
+                    TopicPartition(operation.topic_id, part.partition) for part in operation.partitions
+                }
+            case EndTxn():
+                touched |= {marker.topic_partition for marker in operation.markers}
+            case InitProducer():
+                touched |= {marker.topic_partition for marker in operation.aborted}
+            case _:
+                pass  # not about partitions
+        if isinstance(operation, EndTxn | InitProducer):
+            known = before.transactional_ids.get(operation.transactional_id)
+            touched |= set(known.partitions) if known else set()
+    return touched
+
+
+def _check_chain(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    if (entry.log_id, entry.entry, entry.previous) != (before.log_id, before.entry + 1, before.entry_sha256):
+        yield f"I1 entry {entry.entry}: it does not chain to entry {before.entry}"
+    if (after.log_id, after.entry) != (entry.log_id, entry.entry):
+        yield f"I1 entry {entry.entry}: the state after it is at {after.entry}"
+    if after.timestamp_ms != entry.timestamp_ms or (
+        before.entry >= 0 and after.timestamp_ms <= before.timestamp_ms
+    ):
+        yield f"I2 entry {entry.entry}: log time goes from {before.timestamp_ms} to {after.timestamp_ms}"
+
+
+def _check_bounds(partition: PartitionState) -> _Problems:
+    if not 0 <= partition.log_start <= partition.last_stable_offset <= partition.log_end:
+        yield f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
+
+
+def _check_tiling(extents: Rows, markers: Rows, start: int, end: int) -> _Problems:
+    """Extents and markers, sorted, must follow each other from ``start`` to ``end``, and stand in offset order."""
+    starts = np.concatenate([extents["base_offset"], markers["offset"]])
+    ends = np.concatenate([extents["base_offset"] + extents["records"], markers["offset"] + 1])
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    expected = np.concatenate([[start], ends])
+    got = np.concatenate([starts, [end]])
+    wrong = np.flatnonzero(expected != got)
+    if len(wrong):
+        yield f"I5 there is a gap or an overlap: expected offset {expected[wrong[0]]}, got {got[wrong[0]]}"
+    if np.any(extents["records"] < 1):
+        yield "I5 an extent is empty"
+    for name, offsets in (("extents", extents["base_offset"]), ("markers", markers["offset"])):
+        if np.any(np.diff(offsets) <= 0):
+            yield f"I5 {name} are not in the order of their offsets"
+
+
+def _check_offsets_step(old: PartitionState, new: PartitionState, grown: Rows) -> _Problems:
+    yield from _check_bounds(new)
+    if new.log_end < old.log_end or new.log_start < old.log_start:
+        yield f"I3 it goes back from [{old.log_start}, {old.log_end}) to [{new.log_start}, {new.log_end})"
+    if new.last_stable_offset < old.last_stable_offset:
+        yield f"I4 the last stable offset goes back from {old.last_stable_offset} to {new.last_stable_offset}"
+    shrunk = len(new.extents) < len(old.extents) or len(new.markers) < len(old.markers)
+    if shrunk or len(new.aborted) < len(old.aborted):
+        yield "I5 extents, markers or abort index entries are gone"
+        return
+    yield from _check_tiling(grown, new.markers.since(len(old.markers)), old.log_end, new.log_end)
+
+
+def _key(row: Any) -> Transaction:
+    return int(row["producer_id"]), int(row["epoch"])
+
+
+class _Replay:
+    """Goes through data and markers in offset order, and keeps what must follow from them."""
+
+    def __init__(self, opened: dict[Transaction, int]) -> None:
+        self.open = dict(opened)
+        self.ended: set[Transaction] = set()
+        self.aborted: list[tuple[int, ...]] = []
+        """Expected rows of the abort index, as in ``partition.ABORTED``."""
+        self.problems: list[str] = []
+
+    def run(self, extents: Rows, markers: Rows) -> None:
+        data = extents[extents["transactional"] != 0]
+        steps = [(int(row["base_offset"]), False, row) for row in data]
+        steps += [(int(row["offset"]), True, row) for row in markers]
+        for offset, is_marker, row in sorted(steps, key=lambda step: step[0]):
+            if is_marker:
+                self._marker(offset, row)
+            elif _key(row) in self.ended:
+                self.problems.append(f"I9 data of {_key(row)} at {offset} follows its marker")
+            else:
+                self.open.setdefault(_key(row), offset)
+
+    def _marker(self, offset: int, row: Any) -> None:
+        key = _key(row)
+        first = self.open.pop(key, None)
+        if first is None:
+            what = "a second marker ends" if key in self.ended else "a marker without data ends"
+            self.problems.append(f"I9 {what} {key} at {offset}")
+        elif not row["commit"]:
+            stable = min(self.open.values(), default=offset + 1)
+            self.aborted.append((*key, first, offset, stable, int(row["entry"])))
+        self.ended.add(key)
+
+
+def _check_transactions(
+    opened: dict[Transaction, int], extents: Rows, markers: Rows, index: Rows, partition: PartitionState
+) -> _Problems:
+    """I6, I8 and I9 inside one partition: what was open, and what ``extents`` and ``markers`` did since."""
+    replay = _Replay(opened)
+    replay.run(extents, markers)
+    yield from replay.problems
+    if partition.open != replay.open:
+        yield f"I6 the open transactions are {partition.open}, expected {replay.open}"
+    got = [tuple(int(value) for value in row) for row in index.tolist()]
+    for number, (expected, found) in enumerate(zip_longest(replay.aborted, got)):
+        if expected != found:
+            yield f"I8 abort index entry {number} of those looked at is {found}, expected {expected}"
+            break
+
+
+def _check_sequences(
+    following: dict[Transaction, int], extents: Rows, partition: PartitionState
+) -> _Problems:
+    """I10: ``following`` says the next sequence of each producer before ``extents``."""
+    following = dict(following)
+    ended = {_key(row) for row in extents if row["transactional"]} - set(partition.open)
+    for row in extents[extents["producer_id"] != NO_PRODUCER]:
+        key = _key(row)
+        expected = following.get(key, 0)
+        if row["base_sequence"] != expected:
+            yield f"I10 {key} at offset {row['base_offset']}: sequence {row['base_sequence']}, expected {expected}"
+        following[key] = int(row["base_sequence"] + row["records"])
+    for key in sorted(following.keys() - ended):
+        window = partition.sequences.get(key)
+        if window is None:
+            continue
+        if window[-1].last_sequence + 1 != following[key] or any(
+            later.first_sequence != earlier.last_sequence + 1 for earlier, later in pairwise(window)
+        ):
+            yield f"I10 {key}: its window does not end at sequence {following[key]} without gaps"
+
+
+def _check_windows(partition: PartitionState, extents: Rows) -> _Problems:
+    """I10: a window exists for exactly those who may append with a sequence above 0."""
+    rows = extents[extents["producer_id"] != NO_PRODUCER]
+    expected = {_key(row) for row in rows if not row["transactional"] or _key(row) in partition.open}
+    unexpected = {key for key in partition.sequences if key not in partition.open} - expected
+    for key in sorted(expected - set(partition.sequences)):
+        yield f"I10 {key}: it has no window"
+    for key in sorted(unexpected):
+        yield f"I10 {key}: it has a window without data, or after its end"
+
+
+def _check_references(extents: Rows, state: LogState) -> _Problems:
+    in_file = (extents["file"] >= 0) & (extents["file"] < len(state.files)) & (extents["table"] == -1)
+    in_table = (extents["table"] >= 0) & (extents["table"] < len(state.tables)) & (extents["file"] == -1)
+    in_table &= (extents["first_file"] >= 0) & (extents["first_file"] <= len(state.files))
+    wrong = extents[~(in_file | in_table)]
+    if len(wrong):
+        row = wrong[0]
+        yield f"I14 extent at {row['base_offset']}: file {row['file']}, table {row['table']}, not exactly one exists"
+
+
+def _named_ids(entry: CommitEntry) -> set[str]:
+    return {
+        operation.transactional_id
+        for operation in entry.operations
+        if isinstance(operation, Append | EndTxn | InitProducer) and operation.transactional_id is not None
+    }
+
+
+def _check_ids_step(
+    before: LogState, entry: CommitEntry, after: LogState, touched: set[TopicPartition]
+) -> _Problems:
+    current: set[Transaction] = set()
+    given = [(block.first, block.last) for block in after.blocks[len(before.blocks) :]]
+    for name in sorted(_named_ids(entry)):
+        old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
+        if new is None:
+            yield f"I7 id {name}: it is gone"
+            continue
+        current.add((new.producer_id, new.epoch))
+        if old is None:
+            given.append((new.producer_id, new.producer_id))
+        elif old.producer_id != new.producer_id or old.epoch > new.epoch:
+            yield f"I7 id {name}: {(old.producer_id, old.epoch)} becomes {(new.producer_id, new.epoch)}"
+        yield from _check_status(name, new)
+        for key in sorted(touched & (set(new.partitions) | set(old.partitions if old else ()))):
+            opened = after.partition(key).open.get((new.producer_id, new.epoch))
+            if new.partitions.get(key) != opened:
+                yield f"I6 id {name}: it began at {new.partitions.get(key)} of {_name(key)}, which says {opened}"
+    for key in sorted(touched):
+        begun = set(after.partition(key).open) - set(before.partition(key).open)
+        if begun - current:
+            yield f"I6 {_name(key)}: no id has the open transactions {sorted(begun - current)}"
+    yield from _check_given(sorted(given), before.next_producer_id, after.next_producer_id)
+
+
+def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problems:
+    """Ranges of producer ids that were given must follow each other from ``first`` to ``end`` (exclusive)."""
+    position = first
+    for low, high in given:
+        if low != position or high < low:
+            yield f"I7 producer ids {low} to {high} are given, expected from {position}"
+        position = high + 1
+    if position != end:
+        yield f"I7 the next producer id is {end}, expected {position}"
+
+
+def _check_status(name: str, known: TransactionalIdState) -> _Problems:
+    ongoing = known.status is TransactionStatus.ONGOING
+    if ongoing != bool(known.partitions) or ongoing != (known.started_entry is not None):
+        yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
+    if known.last_end is not None and known.last_end.epoch >= known.epoch:
+        yield f"I7 id {name}: epoch {known.epoch} is not above its last end's {known.last_end.epoch}"
+
+
+def _check_ids(state: LogState) -> _Problems:
+    given = [(block.first, block.last) for block in state.blocks]
+    given += [(known.producer_id, known.producer_id) for known in state.transactional_ids.values()]
+    yield from _check_given(sorted(given), 0, state.next_producer_id)
+    opened: dict[tuple[TopicPartition, Transaction], int] = {}
+    for name, known in sorted(state.transactional_ids.items()):
+        yield from _check_status(name, known)
+        for key, first in known.partitions.items():
+            opened[key, (known.producer_id, known.epoch)] = first
+    found = {
+        (key, transaction): first
+        for key, partition in state.partitions.items()
+        for transaction, first in partition.open.items()
+    }
+    for where in sorted(opened.keys() | found.keys()):
+        if opened.get(where) != found.get(where):
+            key, transaction = where
+            yield (
+                f"I6 {_name(key)}: {transaction} is open from {found.get(where)}, "
+                f"its id says {opened.get(where)}"
+            )
+
+
+def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    highest: dict[tuple[str, str], int] = {}
+    for operation in entry.operations:
+        if isinstance(operation, AppVersion):
+            key = (operation.namespace, operation.app_id)
+            known = before.app_versions.get(key)
+            floor = highest.get(key, known.version if known else -1)
+            if operation.version <= floor:
+                yield f"I11 application {key}: version {operation.version} follows {floor}"
+            highest[key] = operation.version
+    for key, version in highest.items():
+        if after.app_versions.get(key) != (version, entry.entry):
+            yield f"I11 application {key}: the state has {after.app_versions.get(key)}, expected version {version}"
+
+
+def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    made = {
+        operation.topic_id: operation for operation in entry.operations if isinstance(operation, CreateTopic)
+    }
+    named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append)}
+    if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
+        yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
+    for topic_id in sorted(made.keys() | named):
+        old, new = before.topics.get(topic_id), after.topics.get(topic_id)
+        expected = old.created if old else made.get(topic_id)
+        if new is None or new.created != expected or after.topic_ids.get(new.name) != topic_id:
+            yield f"I13 topic {topic_id}: it is not what was created"
+        elif (new.partitions, new.name) != (new.created.partitions, new.created.name):
+            yield f"I13 topic {topic_id}: it has changed since it was created"
+
+
+def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    if not after.window.entries or after.window.entries[-1] != entry.intents:
+        yield f"I12 entry {entry.entry}: the window does not end with its intents"
+    if after.window.first + len(after.window.entries) != after.entry + 1:
+        yield f"I12 entry {entry.entry}: the window ends at another entry"
+    known = before.window.first
+    for intent in sorted(set(entry.intents)):
+        if before.window.find(intent, known) is not None or entry.intents.count(intent) > 1:
+            yield f"I12 intent {intent}: it is in the window twice"
+
+
+def _check_window(state: LogState) -> _Problems:
+    window = state.window
+    if window.first + len(window.entries) != state.entry + 1 or len(window.entries) > INTENT_WINDOW_ENTRIES:
+        yield f"I12 window: {len(window.entries)} entries from {window.first} on, at entry {state.entry}"
+    counts = Counter(intent for ids in window.entries for intent in ids)
+    for intent in sorted(intent for intent, count in counts.items() if count > 1):
+        yield f"I12 intent {intent}: it is in the window {counts[intent]} times"

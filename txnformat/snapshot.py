@@ -1,0 +1,280 @@
+"""Snapshots: a whole LogState as the bytes of one object, deterministic in both directions. Pure.
+
+A snapshot is an uncompressed Arrow IPC *stream* with one record batch of two columns, ``section`` (utf8) and ``data``
+(large_binary), and one row per section, in this order:
+
+========  ==========================================================================================
+section   data
+========  ==========================================================================================
+state     one JSON object (zstd above 16 KiB, as in commit entries): everything that is not below
+extents   Arrow IPC stream; the columns of ``partition.EXTENT`` in its order, a row per extent
+markers   the same of ``partition.MARKER``
+aborted   the same of ``partition.ABORTED``
+files     Arrow IPC stream: key, size, sha256, footer_bytes, footer_sha256, rows; a row per segment file
+tables    Arrow IPC stream: key, size, sha256; a row per batch table
+========  ==========================================================================================
+
+The inner streams hold one record batch with zstd buffers; numbers are int64 (int32 where the dtype says so), texts
+utf8, nothing is null. ``extents``, ``markers`` and ``aborted`` hold the rows of one partition after the other, in the
+order of ``state.partitions``, which also says how many rows each partition has. A row's ``file``, ``first_file`` and
+``table`` are row numbers (from 0) in ``files`` and ``tables``.
+
+``state`` has: ``format`` (1), ``log_id``, ``entry``, ``entry_sha256``, ``timestamp_ms``, ``features``
+{reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry, and
+``created_entry``), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
+then id), ``checkpoints`` (``checkpoint`` operations, oldest first), ``window`` {first, entries: intent ids of entry
+``first`` and those after}, ``partitions`` (by topic id, then number: log start and end, open transactions, sequence
+windows, numbers of rows), and the number of ``files`` and ``tables``.
+
+The *digest* of a state is the sha256 of these bytes, one after the other: the plain ``state`` JSON (UTF-8, keys sorted
+by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``
+as packed little-endian structures; per file the line ``key size sha256 footer_bytes footer_sha256 rows``, per table
+``key size sha256``, each ended by a line feed. It depends on nothing but the state: not on compression, on a library's
+version, nor on how a state came about.
+
+A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
+digest after. Whatever does not fit is CorruptDataError with object, expected, got.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from itertools import starmap
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnformat import keys
+from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json
+from txnformat.entry import sha256_hex
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.operations import Checkpoint
+from txnformat.partition import ABORTED, EXTENT, MARKER
+from txnformat.persistent import Columns, Rows, Vector
+from txnformat.snapshot_state import Tables, decode_state, encode_state
+from txnformat.state import LogState
+from txnformat.types import FileRecord, ObjectRecord
+
+__all__ = ["decode_snapshot", "encode_snapshot", "state_digest"]
+
+_SECTIONS = ("state", "extents", "markers", "aborted", "files", "tables")
+_OUTER = pa.schema(
+    [pa.field("section", pa.string(), nullable=False), pa.field("data", pa.large_binary(), nullable=False)]
+)
+_FILES = {
+    "key": pa.string(),
+    "size": pa.int64(),
+    "sha256": pa.string(),
+    "footer_bytes": pa.int64(),
+    "footer_sha256": pa.string(),
+    "rows": pa.int64(),
+}
+_TABLES = {"key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
+_HEX_64 = r"^[0-9a-f]{64}$"
+
+
+class _Parts(NamedTuple):
+    """A state cut into its sections, before they are encoded."""
+
+    state: dict[str, Any]
+    rows: tuple[Rows, Rows, Rows]
+    """Extents, markers, aborted: of all partitions, in the order of ``state["partitions"]``."""
+    files: Vector[FileRecord]
+    tables: Vector[ObjectRecord]
+
+
+def _parts(state: LogState) -> _Parts:
+    partitions = [state.partitions[key] for key in sorted(state.partitions)]
+    rows = (
+        _joined(EXTENT, (partition.extents for partition in partitions)),
+        _joined(MARKER, (partition.markers for partition in partitions)),
+        _joined(ABORTED, (partition.aborted for partition in partitions)),
+    )
+    return _Parts(encode_state(state), rows, state.files, state.tables)
+
+
+def _joined(dtype: np.dtype[Any], columns: Iterable[Columns]) -> Rows:
+    arrays = [one.array() for one in columns if len(one)]
+    return np.ascontiguousarray(np.concatenate(arrays)) if arrays else np.empty(0, dtype)
+
+
+def state_digest(state: LogState) -> str:
+    """Return the digest of a state (lower-case hex): equal for equal states, however they came about."""
+    return _digest(_parts(state))
+
+
+def _digest(parts: _Parts) -> str:
+    digest = hashlib.sha256(
+        json.dumps(parts.state, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    )
+    for rows in parts.rows:
+        digest.update(rows.view(np.uint8).data if len(rows) else b"")
+    for file in parts.files:
+        digest.update(
+            f"{file.key} {file.size} {file.sha256} {file.footer_bytes} {file.footer_sha256} {file.rows}\n".encode()
+        )
+    for table in parts.tables:
+        digest.update(f"{table.key} {table.size} {table.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def encode_snapshot(state: LogState) -> bytes:
+    """Return the bytes of a snapshot: the same for equal states and the same versions of the libraries.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``metadata-too-large``: above 256 MiB, which no reader would accept.
+    """
+    parts = _parts(state)
+    columns = [
+        *(
+            {name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()}
+            for rows in parts.rows
+        ),
+        {
+            name: pa.array([getattr(file, name) for file in parts.files], kind)
+            for name, kind in _FILES.items()
+        },
+        {
+            name: pa.array([getattr(table, name) for table in parts.tables], kind)
+            for name, kind in _TABLES.items()
+        },
+    ]
+    batches = [_batch(arrays) for arrays in columns]
+    size = sum(batch.nbytes for batch in batches)
+    if size > METADATA_BYTES_MAX:
+        raise InvalidInputError(
+            f"a snapshot would have {size} bytes of columns, more than the cap of {METADATA_BYTES_MAX}",
+            kind="metadata-too-large",
+            hint="use fewer and larger batches, or several logs",
+        )
+    data = [encode_json(parts.state), *(_stream(batch, "zstd") for batch in batches)]
+    outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
+    return _stream(outer, None)
+
+
+def _batch(arrays: dict[str, Any]) -> Any:
+    return pa.record_batch(
+        list(arrays.values()), schema=_schema({name: array.type for name, array in arrays.items()})
+    )
+
+
+def _stream(batch: Any, compression: str | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    # One thread: the bytes must not depend on how many cores there are.
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    result: bytes = sink.getvalue().to_pybytes()
+    return result
+
+
+def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
+    """Return the state that a snapshot holds, checked against the operation that names it.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole object.
+    checkpoint : Checkpoint
+        From a commit entry of the log: key, size, sha256, entry and digest that the snapshot must have.
+    log_id : str
+        Of the log's format.json.
+
+    Raises
+    ------
+    CorruptDataError
+        The bytes are not those that were named, or do not hold such a state.
+    UnsupportedFeatureError
+        The log needs a reader feature that this version does not have.
+    """
+    name = checkpoint.key
+    _expect(name, "size", checkpoint.size, len(data))
+    _expect(name, "sha256", checkpoint.sha256, sha256_hex(data))
+    try:
+        state = _decode(data, name, log_id, checkpoint.entry)
+    except pa.ArrowException as error:
+        raise CorruptDataError(
+            "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
+        ) from error
+    _expect(name, "digest", checkpoint.digest, state_digest(state))
+    return state
+
+
+def _expect(name: str, field: str, expected: object, got: object) -> None:
+    if expected != got:
+        raise CorruptDataError(
+            "a snapshot is not what its checkpoint says", object=name, field=field, expected=expected, got=got
+        )
+
+
+def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
+    outer = _read(data, _OUTER, name)
+    _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
+    sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
+    doc = decode_json(sections["state"].to_pybytes(), name=name)
+    _expect(name, "log_id", log_id, doc.text("log_id"))
+    _expect(name, "entry", entry, doc.integer("entry"))
+    tables = Tables(
+        _rows(sections["extents"], EXTENT, name),
+        _rows(sections["markers"], MARKER, name),
+        _rows(sections["aborted"], ABORTED, name),
+        tuple(starmap(FileRecord, _records(sections["files"], _FILES, name))),
+        tuple(starmap(ObjectRecord, _records(sections["tables"], _TABLES, name))),
+    )
+    return decode_state(doc, tables)
+
+
+def _read(data: Any, schema: Any, name: str) -> Any:
+    """Return the table of an Arrow stream that nobody vouches for: its schema and every buffer checked."""
+    with pa.ipc.open_stream(data) as reader:
+        # The schema first: it says what the buffers may be, and it is small.
+        _expect(name, "schema", str(schema), str(reader.schema))
+        table = reader.read_all()
+    table.validate(full=True)
+    if table.nbytes > METADATA_BYTES_MAX:
+        raise CorruptDataError(
+            "a metadata object is too large when decompressed",
+            kind="metadata-too-large",
+            object=name,
+            expected=f"at most {METADATA_BYTES_MAX} bytes",
+            got=f"{table.nbytes} bytes",
+        )
+    nulls = sum(column.null_count for column in table.columns)
+    _expect(name, "nulls", 0, nulls)
+    return table.combine_chunks()
+
+
+def _rows(data: Any, dtype: np.dtype[Any], name: str) -> Rows:
+    types = {field: pa.from_numpy_dtype(dtype[field]) for field in dtype.names or ()}
+    table = _read(data, _schema(types), name)
+    rows = np.empty(len(table), dtype)
+    for field in types:
+        rows[field] = table.column(field).to_numpy()
+    rows.flags.writeable = False
+    return rows
+
+
+def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the rows of ``files`` or ``tables``; keys and hashes are checked as in an entry."""
+    table = _read(data, _schema(types), name)
+    for field in types:
+        if field.endswith("sha256"):
+            valid = pc.match_substring_regex(table.column(field), _HEX_64)
+            _expect(name, field, "64 hex digits in each row", _verdict(pc.all(valid).as_py()))
+    for key in table.column("key").to_pylist():
+        keys.check_key(key, where=name)
+    return zip(*(table.column(field).to_pylist() for field in types), strict=True)
+
+
+def _verdict(holds: bool | None) -> str:
+    return "another text" if holds is False else "64 hex digits in each row"
+
+
+def _schema(types: dict[str, Any]) -> Any:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])

@@ -1,0 +1,305 @@
+"""The JSON section of a snapshot: everything of a LogState but its large tables. Pure.
+
+See :mod:`txnformat.snapshot` for the format. Every list has one order, so that equal states have equal JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from txnformat.document import Document
+from txnformat.errors import UnsupportedFeatureError
+from txnformat.operation_codec import PARTITIONS_MAX, decode_operation, encode_operation
+from txnformat.operations import Cause, Checkpoint, CreateTopic
+from txnformat.partition import PartitionState, Transaction
+from txnformat.persistent import Columns, Rows, Vector
+from txnformat.producer_state import AppendedRange, SequenceWindow
+from txnformat.schema import TopicSchema
+from txnformat.state import FEATURES, Features, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
+from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus
+from txnformat.types import FileRecord, ObjectRecord, Outcome, TopicPartition
+
+__all__ = ["SNAPSHOT_VERSION", "Tables", "decode_state", "encode_state"]
+
+SNAPSHOT_VERSION = 1
+_INTENTS_MAX = 2**31
+"""Bound of an operation's index of its intent, where the entry's list of intents is not at hand."""
+
+Json = dict[str, Any]
+
+
+class Tables(NamedTuple):
+    """The large tables of a state, of all partitions together."""
+
+    extents: Rows
+    markers: Rows
+    aborted: Rows
+    files: tuple[FileRecord, ...]
+    tables: tuple[ObjectRecord, ...]
+
+
+def encode_state(state: LogState) -> Json:
+    """Return the JSON object of a state, without the rows of its tables."""
+    return {
+        "format": SNAPSHOT_VERSION,
+        "log_id": state.log_id,
+        "entry": state.entry,
+        "entry_sha256": state.entry_sha256,
+        "timestamp_ms": state.timestamp_ms,
+        "features": {name: sorted(names) for name, names in state.features._asdict().items()},
+        "topics": [
+            {"created_entry": topic.created_entry, "create": encode_operation(topic.created)}
+            for _, topic in sorted(state.topics.items())
+        ],
+        "transactional_ids": [
+            _encode_transactional_id(name, known) for name, known in sorted(state.transactional_ids.items())
+        ],
+        "next_producer_id": state.next_producer_id,
+        "blocks": [block._asdict() for block in state.blocks],
+        "app_versions": [
+            {"namespace": namespace, "app_id": app_id, **known._asdict()}
+            for (namespace, app_id), known in sorted(state.app_versions.items())
+        ],
+        "checkpoints": [encode_operation(checkpoint) for checkpoint in state.checkpoints],
+        "window": {"first": state.window.first, "entries": [list(ids) for ids in state.window.entries]},
+        "partitions": [
+            _encode_partition(key, partition) for key, partition in sorted(state.partitions.items())
+        ],
+        "files": len(state.files),
+        "tables": len(state.tables),
+    }
+
+
+def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
+    end = known.last_end
+    return {
+        "transactional_id": name,
+        "producer_id": known.producer_id,
+        "epoch": known.epoch,
+        "status": known.status.value,
+        "partitions": [
+            {"topic_id": key.topic_id, "partition": key.partition, "first_offset": first}
+            for key, first in sorted(known.partitions.items())
+        ],
+        "started_entry": known.started_entry,
+        "started_ms": known.started_ms,
+        "last_end": end
+        and {"epoch": end.epoch, "outcome": end.outcome.value, "cause": end.cause.value, "entry": end.entry},
+    }
+
+
+def _encode_partition(key: TopicPartition, partition: PartitionState) -> Json:
+    return {
+        "topic_id": key.topic_id,
+        "partition": key.partition,
+        "log_start": partition.log_start,
+        "log_end": partition.log_end,
+        "open": [
+            {"producer_id": producer_id, "epoch": epoch, "first_offset": first}
+            for (producer_id, epoch), first in sorted(partition.open.items())
+        ],
+        "sequences": [
+            {
+                "producer_id": producer_id,
+                "epoch": epoch,
+                "appends": [_encode_range(known) for known in window],
+            }
+            for (producer_id, epoch), window in sorted(partition.sequences.items())
+        ],
+        "extents": len(partition.extents),
+        "markers": len(partition.markers),
+        "aborted": len(partition.aborted),
+    }
+
+
+def _encode_range(known: AppendedRange) -> Json:
+    return {
+        "first_sequence": known.first_sequence,
+        "last_sequence": known.last_sequence,
+        "digest": known.digest,
+        "base_offset": known.base_offset,
+        "entry": known.entry,
+    }
+
+
+def decode_state(doc: Document, tables: Tables) -> LogState:
+    """Return the state that a JSON object and the tables say, checked.
+
+    Raises
+    ------
+    CorruptDataError
+        A field is missing or not what the format says, or the numbers of rows do not add up.
+    UnsupportedFeatureError
+        A newer format, or reader features that this version does not have.
+    """
+    if doc.integer("format", minimum=1) > SNAPSHOT_VERSION:
+        raise UnsupportedFeatureError(
+            "a snapshot has a newer format",
+            kind="newer-format",
+            hint="upgrade txnlog",
+            object=doc.path,
+            expected=f"at most {SNAPSHOT_VERSION}",
+            got=doc.value["format"],
+        )
+    for name, rows in (("files", tables.files), ("tables", tables.tables)):
+        if doc.integer(name) != len(rows):
+            doc.fail(name, f"{len(rows)}, the number of rows")
+    topics = {topic.topic_id: topic for topic in map(_topic, doc.documents("topics"))}
+    return LogState(
+        log_id=doc.text("log_id"),
+        entry=doc.integer("entry"),
+        entry_sha256=doc.hexadecimal("entry_sha256", 64),
+        timestamp_ms=doc.integer("timestamp_ms"),
+        features=_features(doc.document("features")),
+        topics=topics,
+        topic_ids={topic.name: topic.topic_id for topic in topics.values()},
+        partitions=_partitions(doc, tables),
+        transactional_ids={
+            one.text("transactional_id"): _transactional_id(one) for one in doc.documents("transactional_ids")
+        },
+        next_producer_id=doc.integer("next_producer_id"),
+        blocks=tuple(
+            ProducerIdBlock(
+                one.text("owner"), one.integer("first"), one.integer("last"), one.integer("entry")
+            )
+            for one in doc.documents("blocks")
+        ),
+        app_versions={
+            (one.text("namespace"), one.text("app_id")): VersionAt(
+                one.integer("version"), one.integer("entry")
+            )
+            for one in doc.documents("app_versions")
+        },
+        files=Vector((tables.files,) if tables.files else ()),
+        tables=Vector((tables.tables,) if tables.tables else ()),
+        checkpoints=tuple(_checkpoint(one) for one in doc.documents("checkpoints")),
+        window=_window(doc.document("window")),
+    )
+
+
+def _features(doc: Document) -> Features:
+    features = Features(*(frozenset(doc.texts(name)) for name in Features._fields))
+    unknown = sorted(features.reader - FEATURES.reader)
+    if unknown:
+        raise UnsupportedFeatureError(
+            "the log needs reader features that this version does not have",
+            hint="upgrade txnlog",
+            features=unknown,
+        )
+    return features
+
+
+def _topic(doc: Document) -> TopicState:
+    created = decode_operation(doc.document("create"), _INTENTS_MAX)
+    if not isinstance(created, CreateTopic):
+        doc.fail("create", "create_topic operation")
+    schema = TopicSchema.from_json(created.fields, created.key_columns, created.timestamp_column)
+    return TopicState(
+        created.topic_id,
+        created.name,
+        created.directory,
+        created.partitions,
+        schema,
+        created,
+        doc.integer("created_entry"),
+    )
+
+
+def _checkpoint(doc: Document) -> Checkpoint:
+    operation = decode_operation(doc, _INTENTS_MAX)
+    if not isinstance(operation, Checkpoint):
+        doc.fail("operation", "checkpoint")
+    return operation
+
+
+def _window(doc: Document) -> IntentWindow:
+    entries = []
+    for ids in doc.items("entries"):
+        if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+            doc.fail("entries", "list of lists of texts")
+        entries.append(tuple(ids))
+    return IntentWindow(doc.integer("first"), tuple(entries))
+
+
+def _transactional_id(doc: Document) -> TransactionalIdState:
+    if doc.text("status") not in set(TransactionStatus):
+        doc.fail("status", "status of a transactional id")
+    return TransactionalIdState(
+        doc.integer("producer_id"),
+        doc.integer("epoch"),
+        TransactionStatus(doc.text("status")),
+        {_topic_partition(one): one.integer("first_offset") for one in doc.documents("partitions")},
+        doc.integer("started_entry") if doc.has("started_entry") else None,
+        doc.integer("started_ms") if doc.has("started_ms") else None,
+        _last_end(doc.document("last_end")) if doc.has("last_end") else None,
+    )
+
+
+def _last_end(doc: Document) -> LastEnd:
+    if doc.text("outcome") not in set(Outcome):
+        doc.fail("outcome", "commit or abort")
+    if doc.text("cause") not in set(Cause):
+        doc.fail("cause", "cause of an end")
+    return LastEnd(
+        doc.integer("epoch"), Outcome(doc.text("outcome")), Cause(doc.text("cause")), doc.integer("entry")
+    )
+
+
+def _topic_partition(doc: Document) -> TopicPartition:
+    return TopicPartition(doc.text("topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1))
+
+
+class _Cutter:
+    """Hands out the rows of a table, one partition's after the other's."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self.name = name
+        self.rows = rows
+        self.position = 0
+
+    def take(self, doc: Document) -> Columns:
+        end = self.position + doc.integer(self.name)
+        if end > len(self.rows):
+            doc.fail(self.name, f"at most {len(self.rows) - self.position} rows that are left")
+        cut = self.rows[self.position : end]
+        self.position = end
+        return Columns(self.rows.dtype, (cut,) if len(cut) else ())
+
+
+def _partitions(doc: Document, tables: Tables) -> dict[TopicPartition, PartitionState]:
+    extents = _Cutter("extents", tables.extents)
+    markers = _Cutter("markers", tables.markers)
+    aborted = _Cutter("aborted", tables.aborted)
+    partitions = {
+        _topic_partition(one): PartitionState(
+            log_start=one.integer("log_start"),
+            log_end=one.integer("log_end"),
+            open={_transaction(opened): opened.integer("first_offset") for opened in one.documents("open")},
+            sequences={_transaction(known): _sequences(known) for known in one.documents("sequences")},
+            extents=extents.take(one),
+            markers=markers.take(one),
+            aborted=aborted.take(one),
+        )
+        for one in doc.documents("partitions")
+    }
+    for cutter in (extents, markers, aborted):
+        if cutter.position != len(cutter.rows):
+            doc.fail("partitions", f"{len(cutter.rows)} rows of {cutter.name} in all, not {cutter.position}")
+    return partitions
+
+
+def _transaction(doc: Document) -> Transaction:
+    return doc.integer("producer_id"), doc.integer("epoch")
+
+
+def _sequences(doc: Document) -> SequenceWindow:
+    return tuple(
+        AppendedRange(
+            one.integer("first_sequence"),
+            one.integer("last_sequence"),
+            one.hexadecimal("digest", 16),
+            one.integer("base_offset"),
+            one.integer("entry"),
+        )
+        for one in doc.documents("appends")
+    )

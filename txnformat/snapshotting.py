@@ -1,0 +1,123 @@
+"""Writing snapshots: when, and the steps. Without IO, like :mod:`txnformat.follow`.
+
+A snapshot makes opening cheap; a log without any is complete. So every failure here leaves the log as it was, and
+an object that no entry came to name is left to the vacuum.
+"""
+
+from __future__ import annotations
+
+from txnformat import keys
+from txnformat.document import encode_json
+from txnformat.effects import CreateObject, DrawId, PutObject, Sleep, Steps
+from txnformat.entry import sha256_hex
+from txnformat.errors import CorruptDataError, StorageError
+from txnformat.follow import get_object
+from txnformat.operations import Checkpoint
+from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.state import LogState
+from txnformat.store.base import CreateOutcome
+from txnformat.view import View
+
+__all__ = ["snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
+
+TAIL_ENTRIES_MIN = 100
+"""A tail of up to so many entries is never worth a snapshot."""
+BYTES_PER_ENTRY = 64 * 1024
+"""Bytes of a snapshot that cost an opener about as much as one more entry in the tail."""
+OTHERS_PROBABILITY = 1 / 16
+"""How likely a commit beyond twice the bound writes the snapshot that its author should have written."""
+CREATE_ATTEMPTS_MAX = 5
+CREATE_BACKOFF_MS = 100
+
+
+def snapshot_bound(state: LogState) -> int:
+    """Return K: the entries after the newest named snapshot (inclusive) that need no newer one."""
+    size = state.checkpoints[-1].size if state.checkpoints else 0
+    return max(TAIL_ENTRIES_MIN, size // BYTES_PER_ENTRY)
+
+
+def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
+    """Return whether this process should write a snapshot of ``state`` now.
+
+    Parameters
+    ----------
+    state : LogState
+        The state right after an entry.
+    appended_by_us : bool
+        Whether that entry is this process's own.
+    uniform : float
+        In [0, 1), drawn anew for every entry.
+
+    Notes
+    -----
+    The tail are the entries after the newest named snapshot, or after entry 0. The author of the entry that makes
+    it longer than K writes the snapshot. Should that author die, others do once it is longer than 2 K, each with
+    probability 1/16 per own commit: soon somebody does, and rarely two at once.
+    """
+    if not appended_by_us:
+        return False
+    tail = state.entry - (state.checkpoints[-1].entry if state.checkpoints else 0)
+    bound = snapshot_bound(state)
+    return tail == bound + 1 or (tail > 2 * bound and uniform < OTHERS_PROBABILITY)
+
+
+def write_snapshot(view: View) -> Steps[Checkpoint]:
+    """Write the view's state, read it back, and return the operation that names it.
+
+    The operation is to be committed with :class:`~txnformat.intents.TakeCheckpoint`; only then does the snapshot
+    count. Requests: 1 PUT, 1 GET.
+
+    Raises
+    ------
+    StorageError
+        The store refused, or failed too often.
+    CorruptDataError
+        What was read back is not what was written.
+    """
+    state = view.state
+    data = encode_snapshot(state)
+    uuid = yield DrawId()
+    checkpoint = Checkpoint(
+        state.entry, keys.snapshot_key(state.entry, uuid), len(data), sha256_hex(data), state_digest(state)
+    )
+    found = yield from _create(checkpoint.key, data)
+    if found != data:
+        raise CorruptDataError(
+            "a snapshot that was just written reads back differently",
+            object=checkpoint.key,
+            expected=checkpoint.sha256,
+            got=sha256_hex(found),
+        )
+    # Whoever opens the log from it must arrive at our own fold: decoding compares the digests.
+    decode_snapshot(found, checkpoint, state.log_id)
+    return checkpoint
+
+
+def _create(key: str, data: bytes) -> Steps[bytes]:
+    """Create an object under a key that nobody else uses, and return what is there."""
+    error: StorageError | None = None
+    for attempt in range(CREATE_ATTEMPTS_MAX):
+        if attempt:
+            yield Sleep(CREATE_BACKOFF_MS * 2**attempt)
+        result = yield CreateObject(key, data)
+        if result.outcome is CreateOutcome.REFUSED:
+            raise result.error
+        # "Exists" is our own earlier attempt, and "ambiguous" may have landed: the object itself says.
+        error = result.error
+        found = yield from get_object(key)
+        if found is not None:
+            return found
+    raise StorageError(
+        "a snapshot could not be written", hint="the log is complete without it", object=key, cause=str(error)
+    ) from error
+
+
+def write_hint(checkpoint: Checkpoint) -> Steps[None]:
+    """Tell openers where to begin: replace ``latest``. Call it once an entry names the checkpoint. Requests: 1 PUT.
+
+    It is a hint: a lost or stale one costs an opener a listing, never correctness.
+    """
+    yield PutObject(
+        keys.LATEST_KEY,
+        encode_json({"entry": checkpoint.entry, "key": checkpoint.key, "sha256": checkpoint.sha256}),
+    )
