@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from txnformat.store.faulty import (
     Schedule,
     SimulatedCrash,
 )
+from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 
@@ -218,15 +220,18 @@ def test_a_stream_that_fails_in_the_middle_is_gone() -> None:
     assert inner.get("a") is None
 
 
-def test_a_stream_whose_process_crashes_in_the_middle_cleans_nothing_up() -> None:
+def test_a_stream_whose_process_crashes_in_the_middle_cleans_nothing_up(tmp_path: Path) -> None:
     """The bytes before the crash are at the store, unseen; the ``with`` block aborts nothing."""
-    inner, store = _stores(Fault(FaultKind.CRASH_BEFORE, after_bytes=5))
+    inner = LocalStore(tmp_path)
+    store = FaultyStore(inner, _first(Fault(FaultKind.CRASH_BEFORE, after_bytes=5)))
     writer = store.open_write("a")
     with pytest.raises(SimulatedCrash), writer:
         writer.write(b"123456")
     with pytest.raises(SimulatedCrash):
         writer.close()
-    assert inner.get("a") is None
+    (leftover,) = tmp_path.iterdir()
+    assert leftover.read_bytes() == b"12345"
+    assert inner.list("") == []
 
 
 @pytest.mark.parametrize(

@@ -445,14 +445,13 @@ def test_file_names_that_are_not_utf8_are_not_listed(tmp_path: Path) -> None:
     assert LocalStore(tmp_path).list("") == []
 
 
-def test_a_listing_goes_only_into_directories_that_can_hold_results(tmp_path: Path) -> None:
-    """A directory that nobody may read does not disturb a listing that has nothing to seek there."""
+def test_links_to_directories_are_not_followed_by_a_listing(tmp_path: Path) -> None:
+    """A link back to the root would have no end; neither is it an object itself."""
     store = LocalStore(tmp_path)
-    for key in ("a/x", "b/x", "c/x"):
+    for key in ("a/x", "b/x"):
         store.create(key, b"")
     (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
-    assert [info.key for info in store.list("", "b")] == ["b/x", "c/x"]
-    assert [info.key for info in store.list("b", "b/x")] == []
+    assert [info.key for info in store.list("")] == ["a/x", "b/x"]
 
 
 def test_a_dropped_writer_gives_back_file_and_descriptors(tmp_path: Path) -> None:

@@ -205,7 +205,9 @@ class LocalStore:
                     elif start_after is None or key > start_after:
                         # Somebody may delete it between the scan and the stat; then it is not there.
                         with contextlib.suppress(FileNotFoundError):
-                            yield ObjectInfo(key, entry.stat().st_size)
+                            status = entry.stat()
+                            if stat.S_ISREG(status.st_mode):
+                                yield ObjectInfo(key, status.st_size)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:

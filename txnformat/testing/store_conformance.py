@@ -195,7 +195,7 @@ class StoreConformance:
         keys = [f"t/{name}" for name in ("a", "a-b", "b/1", "b/2", "b/3/x", "b0", "c")]
         for key in keys:
             store.create(key, b"")
-        marks = [*keys, "t/", "t/a!", "t/b", "t/b/", "t/b/2/z", "t/b/9", "t/b/~", "s", "z", "t/zz"]
+        marks = [*keys, "t/", "t/a!", "t/b", "t/b/", "t/b-", "t/b/2/z", "t/b/9", "t/b/~", "s", "z", "t/zz"]
         for mark in marks:
             found = [info.key for info in store.list("t/", mark)]
             assert found == [key for key in keys if key.encode() > mark.encode()], mark
