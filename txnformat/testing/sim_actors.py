@@ -1,0 +1,205 @@
+"""The processes of a simulated history: each has its own view of the log and one to several clients.
+
+A *client* is a thread of the process as a state machine: it says which intents it wants committed and is told the
+answers. A process commits those of several clients as one group, refreshes, opens anew, takes checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from txnformat import keys
+from txnformat.commit import Answers, CommitSettings, commit_group
+from txnformat.effects import Sleep, Steps
+from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
+from txnformat.follow import open_view, refresh
+from txnformat.intents import CommitResult, Intent, TakeCheckpoint
+from txnformat.snapshotting import write_hint, write_snapshot
+from txnformat.testing.sim_clients import Client
+from txnformat.testing.sim_oracle import Oracle, is_definite
+from txnformat.testing.sim_world import HistoryViolation, World
+from txnformat.view import View
+
+__all__ = ["CommitStep", "Operator", "Protocol", "SimProcess"]
+
+CommitStep = Callable[[View, Sequence[Intent], CommitSettings], Steps[tuple[View, Answers]]]
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The steps under test; a test of the simulator itself passes broken ones."""
+
+    commit_group: CommitStep = commit_group
+    refresh: Callable[[View], Steps[View]] = refresh
+
+
+@dataclass(slots=True, eq=False)
+class SimProcess:
+    """A process: follows the log, and commits what its clients want."""
+
+    world: World
+    oracle: Oracle
+    name: str
+    protocol: Protocol
+    settings: CommitSettings
+    clients: tuple[Client, ...] = ()
+    takes_checkpoints: bool = False
+    view: View | None = None
+    in_flight: list[Intent] = field(default_factory=list)
+
+    def crashed(self) -> None:
+        """Forget everything but what the clients keep elsewhere."""
+        for intent in self.in_flight:
+            self.oracle.abandoned(intent)
+        self.in_flight = []
+        self.view = None
+        for client in self.clients:
+            client.crashed()
+
+    def main(self) -> Steps[None]:
+        """Run until the history ends and no client waits for an answer."""
+        rng = self.world.rng
+        while True:
+            if self.view is None:
+                yield from self._open()
+            elif self.world.is_finishing and not any(client.is_pending for client in self.clients):
+                break
+            else:
+                yield from self._turn(self.view)
+            yield Sleep(2_000 if self.world.is_finishing else rng.choice((1, 20, 20, 300)))
+        yield from self._follow(self.view)
+
+    def _turn(self, view: View) -> Steps[None]:
+        kind = self.world.rng.random()
+        if self.clients and (self.world.is_finishing or kind < 0.72):
+            yield from self._commit_some(view)
+        elif self.takes_checkpoints and kind < 0.9:
+            yield from self._take_checkpoint(view)
+        elif kind < 0.98:
+            yield from self._follow(view)
+        else:
+            self.view = None
+
+    def _see(self, view: View, *, deep: bool = False) -> None:
+        self.oracle.seen(self.name, self.view, view, deep=deep)
+        self.view = view
+
+    def _open(self) -> Steps[None]:
+        try:
+            view = yield from open_view()
+        except StorageError:
+            return
+        except CorruptDataError as error:
+            raise HistoryViolation(f"{self.name} cannot open a log that is sound: {error}") from error
+        self.world.hits["opened cold"] += 1
+        self._see(view, deep=self.world.is_finishing or self.world.rng.random() < 0.1)
+
+    def _follow(self, view: View) -> Steps[None]:
+        try:
+            self._see((yield from self.protocol.refresh(view)))
+        except StorageError:
+            return
+        except CorruptDataError as error:
+            raise HistoryViolation(f"{self.name} cannot follow a log that is sound: {error}") from error
+
+    def _commit_some(self, view: View) -> Steps[None]:
+        rng = self.world.rng
+        chosen = [client for client in self.clients if self.world.is_finishing or rng.random() < 0.6]
+        wanted = [(client, client.wanted(view.state)) for client in chosen]
+        intents = [intent for _, wants in wanted for intent in wants][:8]
+        if not intents:
+            return
+        if len(intents) > 1:
+            self.world.hits["group of several"] += 1
+        answers = yield from self._commit(view, intents)
+        after = self.view or view
+        for client, wants in wanted:
+            for intent in wants:
+                if intent.intent_id in answers:
+                    client.answered(intent, answers[intent.intent_id], after.state)
+
+    def _commit(self, view: View, intents: list[Intent]) -> Steps[Answers]:
+        self.in_flight = intents
+        since = self.oracle.called(intents)
+        try:
+            after, answers = yield from self.protocol.commit_group(view, intents, self.settings)
+        except TxnLogError as error:
+            if isinstance(error, FormatError | InternalError):
+                raise HistoryViolation(f"{self.name} calls a sound log corrupt: {error}") from error
+            after, answers = view, {intent.intent_id: error for intent in intents}
+        self.in_flight = []
+        self._see(after)
+        for intent in intents:
+            answer = answers[intent.intent_id]
+            if isinstance(answer, FormatError | InternalError):
+                raise HistoryViolation(f"{self.name} calls a sound log corrupt: {answer}")
+            self.world.note(f"{self.name:6} {type(intent.action).__name__} {intent.intent_id[:8]}: {_brief(answer)}")
+            self.oracle.answered(intent, answer, since)
+        return answers
+
+    def _take_checkpoint(self, view: View) -> Steps[None]:
+        if view.state.entry < 0:
+            return
+        try:
+            checkpoint = yield from write_snapshot(view)
+            intent = Intent(self.world.new_id(), view.state.entry + 1, TakeCheckpoint(checkpoint))
+            answers = yield from self._commit(view, [intent])
+            answer = answers[intent.intent_id]
+            if isinstance(answer, CommitResult):
+                self.world.hits["checkpoint taken"] += 1
+                yield from write_hint(checkpoint)
+            elif not is_definite(answer):
+                self.oracle.abandoned(intent)
+        except StorageError:
+            return
+
+
+@dataclass(slots=True, eq=False)
+class Operator:
+    """Deletes old entries by the rule (specification, section "Old entries"), and lets days pass."""
+
+    world: World
+    oracle: Oracle
+    boundary: int = 0
+    deleted: int = 0
+
+    def crashed(self) -> None:
+        """Nothing to forget: the operator never crashes."""
+
+    def main(self) -> Steps[None]:
+        """Truncate now and then until the history ends."""
+        while not self.world.is_finishing:
+            yield Sleep(self.world.rng.choice((50, 300)))
+            checkpoints = self.oracle.state.checkpoints
+            if len(checkpoints) == 2 and checkpoints[0].entry > self.boundary:
+                yield from self._truncate(checkpoints[0].entry)
+
+    def _truncate(self, boundary: int) -> Steps[None]:
+        world = self.world
+        newest = self.oracle.entries[boundary - 1].timestamp_ms
+        if world.time.now_ms - newest <= 7 * DAY_MS:
+            world.leap(7 * DAY_MS + HOUR_MS)
+            yield Sleep(world.rng.choice((1, 200)))
+        world.store.create(keys.boundary_key(boundary), b"{}")
+        self.boundary = boundary
+        world.note(f"operator puts the boundary at {boundary}")
+        yield Sleep(world.rng.choice((1, 200)))
+        world.leap(HOUR_MS + 60_000)
+        batch = max(1, (boundary - self.deleted) // 20)
+        while self.deleted < boundary and not world.is_finishing:
+            for _ in range(min(batch, boundary - self.deleted)):
+                world.store.delete(keys.entry_key(self.deleted))
+                self.deleted += 1
+            world.note(f"operator has deleted the entries below {self.deleted}")
+            world.hits["truncated"] += 1
+            yield Sleep(world.rng.choice((1, 30)))
+
+
+def _brief(answer: CommitResult | TxnLogError) -> str:
+    if isinstance(answer, CommitResult):
+        return f"entry {answer.entry}" + (" (repeated)" if answer.repeated else "")
+    return f"{type(answer).__name__} {answer.kind}"

@@ -1,0 +1,308 @@
+"""Clients of a simulated history: what users of a log do, as state machines.
+
+A client says what it wants committed (:meth:`Client.wanted`) and is told the answers (:meth:`Client.answered`).
+Until an answer is definite it asks again with the same intent, as the protocol demands; a crash forgets what was in
+flight, and the next instance goes on from what the log says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from txnformat import keys
+from txnformat.errors import CommitStateUnknownError, TxnLogError
+from txnformat.intents import (
+    Action,
+    AllocateIds,
+    AppRef,
+    CommitResult,
+    Intent,
+    OpenProducer,
+    PendingPartition,
+    ProducerRef,
+    TopicAppend,
+    Write,
+)
+from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer
+from txnformat.state import LogState
+from txnformat.testing.sim_oracle import is_definite
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, Outcome, TopicPartition
+
+__all__ = [
+    "BulkClient",
+    "Client",
+    "IdempotentClient",
+    "StaleClient",
+    "TopicClient",
+    "TransactionalClient",
+    "create_topic",
+]
+
+TOPICS = (("orders", 2), ("audit", 1))
+FIELDS: tuple[object, ...] = ({"name": "n", "type": "int64"},)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """What all clients share: intents that wait for a definite answer.
+
+    Parameters
+    ----------
+    rng : random.Random
+        The history's.
+    new_id : callable
+        Gives uuids from the seed.
+    """
+
+    rng: random.Random
+    new_id: Callable[[], str]
+    pending: list[Intent] = field(default_factory=list)
+    is_stopping: bool = False
+    """Wants nothing new; set when the history ends."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether an answer is missing."""
+        return bool(self.pending)
+
+    def wanted(self, state: LogState) -> list[Intent]:
+        """Return the intents to commit now: those that wait, in their order, else new ones."""
+        if not self.pending and not self.is_stopping:
+            self.pending = [Intent(self.new_id(), state.entry + 1, action) for action in self.plan(state)]
+        return list(self.pending)
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Return what to do next, given what the process knows."""
+        raise NotImplementedError
+
+    def answered(self, intent: Intent, answer: CommitResult | TxnLogError, state: LogState) -> None:
+        """Take the answer to an intent; ``state`` is what the process knows now."""
+        if intent not in self.pending or not is_definite(answer):
+            return
+        self.pending.remove(intent)
+        if isinstance(answer, CommitResult):
+            self.succeeded(intent, answer)
+        else:
+            self.failed(intent, answer)
+
+    def succeeded(self, intent: Intent, result: CommitResult) -> None:
+        """Go on after a success."""
+
+    def failed(self, intent: Intent, error: TxnLogError) -> None:
+        """Go on after a definite no."""
+
+    def crashed(self) -> None:
+        """Forget what only this process knew."""
+        self.pending = []
+
+    def _append(self, state: LogState, keys_: list[TopicPartition], sequence: Callable[[TopicPartition], int]) -> TopicAppend:
+        """Return an append of 1 to 3 records to each of some partitions of one topic."""
+        topic = state.topics[keys_[0].topic_id]
+        counts = [self.rng.randint(1, 3) for _ in keys_]
+        file = _file(topic.directory, max(0, state.entry), self.new_id(), sum(counts))
+        parts = tuple(
+            PendingPartition(
+                key.partition, count, 1, sequence(key), f"{self.rng.getrandbits(64):016x}", 10, NO_TIMESTAMP_MS,
+                NO_TIMESTAMP_MS,
+            )
+            for key, count in zip(keys_, counts, strict=True)
+        )  # fmt: skip
+        batches = tuple(
+            BatchRecord(part.partition, 0, index, 1, part.records, 10, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
+            for index, part in enumerate(parts)
+        )
+        return TopicAppend(topic.topic_id, topic.partitions, (file,), parts, batches)
+
+    def _some_partitions(self, state: LogState) -> list[TopicPartition]:
+        """Return at least one partition of one of the common topics; none when there is none yet."""
+        there = [state.topics[state.topic_ids[name]] for name, _ in TOPICS if name in state.topic_ids]
+        if not there:
+            return []
+        topic = self.rng.choice(there)
+        found = [TopicPartition(topic.topic_id, number) for number in range(topic.partitions)]
+        return self.rng.sample(found, self.rng.randint(1, len(found)))
+
+
+def _file(directory: str, born: int, uuid: str, rows: int) -> FileRecord:
+    digest = uuid.replace("-", "") * 2
+    return FileRecord(keys.data_key(directory, born, uuid), 100, digest, 20, digest, rows)
+
+
+def create_topic(name: str, partitions: int, topic_id: str) -> CreateTopic:
+    """Return the operation that creates a topic of one column."""
+    return CreateTopic(topic_id, name, keys.topic_directory(name, topic_id), partitions, FIELDS, (), None)
+
+
+@dataclass(slots=True, eq=False)
+class TopicClient(Client):
+    """Creates the topics if they are missing; every process has one, and they race."""
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Return one topic that this process has not seen yet."""
+        missing = [(name, partitions) for name, partitions in TOPICS if name not in state.topic_ids]
+        return [create_topic(*missing[0], self.new_id())] if missing else []
+
+
+@dataclass(slots=True, eq=False)
+class TransactionalClient(Client):
+    """A producer with a transactional id: inline appends, one-shot commits, aborts; a zombie goes on sending."""
+
+    transactional_id: str = "tx"
+    ref: ProducerRef | None = None
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    is_open: bool = False
+    is_doubtful: bool = False
+    """The last call's outcome is unknown: repeat it, or abort."""
+
+    def wanted(self, state: LogState) -> list[Intent]:
+        """Return the call that waits, an abort instead of it, or the next call."""
+        if self.is_doubtful and self.ref is not None and not self.is_stopping and self.rng.random() < 0.3:
+            self.is_doubtful = False
+            self.pending = [Intent(self.new_id(), state.entry + 1, Write(self.ref, end=Outcome.ABORT))]
+        # An explicit base: a dataclass with slots is another class than the one that super() knows.
+        return Client.wanted(self, state)
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Open, append, commit or abort."""
+        if self.ref is None:
+            return [OpenProducer(self.transactional_id)]
+        choice = self.rng.random()
+        if self.is_open and choice < 0.3:
+            return [Write(self.ref, end=Outcome.COMMIT if choice < 0.2 else Outcome.ABORT)]
+        partitions = self._some_partitions(state)
+        if not partitions:
+            return []
+        append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
+        end = Outcome.COMMIT if choice < 0.7 else Outcome.ABORT if choice < 0.75 else None
+        return [Write(self.ref, (append,), end)]
+
+    def answered(self, intent: Intent, answer: CommitResult | TxnLogError, state: LogState) -> None:
+        """Remember besides whether the outcome is unknown."""
+        self.is_doubtful = isinstance(answer, CommitStateUnknownError)
+        Client.answered(self, intent, answer, state)
+
+    def succeeded(self, intent: Intent, result: CommitResult) -> None:
+        """Take the identity that an open gives, count sequences, and go to the next epoch after an end."""
+        action = intent.action
+        if isinstance(action, OpenProducer):
+            opened = next(op for op in result.operations if isinstance(op, InitProducer))
+            self._begin(ProducerRef(opened.producer_id, opened.epoch, self.transactional_id))
+        elif isinstance(action, Write) and self.ref is not None and action.end is not None:
+            self._begin(replace(self.ref, epoch=self.ref.epoch + 1))
+        elif isinstance(action, Write):
+            self.is_open = True
+            for append in action.appends:
+                for part in append.partitions:
+                    key = TopicPartition(append.topic_id, part.partition)
+                    self.sequences[key] = part.base_sequence + part.records
+
+    def failed(self, intent: Intent, error: TxnLogError) -> None:
+        """Open again, whatever it was: fenced, ended, out of order. A fenced instance often goes on for a while."""
+        if error.kind == "commit-contention":
+            return
+        if error.kind == "producer-fenced" and self.rng.random() < 0.3:
+            return
+        self.ref = None
+
+    def crashed(self) -> None:
+        """Forget the identity: the next instance opens with the same id."""
+        Client.crashed(self)
+        self.ref = None
+        self.is_doubtful = False
+
+    def _begin(self, ref: ProducerRef) -> None:
+        self.ref = ref
+        self.sequences = {}
+        self.is_open = False
+
+
+@dataclass(slots=True, eq=False)
+class IdempotentClient(Client):
+    """A producer without a transactional id: several appends in flight, in the order of their sequences."""
+
+    ids: list[int] = field(default_factory=list)
+    producer_id: int | None = None
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Get ids, or append 1 to 3 times."""
+        if self.producer_id is None and not self.ids:
+            return [AllocateIds("simulated", 2)]
+        if self.producer_id is None:
+            self.producer_id = self.ids.pop()
+            self.sequences = {}
+        planned: list[Action] = []
+        for _ in range(self.rng.choice((1, 1, 2, 3))):
+            partitions = self._some_partitions(state)
+            if not partitions:
+                break
+            append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
+            for part in append.partitions:
+                key = TopicPartition(append.topic_id, part.partition)
+                self.sequences[key] = part.base_sequence + part.records
+            planned.append(Write(ProducerRef(self.producer_id, 0), (append,)))
+        return planned
+
+    def succeeded(self, intent: Intent, result: CommitResult) -> None:
+        """Take the ids that were given."""
+        for op in result.operations:
+            if isinstance(op, AllocateProducerIds):
+                self.ids = list(range(op.first, op.last + 1))
+
+    def failed(self, intent: Intent, error: TxnLogError) -> None:
+        """Sequences after a hole are worthless: go on with another id."""
+        self.pending = []
+        self.producer_id = None
+
+    def crashed(self) -> None:
+        """Forget the ids: nobody else uses them."""
+        Client.crashed(self)
+        self.producer_id, self.ids = None, []
+
+
+@dataclass(slots=True, eq=False)
+class BulkClient(Client):
+    """A batch engine: appends without a producer under an application version, which another process may repeat."""
+
+    app_id: str = "app"
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Append under the next version, under one that was used already, or under none."""
+        partitions = self._some_partitions(state)
+        if not partitions:
+            return []
+        append = self._append(state, partitions, lambda key: -1)
+        choice = self.rng.random()
+        if choice < 0.2:
+            return [Write(appends=(append,))]
+        known = state.app_versions.get(("sim", self.app_id))
+        newest = known.version if known else 0
+        version = newest + 1 if choice < 0.8 or not known else newest if choice < 0.92 else max(0, newest - 1)
+        app = AppRef("sim", self.app_id, version)
+        if choice > 0.7:
+            return [Write(appends=(append,), app=app)]
+        made = create_topic(f"made-{self.rng.randint(0, 1)}", 1, self.new_id())
+        uuid = self.new_id()
+        records = self.rng.randint(1, 3)
+        part = PendingPartition(
+            0, records, 1, -1, f"{self.rng.getrandbits(64):016x}", 10, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS
+        )
+        batch = BatchRecord(0, 0, 0, 1, records, 10, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS)
+        file = _file(made.directory, max(0, state.entry), uuid, records)
+        other = TopicAppend(made.topic_id, 1, (file,), (part,), (batch,))
+        return [Write(appends=(append, other), app=app, create=(made,))]
+
+
+@dataclass(slots=True, eq=False)
+class StaleClient(Client):
+    """Repeats, once, calls from so long ago that the window of intent ids no longer reaches them."""
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Nothing new."""
+        return []
+
+    def wanted(self, state: LogState) -> list[Intent]:
+        """Return the old intents while they wait."""
+        return [intent for intent in self.pending if not state.window.covers(intent.first_slot)]

@@ -1,0 +1,228 @@
+"""The judge of a simulated history: one fold of the true chain, and what every answer must mean.
+
+The true chain is what was created first in each slot. Everything else is measured against it:
+
+* each entry that lands keeps the invariants, holds no intent, no sequence and no application version that the chain
+  holds already, and was written by a writer whose clocks allowed it;
+* each answer is true: a result names what the chain holds; what was denied is not in the chain and never gets there;
+  a rejection is what the rules say of some state since the call began;
+* each view that a call returns is the true fold at its entry, and a process's views never go back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from txnformat.assemble import CLOCK_SKEW_MS_MAX
+from txnformat.decide import decide
+from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.apply import apply
+from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
+from txnformat.intents import CommitResult, Included, Intent, Write
+from txnformat.invariants import check_state, check_whole
+from txnformat.operations import Append, AppVersion, EndTxn
+from txnformat.snapshot import state_digest
+from txnformat.state import LogState
+from txnformat.testing.sim_world import HistoryViolation, Sender
+from txnformat.types import TopicPartition
+from txnformat.view import View
+
+__all__ = ["Oracle", "is_definite"]
+
+Answer = CommitResult | TxnLogError
+
+
+def is_definite(answer: Answer) -> bool:
+    """Return whether the caller knows after this answer what became of its intent."""
+    if isinstance(answer, CommitStateUnknownError):
+        return answer.kind == "commit-too-old"
+    return not isinstance(answer, StorageError)
+
+
+class Oracle:
+    """Knows the truth about one history.
+
+    Parameters
+    ----------
+    empty : LogState
+        The log before entry 0.
+    hits : Counter
+        Counts verdicts and outcomes.
+    """
+
+    def __init__(self, empty: LogState, hits: Counter[str]) -> None:
+        self.states = [empty]
+        """``states[n + 1]`` is the state after entry n."""
+        self.entries: list[CommitEntry] = []
+        self.senders: dict[bytes, Sender] = {}
+        self._hits = hits
+        self._landed: dict[str, int] = {}
+        self._placed: dict[str, tuple[int, TopicPartition, int]] = {}
+        """By digest of the data: entry, partition, first offset."""
+        self._sequences: set[tuple[TopicPartition, int, int, int]] = set()
+        self._denied: dict[str, str] = {}
+        self._in_doubt: set[str] = set()
+        self._digests: dict[int, str] = {}
+
+    @property
+    def state(self) -> LogState:
+        """Return the state at the tip of the true chain."""
+        return self.states[-1]
+
+    def adopt(self, entry: CommitEntry, state: LogState) -> None:
+        """Take over an entry of a history that was checked before."""
+        self.entries.append(entry)
+        self.states.append(state)
+        self._landed |= dict.fromkeys(entry.intents, entry.entry)
+
+    def on_entry(self, slot: int, data: bytes) -> None:
+        """Judge bytes that have just been created in a slot."""
+        before = self.state
+        if slot <= before.entry:
+            self._hits["deleted slot created again"] += 1
+            return  # not part of the chain: nobody may take it for a part of it
+        if slot != before.entry + 1:
+            raise HistoryViolation(f"entry {slot} was created while the tip was {before.entry}")
+        entry = decode_entry(data, slot)
+        after = apply(before, entry, sha256_hex(data))
+        problems = check_state(before, entry, after)
+        if problems:
+            raise HistoryViolation(f"entry {slot} breaks invariants: {problems}")
+        self._check_clocks(entry, data)
+        for intent in entry.intents:
+            if intent in self._landed:
+                raise HistoryViolation(f"intent {intent} is in entries {self._landed[intent]} and {slot}")
+            if intent in self._denied:
+                raise HistoryViolation(f"intent {intent} is in entry {slot}, but was answered {self._denied[intent]}")
+            self._landed[intent] = slot
+        for operation in entry.operations:
+            if isinstance(operation, Append):
+                self._place(operation, slot)
+        self.entries.append(entry)
+        self.states.append(after)
+
+    def _check_clocks(self, entry: CommitEntry, data: bytes) -> None:
+        sender = self.senders[data]
+        if sender.is_skewed:
+            raise HistoryViolation(f"entry {entry.entry} comes from {sender.process}, whose clock is far off")
+        previous = self.state.timestamp_ms
+        if not any(entry.timestamp_ms == max(now, previous + 1) for now in sender.store_times):
+            raise HistoryViolation(f"entry {entry.entry} has log time {entry.timestamp_ms}: not max(now, previous + 1)")
+        if entry.timestamp_ms > max(sender.store_times) + CLOCK_SKEW_MS_MAX:
+            raise HistoryViolation(f"entry {entry.entry} is more than 30 s ahead of its writer's store time")
+
+    def _place(self, operation: Append, slot: int) -> None:
+        for part in operation.partitions:
+            key = TopicPartition(operation.topic_id, part.partition)
+            if part.digest in self._placed:
+                raise HistoryViolation(f"data {part.digest} is in the log twice: {self._placed[part.digest]}, {slot}")
+            self._placed[part.digest] = (slot, key, part.base_offset)
+            sequence = (key, operation.producer_id, operation.epoch, part.base_sequence)
+            if part.base_sequence >= 0 and sequence in self._sequences:
+                raise HistoryViolation(f"sequence {sequence} is in the log twice")
+            self._sequences.add(sequence)
+
+    def called(self, intents: Sequence[Intent]) -> int:
+        """Note that a process asks to commit ``intents``; returns what :meth:`answered` wants as ``since``."""
+        for intent in intents:
+            self._denied.pop(intent.intent_id, None)  # denied for this call's predecessor only: an IO error, a refusal
+        return len(self.states) - 1
+
+    def abandoned(self, intent: Intent) -> None:
+        """Note that whoever waited for an answer is gone."""
+        self._in_doubt.add(intent.intent_id)
+
+    def answered(self, intent: Intent, answer: Answer, since: int) -> None:
+        """Judge the answer to an intent; ``since`` is what :meth:`called` returned."""
+        intent_id = intent.intent_id
+        match answer:
+            case CommitResult():
+                self._hits["verdict Done" if answer.repeated else "verdict Included"] += 1
+                self._check_result(intent, answer)
+                return
+            case CommitStateUnknownError(kind="commit-too-old"):
+                self._hits["verdict Undecidable"] += 1
+                return
+            case CommitStateUnknownError():
+                self._hits["slot unknown"] += 1
+                self._in_doubt.add(intent_id)
+                return
+            case StorageError():
+                self._hits[f"answer {answer.kind}"] += 1
+                if intent_id in self._in_doubt:
+                    return  # says nothing about the attempts before
+            case _:
+                self._hits[f"answer {answer.kind}"] += 1
+                if answer.kind != "commit-contention":
+                    self._hits["verdict Rejected"] += 1
+                    self._check_rejection(intent, answer, since)
+        if intent_id in self._landed:
+            raise HistoryViolation(f"{_brief(intent)} is in entry {self._landed[intent_id]}, but was answered {answer!r}")
+        self._denied[intent_id] = repr(answer)
+
+    def _check_rejection(self, intent: Intent, answer: TxnLogError, since: int) -> None:
+        if all(isinstance(decide(state, intent), Included) for state in self.states[since:]):
+            raise HistoryViolation(f"{_brief(intent)} was rejected, but fits every state since the call began: {answer!r}")
+
+    def _check_result(self, intent: Intent, result: CommitResult) -> None:
+        if not 0 <= result.entry < len(self.entries):
+            raise HistoryViolation(f"{_brief(intent)} was answered with entry {result.entry}, which is not in the chain")
+        entry = self.entries[result.entry]
+        if intent.intent_id in entry.intents:
+            expected = CommitResult.of(entry, intent.intent_id, repeated=result.repeated)
+            is_true = result.offsets == expected.offsets and (not result.operations or result == expected)
+        else:
+            is_true = self._holds(entry, intent, result)
+        if not is_true:
+            raise HistoryViolation(f"{_brief(intent)} was answered {result}, but the chain holds {entry}")
+
+    def _holds(self, entry: CommitEntry, intent: Intent, result: CommitResult) -> bool:
+        """Return whether an entry holds, under another intent's id, what makes ``intent`` done."""
+        write = intent.action
+        if not isinstance(write, Write):
+            return False
+        for op in entry.operations:
+            if isinstance(op, AppVersion) and write.app is not None:
+                if (op.namespace, op.app_id, op.version) == (write.app.namespace, write.app.app_id, write.app.version):
+                    return True
+            if isinstance(op, EndTxn) and write.producer is not None:
+                if (op.producer_id, op.epoch, op.outcome) == (
+                    write.producer.producer_id,
+                    write.producer.epoch,
+                    write.end,
+                ):
+                    return True
+        placed = {
+            TopicPartition(append.topic_id, part.partition): self._placed.get(part.digest)
+            for append in write.appends
+            for part in append.partitions
+        }
+        found = {key: where[2] for key, where in placed.items() if where is not None}
+        return bool(placed) and found == result.offsets
+
+    def seen(self, process: str, before: View | None, view: View, *, deep: bool) -> None:
+        """Judge a view that a call has returned; ``deep`` compares the whole state."""
+        state = view.state
+        if state.entry > self.state.entry:
+            raise HistoryViolation(f"{process} sees entry {state.entry}, the tip is {self.state.entry}")
+        if before is not None and state.entry < before.state.entry:
+            raise HistoryViolation(f"{process} went back from entry {before.state.entry} to {state.entry}")
+        truth = self.states[state.entry + 1]
+        if state.entry_sha256 != truth.entry_sha256:
+            raise HistoryViolation(f"{process} follows another chain at entry {state.entry}")
+        if deep:
+            if state.entry not in self._digests:
+                self._digests[state.entry] = state_digest(truth)
+            if state_digest(state) != self._digests[state.entry]:
+                raise HistoryViolation(f"{process} has another state than the fold at entry {state.entry}")
+
+    def check_end(self) -> None:
+        """Derive the whole final state again."""
+        problems = check_whole(self.state)
+        if problems:
+            raise HistoryViolation(f"the final state breaks invariants: {problems}")
+
+
+def _brief(intent: Intent) -> str:
+    return f"{type(intent.action).__name__} {intent.intent_id[:8]} (first slot {intent.first_slot})"

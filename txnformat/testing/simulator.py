@@ -1,0 +1,304 @@
+"""Deterministic simulation of the commit log: one seed is one history, with everything that may go wrong.
+
+``run_history(seed)`` builds a world of three to six processes, lets the scheduler run them under faults for a number
+of steps, then lets everything settle without faults, and checks that every caller has an answer and that a cold open
+gives the true fold. A violation raises :class:`SimulationError`, which names the one command that replays the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from txnformat import keys
+from txnformat.apply import apply
+from txnformat.assemble import assemble
+from txnformat.commit import CommitSettings
+from txnformat.document import encode_json
+from txnformat.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.errors import InternalError, TxnLogError
+from txnformat.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
+from txnformat.operations import Checkpoint, Upgrade
+from txnformat.snapshot import encode_snapshot, state_digest
+from txnformat.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
+from txnformat.store.faulty import FaultKind
+from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
+from txnformat.testing.sim_clients import (
+    BulkClient,
+    Client,
+    IdempotentClient,
+    StaleClient,
+    TopicClient,
+    TransactionalClient,
+)
+from txnformat.testing.sim_oracle import Oracle
+from txnformat.testing.sim_store import EPOCH_MS
+from txnformat.testing.sim_world import HistoryViolation, World
+
+__all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_history"]
+
+STEPS_MIN = 150
+STEPS_MAX = 800
+SETTLE_STEPS_MAX = 6_000
+"""Steps within which everybody must have an answer once nothing goes wrong any more."""
+WRITERS_MIN = 3
+
+REQUIRED_HITS = frozenset(
+    {
+        *(f"fault {kind}" for kind in FaultKind),
+        "answer clock-skew",
+        "answer commit-contention",
+        "answer log-time-ahead",
+        "checkpoint taken",
+        "clock jumped",
+        "crashed",
+        "deleted slot created again",
+        "fault fsync after the link",
+        "fault of a get",
+        "fault of a list",
+        "fault server-error, applied",
+        "group of several",
+        "late request applied",
+        "late request came too late",
+        "opened cold",
+        "slot absent after no answer",
+        "slot gone",
+        "slot lost",
+        "slot ours",
+        "slot ours, read back",
+        "slot refused",
+        "slot unknown",
+        "suspended",
+        "truncated",
+        "verdict Done",
+        "verdict Included",
+        "verdict Rejected",
+        "verdict Undecidable",
+    }
+)
+"""What a run of a few hundred histories must have met, or it shows less than it seems to."""
+
+
+class SimulationError(AssertionError):
+    """A history in which something happened that must never happen."""
+
+
+@dataclass(slots=True)
+class History:
+    """What came of one seed."""
+
+    seed: int
+    steps: int
+    entries: int
+    writers: int
+    trace_hash: str
+    hits: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+    """The trace, when it was asked for."""
+
+
+class _Past(NamedTuple):
+    """A log that had a long life before the history begins."""
+
+    format_data: bytes
+    empty: LogState
+    entries: tuple[tuple[CommitEntry, bytes], ...]
+    states: tuple[LogState, ...]
+    objects: dict[str, bytes]
+    stale: tuple[Intent, ...]
+    """Old intents without a natural key: the first ones landed, the others never did."""
+
+
+def _empty_log(rng: random.Random) -> tuple[bytes, LogState]:
+    log_id = f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+    data = encode_json({"format": 1, "log_id": log_id})
+    return data, LogState(log_id=log_id, entry_sha256=sha256_hex(data))
+
+
+@cache
+def _long_past() -> _Past:
+    """Return a log whose window of intent ids has begun to slide; the same for every history."""
+    rng = random.Random("a long past")
+    format_data, empty = _empty_log(rng)
+    state, time_ms = empty, EPOCH_MS - 10_000_000
+    entries: list[tuple[CommitEntry, bytes]] = []
+    states: list[LogState] = []
+    objects: dict[str, bytes] = {}
+
+    def land(entry: CommitEntry, data: bytes) -> None:
+        nonlocal state
+        state = apply(state, entry, sha256_hex(data))
+        entries.append((entry, data))
+        states.append(state)
+
+    def new_id() -> str:
+        return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
+
+    features = Upgrade(*(tuple(sorted(names)) for names in FEATURES))
+    first = CommitEntry(
+        entry=0, log_id=empty.log_id, write_id=new_id(), previous=empty.entry_sha256, timestamp_ms=time_ms,
+        engine="past", intents=(new_id(),), operations=(features,),
+    )  # fmt: skip
+    land(first, encode_entry(first))
+    stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
+    for index in range(INTENT_WINDOW_ENTRIES + 2):
+        time_ms += 100
+        action = stale[index].action if index < 3 else Write(app=AppRef("past", "app", index))
+        intent = stale[index] if index < 3 else Intent(new_id(), state.entry + 1, action)
+        if index in (INTENT_WINDOW_ENTRIES - 60, INTENT_WINDOW_ENTRIES - 20):
+            data = encode_snapshot(state)
+            key = keys.snapshot_key(state.entry, new_id())
+            objects[key] = data
+            checkpoint = Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+            objects[keys.LATEST_KEY] = encode_json({"entry": state.entry, "key": key, "sha256": checkpoint.sha256})
+            intent = Intent(new_id(), state.entry + 1, TakeCheckpoint(checkpoint))
+        assembled = assemble(state, [intent], store_time_ms=time_ms, write_id=new_id())
+        if assembled.entry is None:
+            raise InternalError("the past could not be made", verdicts=assembled.verdicts)
+        land(assembled.entry, assembled.data)
+    return _Past(format_data, empty, tuple(entries), tuple(states), objects, tuple(stale))
+
+
+class _Simulation:
+    """Builds the world of a seed and runs it."""
+
+    def __init__(self, seed: int, protocol: Protocol, *, keep_lines: bool) -> None:
+        self.seed = seed
+        self.protocol = protocol
+        # The oracle comes after the world, and nothing lands before both are there.
+        self.world = World(seed, lambda slot, data: self.oracle.on_entry(slot, data), keep_lines=keep_lines)
+        rng = self.world.rng
+        self.has_past = seed % 16 == 7
+        past = _long_past() if self.has_past else None
+        format_data, empty = (past.format_data, past.empty) if past else _empty_log(rng)
+        self.oracle = Oracle(empty, self.world.hits)
+        self.oracle.senders = self.world.senders
+        self.world.store.put(keys.FORMAT_KEY, format_data)
+        if past is not None:
+            for (entry, data), state in zip(past.entries, past.states, strict=True):
+                self.oracle.adopt(entry, state)
+                self.world.store.put(keys.entry_key(entry.entry), data)
+            for key, data in past.objects.items():
+                self.world.store.put(key, data)
+        self.world.plan.rate = rng.choice((0.0, 0.02, 0.08, 0.2))
+        self.world.own_clock_is_store_time = rng.random() < 0.25
+        self.clients: list[Client] = []
+        self.writers = rng.randint(WRITERS_MIN, 5)
+        self._start_processes(past.stale if past else ())
+
+    def _start_processes(self, stale: tuple[Intent, ...]) -> None:
+        rng, world = self.world.rng, self.world
+        skewed = rng.randrange(self.writers) if rng.random() < 0.2 else -1
+        for number in range(self.writers + 1):
+            process = world.start(f"p{number}")
+            if world.own_clock_is_store_time:
+                process.offset_ms = rng.choice((0, rng.randint(-45_000, 45_000)))
+            else:
+                process.offset_ms = rng.randint(-25_000, 25_000)
+                process.is_skewed = number == skewed
+                if process.is_skewed:
+                    process.offset_ms = rng.choice((-1, 1)) * rng.randint(30_001, 500_000)
+            process.counts_suspended_time = rng.random() < 0.8
+            is_writer = number < self.writers
+            clients = self._clients(number, stale) if is_writer else ()
+            settings = CommitSettings(
+                attempts_max=rng.choice((2, 5, 1_000)),
+                deadline_ms=rng.choice((100, 2_000, 120_000)),
+                strict_boundary=rng.random() < 0.15,
+            )
+            process.actor = SimProcess(
+                world, self.oracle, process.name, self.protocol, settings, clients,
+                takes_checkpoints=number == 0 or rng.random() < 0.2,
+            )  # fmt: skip
+        if rng.random() < 0.5:
+            world.start("op").actor = Operator(world, self.oracle)
+
+    def _clients(self, number: int, stale: tuple[Intent, ...]) -> tuple[Client, ...]:
+        rng, new_id = self.world.rng, self.world.new_id
+        clients: list[Client] = [TopicClient(rng, new_id)]
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            match rng.randrange(3):
+                case 0:
+                    clients.append(TransactionalClient(rng, new_id, transactional_id=f"tx-{rng.randint(0, 1)}"))
+                case 1:
+                    clients.append(IdempotentClient(rng, new_id))
+                case _:
+                    clients.append(BulkClient(rng, new_id, app_id=f"app-{rng.randint(0, 1)}"))
+        if stale and number == 0:
+            clients.append(StaleClient(rng, new_id, pending=list(stale)))
+        self.clients += clients
+        return tuple(clients)
+
+    def run(self) -> History:
+        world = self.world
+        limit = world.rng.randint(STEPS_MIN, STEPS_MAX)
+        while world.step < limit and world.run_step():
+            pass
+        world.calm_down()
+        for client in self.clients:
+            client.is_stopping = True
+            if isinstance(client, StaleClient):
+                client.pending = []
+        while world.run_step():
+            if world.step > limit + SETTLE_STEPS_MAX:
+                waiting = [process.name for process in world.processes if process.actor is not None]
+                raise HistoryViolation(f"no answer within {SETTLE_STEPS_MAX} steps without faults: {waiting} wait")
+        self._check_cold_open()
+        self.oracle.check_end()
+        return History(
+            self.seed, world.step, len(self.oracle.entries), self.writers, world.trace_hash, world.hits, world.lines
+        )
+
+    def _check_cold_open(self) -> None:
+        reader = self.world.start("end")
+        actor = SimProcess(self.world, self.oracle, "end", self.protocol, CommitSettings())
+        reader.actor = actor
+        while self.world.run_step():
+            pass
+        if actor.view is None or actor.view.state.entry != self.oracle.state.entry:
+            raise HistoryViolation(f"a cold open ends before entry {self.oracle.state.entry}: {actor.view}")
+
+
+def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool = False) -> History:
+    """Run one history.
+
+    Parameters
+    ----------
+    seed : int
+        Decides everything.
+    protocol : Protocol, optional
+        The steps under test; the real ones by default.
+    keep_lines : bool
+        Keep the trace as text, for reading.
+
+    Raises
+    ------
+    SimulationError
+        Something happened that must never happen; ``__cause__`` says what, and ``lines`` is the trace if kept.
+    """
+    simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
+    try:
+        return simulation.run()
+    except (HistoryViolation, TxnLogError) as error:
+        failure = SimulationError(
+            f"seed {seed}, step {simulation.world.step}: {error}\n"
+            f"replay it with: python -m txnformat.testing.replay {seed}"
+        )
+        failure.lines = simulation.world.lines  # type: ignore[attr-defined]
+        raise failure from error
+
+
+def run_histories(seeds: Iterable[int]) -> tuple[Counter[str], int, int]:
+    """Run many histories; return what they met, and the number of steps and of entries."""
+    hits: Counter[str] = Counter()
+    steps = entries = 0
+    for seed in seeds:
+        history = run_history(seed)
+        hits += history.hits
+        steps += history.steps
+        entries += history.entries
+    return hits, steps, entries
