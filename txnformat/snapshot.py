@@ -198,7 +198,7 @@ def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogStat
     _expect(name, "sha256", checkpoint.sha256, sha256_hex(data))
     try:
         state = _decode(data, name, log_id, checkpoint.entry)
-    except pa.ArrowException as error:
+    except (OSError, pa.ArrowException) as error:  # OSError: a stream that ends too early
         raise CorruptDataError(
             "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
         ) from error

@@ -1,0 +1,371 @@
+"""Snapshots: round trip, digest, and every way in which they can be damaged; and the steps that write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from txnformat import keys
+from txnformat.apply import apply
+from txnformat.assemble import assemble
+from txnformat.clock import SystemClock, SystemIds
+from txnformat.document import decode_json, encode_json
+from txnformat.driver import Driver
+from txnformat.effects import CreateObject, DrawId, GetObject, Sleep
+from txnformat.entry import sha256_hex
+from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
+from txnformat.follow import parse_hint
+from txnformat.intents import (
+    Action,
+    AllocateIds,
+    AppRef,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    TakeCheckpoint,
+    Write,
+)
+from txnformat.operations import Checkpoint
+from txnformat.partition import EXTENT
+from txnformat.persistent import Columns, Vector
+from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
+from txnformat.state import Features, LogState
+from txnformat.store.base import CreateOutcome, CreateResult
+from txnformat.store.memory import MemoryStore
+from txnformat.testing.strategies import make_append, make_topic
+from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnformat.view import View
+
+LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
+ORDERS, AUDIT = make_topic("orders"), make_topic("audit", partitions=1)
+TABLE = ObjectRecord(keys.table_key(3, LOG_ID), 1_000, "a" * 64)
+
+
+def checkpoint_of(state: LogState, data: bytes) -> Checkpoint:
+    key = keys.snapshot_key(state.entry, LOG_ID)
+    return Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+
+
+def full_state() -> LogState:
+    """Return a state that has something of everything."""
+    state = LogState(LOG_ID, entry_sha256=sha256_hex(b"format"))
+    etl, plain = ProducerRef(0, 0, "etl größe"), ProducerRef(1, 0)
+    in_table = replace(make_append(ORDERS, {1: (-1, 9)}, content="table"), files=(), batches=(), table=TABLE)
+    actions: list[Action] = [
+        ORDERS,
+        OpenProducer("etl größe"),
+        AllocateIds("process"),
+        Write(appends=(in_table,), app=AppRef("spark-batch", "job", 7), create=(AUDIT,)),
+        Write(etl, (make_append(ORDERS, {0: (0, 5), 2: (0, 1)}, content="a"),)),
+        Write(plain, (make_append(ORDERS, {0: (0, 2)}, content="b"),)),
+        Write(etl, end=Outcome.ABORT),
+        Write(plain, (make_append(ORDERS, {0: (2, 2)}, content="c"),)),
+        Write(replace(etl, epoch=1), (make_append(AUDIT, {0: (0, 3)}, content="d"),)),
+    ]
+    for number, action in enumerate(actions):
+        state = step(state, action, f"intent {number}")
+    return step(state, TakeCheckpoint(checkpoint_of(state, encode_snapshot(state))), "checkpoint")
+
+
+def step(state: LogState, action: Action, intent_id: str) -> LogState:
+    assembled = assemble(
+        state, [Intent(intent_id, state.entry + 1, action)], store_time_ms=1_700_000_000_000, write_id="write"
+    )
+    assert assembled.entry is not None, assembled.verdicts
+    return apply(state, assembled.entry, assembled.sha256)
+
+
+FULL = full_state()
+DATA = encode_snapshot(FULL)
+CHECKPOINT = checkpoint_of(FULL, DATA)
+
+
+def plain(value: Any) -> Any:
+    """Return a state as values that compare, whatever its chunks are."""
+    match value:
+        case Columns():
+            return value.array().tolist()
+        case Vector():
+            return list(value)
+        case dict():
+            return {key: plain(one) for key, one in value.items()}
+        case _ if hasattr(value, "__dataclass_fields__"):
+            return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    return value
+
+
+def test_every_field_comes_back() -> None:
+    decoded = decode_snapshot(DATA, CHECKPOINT, LOG_ID)
+    assert plain(decoded) == plain(FULL)
+    assert state_digest(decoded) == CHECKPOINT.digest
+    assert encode_snapshot(decoded) == DATA
+
+
+def test_the_state_before_any_topic_comes_back() -> None:
+    state = step(LogState(LOG_ID, entry_sha256="0" * 64), AllocateIds("process"), "intent")
+    data = encode_snapshot(state)
+    assert plain(decode_snapshot(data, checkpoint_of(state, data), LOG_ID)) == plain(state)
+
+
+def test_the_digest_depends_neither_on_chunks_nor_on_the_order_of_dicts() -> None:
+    other = FULL
+    for key, partition in FULL.partitions.items():
+        extents = Columns(
+            EXTENT, tuple(partition.extents.array()[i : i + 1] for i in range(len(partition.extents)))
+        )
+        other = replace(other, partitions={**other.partitions, key: replace(partition, extents=extents)})
+    other = replace(
+        other,
+        topics=dict(reversed(other.topics.items())),
+        topic_ids=dict(reversed(other.topic_ids.items())),
+        partitions=dict(reversed(other.partitions.items())),
+        files=Vector(tuple((one,) for one in other.files)),
+    )
+    assert list(other.partitions) != list(FULL.partitions)
+    assert state_digest(other) == state_digest(FULL)
+    assert encode_snapshot(other) == DATA
+
+
+def test_the_digest_of_a_known_state_never_changes() -> None:
+    """The digest is part of the format: every version must compute the same one."""
+    assert state_digest(LogState(LOG_ID, entry=3, entry_sha256="0" * 64, timestamp_ms=5)) == GOLDEN_EMPTY
+    # Without the parts that come from compressed bytes.
+    full = replace(FULL, checkpoints=(), entry_sha256="0" * 64)
+    assert state_digest(full) == GOLDEN_FULL
+
+
+GOLDEN_EMPTY = "44907e8ef7b50ce51da067021eaaf4ec7de13edeec3e023c940dea96710354c2"
+GOLDEN_FULL = "99bd90eab45257e13430e19bd4df3abecebce0a83c4abdc715cde66e3cb0ac7c"
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(LogState) if one.name != "topic_ids"])
+def test_the_digest_covers_every_field(name: str) -> None:
+    """topic_ids follows from topics."""
+    empty = LogState("")
+    value = Features(frozenset(), frozenset(), frozenset()) if name == "features" else getattr(empty, name)
+    changes: dict[str, Any] = {name: value}
+    changed = replace(FULL, **changes)
+    assert state_digest(changed) != state_digest(FULL)
+
+
+@pytest.mark.parametrize("column", list(EXTENT.names or ()))
+def test_the_digest_covers_every_column_of_an_extent(column: str) -> None:
+    key, partition = next(iter(FULL.partitions.items()))
+    rows = partition.extents.array().copy()
+    rows[column] += 1
+    changed = {**FULL.partitions, key: replace(partition, extents=Columns(EXTENT, (rows,)))}
+    assert state_digest(replace(FULL, partitions=changed)) != state_digest(FULL)
+
+
+@pytest.mark.parametrize(
+    ("data", "checkpoint", "field"),
+    [
+        (DATA[:-1], CHECKPOINT, "size"),
+        (b"", CHECKPOINT, "size"),
+        (DATA[:-1] + b"\x01", CHECKPOINT, "sha256"),
+        (DATA, replace(CHECKPOINT, entry=3), "entry"),
+        (DATA, replace(CHECKPOINT, digest="0" * 64), "digest"),
+    ],
+    ids=["cut", "empty", "changed", "entry", "digest"],
+)
+def test_a_snapshot_that_is_not_what_its_checkpoint_says_is_corrupt(
+    data: bytes, checkpoint: Checkpoint, field: str
+) -> None:
+    with pytest.raises(CorruptDataError) as caught:
+        decode_snapshot(data, checkpoint, LOG_ID)
+    assert caught.value.values["object"] == CHECKPOINT.key
+    assert caught.value.values["field"] == field
+    assert {"expected", "got"} <= set(caught.value.values)
+
+
+def test_a_snapshot_of_another_log_is_corrupt() -> None:
+    with pytest.raises(CorruptDataError, match="log_id"):
+        decode_snapshot(DATA, CHECKPOINT, "1a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11")
+
+
+def sections(data: bytes) -> dict[str, bytes]:
+    table = pa.ipc.open_stream(data).read_all()
+    return dict(zip(table["section"].to_pylist(), table["data"].to_pylist(), strict=True))
+
+
+def stream(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    result: bytes = sink.getvalue().to_pybytes()
+    return result
+
+
+def tampered(change: Callable[[dict[str, bytes]], None]) -> bytes:
+    """Return a snapshot with other sections: as a broken writer would make it, hashes and all."""
+    parts = sections(DATA)
+    change(parts)
+    schema = pa.ipc.open_stream(DATA).schema
+    return stream(pa.table([list(parts), list(parts.values())], schema=schema))
+
+
+def state_json(**changes: Any) -> Callable[[dict[str, bytes]], None]:
+    def change(parts: dict[str, bytes]) -> None:
+        value = decode_json(parts["state"], name="state").value
+        parts["state"] = encode_json({**value, **changes})
+
+    return change
+
+
+def files(change: Callable[[Any], Any]) -> Callable[[dict[str, bytes]], None]:
+    def tamper(parts: dict[str, bytes]) -> None:
+        parts["files"] = stream(change(pa.ipc.open_stream(parts["files"]).read_all()))
+
+    return tamper
+
+
+def column(name: str, value: Any) -> Callable[[Any], Any]:
+    def change(table: Any) -> Any:
+        index = table.schema.get_field_index(name)
+        return table.set_column(
+            index, table.schema.field(index), [pa.array([value] * len(table), pa.string())]
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: parts.update(extents=parts["extents"][:-40]),
+        lambda parts: parts.update(extents=parts["markers"]),
+        lambda parts: parts.update(extents=b"no arrow"),
+        lambda parts: parts.update(state=b"{"),
+        lambda parts: parts.pop("tables"),
+        state_json(files=0),
+        state_json(partitions=[]),
+        state_json(entry_sha256="0"),
+        state_json(window={"first": 0, "entries": [1]}),
+        state_json(transactional_ids=[{"transactional_id": "etl"}]),
+        state_json(topics=[{"created_entry": 0, "create": {"operation": "upgrade"}}]),
+        state_json(next_producer_id=1),
+        files(column("key", "../../etc/passwd")),
+        files(column("sha256", "A" * 64)),
+        files(column("sha256", None)),
+        files(lambda table: table.slice(1)),
+    ],
+)
+def test_a_snapshot_with_damaged_contents_is_corrupt(change: Callable[[dict[str, bytes]], None]) -> None:
+    data = tampered(change)
+    checkpoint = replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data))
+    with pytest.raises(CorruptDataError):
+        decode_snapshot(data, checkpoint, LOG_ID)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [state_json(format=2), state_json(features={"reader": ["new"], "writer": [], "maintenance": []})],
+    ids=["format", "feature"],
+)
+def test_a_snapshot_of_a_newer_version_is_an_unsupported_feature(
+    change: Callable[[dict[str, bytes]], None],
+) -> None:
+    data = tampered(change)
+    with pytest.raises(UnsupportedFeatureError):
+        decode_snapshot(data, replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data)), LOG_ID)
+
+
+def test_a_decoded_state_cannot_be_written_to() -> None:
+    decoded = decode_snapshot(DATA, CHECKPOINT, LOG_ID)
+    rows = decoded.partition(TopicPartition(ORDERS.topic_id, 0)).extents.array()
+    with pytest.raises(ValueError, match="read-only"):
+        rows["entry"] = np.int64(0)
+
+
+def test_a_written_snapshot_is_read_back_and_named_and_hinted_at() -> None:
+    store = MemoryStore()
+    driver = Driver(store, SystemClock(), SystemIds())
+    checkpoint = driver.run(write_snapshot(View(FULL)))
+    driver.run(write_hint(checkpoint))
+    data = store.get(checkpoint.key)
+    assert data == DATA
+    assert keys.parse_snapshot_key(checkpoint.key) is not None
+    assert plain(decode_snapshot(data, checkpoint, LOG_ID)) == plain(FULL)
+    hint = store.get(keys.LATEST_KEY)
+    assert parse_hint(hint) == (FULL.entry, checkpoint.key)
+    assert hint is not None
+    assert json.loads(hint) == {"entry": FULL.entry, "key": checkpoint.key, "sha256": checkpoint.sha256}
+
+
+def begin() -> tuple[Any, CreateObject]:
+    steps = write_snapshot(View(FULL))
+    assert next(steps) == DrawId()
+    create = steps.send("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a12")
+    assert isinstance(create, CreateObject)
+    return steps, create
+
+
+def test_a_snapshot_that_reads_back_differently_is_never_named() -> None:
+    steps, create = begin()
+    assert steps.send(CreateResult(CreateOutcome.CREATED)) == GetObject(create.key)
+    with pytest.raises(CorruptDataError):
+        steps.send(create.data[:-1] + b"\x01")
+
+
+def test_an_unclear_answer_is_settled_by_reading_and_an_absent_object_is_sent_again() -> None:
+    steps, create = begin()
+    unclear = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("timeout", transient=True))
+    assert steps.send(unclear) == GetObject(create.key)
+    assert isinstance(steps.send(None), Sleep)
+    assert steps.send(None) == create
+    assert steps.send(CreateResult(CreateOutcome.EXISTS)) == GetObject(create.key)
+    with pytest.raises(StopIteration) as caught:
+        steps.send(create.data)
+    assert caught.value.value.key == create.key
+
+
+def test_a_refused_snapshot_raises_the_stores_error() -> None:
+    steps, _ = begin()
+    error = StorageError("read only")
+    with pytest.raises(StorageError) as caught:
+        steps.send(CreateResult(CreateOutcome.REFUSED, error))
+    assert caught.value is error
+
+
+def test_a_snapshot_is_given_up_after_a_bounded_number_of_attempts() -> None:
+    steps, create = begin()
+    unclear = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("timeout", transient=True))
+    for _ in range(4):
+        assert steps.send(unclear) == GetObject(create.key)
+        assert isinstance(steps.send(None), Sleep)
+        assert steps.send(None) == create
+    assert steps.send(unclear) == GetObject(create.key)
+    with pytest.raises(StorageError, match="complete without it"):
+        steps.send(None)
+
+
+def at(entry: int, checkpoint_entry: int | None = None, size: int = 1) -> LogState:
+    named = () if checkpoint_entry is None else (replace(CHECKPOINT, entry=checkpoint_entry, size=size),)
+    return LogState(LOG_ID, entry=entry, checkpoints=named)
+
+
+@pytest.mark.parametrize(
+    ("state", "ours", "uniform", "due"),
+    [
+        (at(100), True, 0.0, False),
+        (at(101), True, 0.99, True),  # the author of the entry that crosses the bound
+        (at(101), False, 0.0, False),
+        (at(102), True, 0.0, False),
+        (at(200), True, 0.0, False),
+        (at(201), True, 0.06, True),  # anybody beyond twice the bound, 1 in 16
+        (at(201), True, 0.0625, False),
+        (at(201), False, 0.0, False),
+        (at(1_101, 1_000), True, 0.99, True),
+        (at(1_101, 1_000, 200 * 65_536), True, 0.0, False),  # a large snapshot is written less often
+        (at(1_201, 1_000, 200 * 65_536), True, 0.99, True),
+    ],
+)
+def test_when_a_snapshot_is_due(state: LogState, ours: bool, uniform: float, due: bool) -> None:
+    assert snapshot_due(state, ours, uniform) is due
