@@ -138,7 +138,7 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -> pa.DataType:
     """Return the canonical type of ``type_``; when there is none add a problem and return any type."""
     if depth > NESTING_MAX:
-        problems.append(f"column {path!r:.300} is nested deeper than {NESTING_MAX} levels; use a flatter type")
+        problems.append(f"nested deeper than {NESTING_MAX} levels, use a flatter type: column {path!r:.300}")
         return type_
     if type_ in _SCALAR_NAMES:
         return type_
@@ -273,7 +273,7 @@ def _fields_from_json(
 def _type_from_json(value: object, path: str, problems: list[str], depth: int) -> pa.DataType:
     """Return the type that ``value`` describes; when there is none add a problem and return the null type."""
     if depth > NESTING_MAX:
-        problems.append(f"{path!r:.300} is nested deeper than {NESTING_MAX} levels")
+        problems.append(f"nested deeper than {NESTING_MAX} levels: {path!r:.300}")
         return pa.null()
     if isinstance(value, str) and value in _SCALARS:
         return _SCALARS[value]

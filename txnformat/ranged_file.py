@@ -41,6 +41,8 @@ class RangedFile:
         """Return the next ``nbytes`` bytes without a copy (fewer at the end of the file)."""
         start = self._position
         nbytes = max(0, min(nbytes, self._size - start))
+        if nbytes == 0:
+            return pa.py_buffer(b"")
         index = bisect_right(self._starts, start) - 1
         if index < 0 or start + nbytes > self._starts[index] + self._buffers[index].size:
             raise InternalError(

@@ -29,6 +29,10 @@ ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 COMPRESSION_LEVEL = 1
 """Of zstd: higher levels cost several times the time for a few percent."""
 
+DICTIONARY_ROWS_MIN = 4096
+"""Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
+third of the time of a small commit."""
+
 CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
 """Footer key: 8 hex digits for each column chunk, row group by row group."""
 
@@ -58,6 +62,7 @@ class _Sink:
         self._out = out
         self._crc32 = 0
         self._held: list[bytes] | None = None
+        self._discards = False
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.crc32_at = {0: 0}  # at every end of a write: column chunks begin and end at some of them
@@ -65,6 +70,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
+        if self._discards:
+            return view.nbytes
         if self._held is not None:
             self._held.append(bytes(view))
             return view.nbytes
@@ -74,6 +81,10 @@ class _Sink:
         self.size += view.nbytes
         self.crc32_at[self.size] = self._crc32
         return view.nbytes
+
+    def discard(self) -> None:
+        """Swallow from now on what is written: pyarrow writes a footer even when it is thrown away."""
+        self._discards = True
 
     def hold(self) -> None:
         """Keep from now on what is written."""
@@ -139,27 +150,13 @@ class SegmentFileWriter:
         self._timestamp_column = timestamp_column
         self._file = file
         self._row_group_bytes_max = row_group_bytes_max
+        self._compression_level = compression_level
+        self._parquet: Any = None
         self._sink = _Sink(out)
         self._row_groups = 0
         self._rows = 0
         self._metadata: list[Any] = []
         self._ended = False
-        try:
-            self._parquet = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
-                schema,
-                compression="zstd",
-                compression_level=compression_level,
-                use_dictionary=True,
-                store_schema=True,
-                write_page_checksum=True,
-                write_page_index=False,  # nothing may lie between the last row group and the footer
-                metadata_collector=self._metadata,
-            )
-        except BaseException:
-            self.abort()
-            raise
-
     @property
     def size(self) -> int:
         """Bytes written so far, without the footer: what decides when to begin the next file."""
@@ -193,9 +190,10 @@ class SegmentFileWriter:
         nbytes = table.nbytes
         group_rows = rows if nbytes <= self._row_group_bytes_max else max(1, rows * self._row_group_bytes_max // nbytes)
         smallest, largest = self._timestamps(table)
-        before = self._sink.size
         try:
-            self._parquet.write_table(table, row_group_size=group_rows)
+            parquet = self._opened(rows)
+            before = self._sink.size
+            parquet.write_table(table, row_group_size=group_rows)
         except pa.ArrowException as error:
             self.abort()
             raise InvalidInputError(
@@ -234,20 +232,41 @@ class SegmentFileWriter:
             self._ended = True
             self._out.close()
         except BaseException:
-            self._out.abort()
-            self._ended = True
+            self._ended = False
+            self.abort()
             raise
         return record
 
     def abort(self) -> None:
         """Drop the upload; idempotent; never raises; without effect after ``close``."""
-        if not self._ended:
-            self._ended = True
-            self._out.abort()
+        if self._ended:
+            return
+        self._ended = True
+        self._sink.discard()
+        if self._parquet is not None:
+            self._parquet.is_open = False  # else it closes itself when it is collected, and fails loudly
+            self._parquet = None
+        self._out.abort()
 
     def _check_open(self) -> None:
         if self._ended:
             raise InternalError("the segment file was closed, aborted, or failed before", object=self._key)
+
+    def _opened(self, first_batch_rows: int) -> Any:
+        """Return pyarrow's writer, made at the first call: only then the size of a batch is known."""
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                self._schema,
+                compression="zstd",
+                compression_level=self._compression_level,
+                use_dictionary=first_batch_rows >= DICTIONARY_ROWS_MIN,
+                store_schema=True,
+                write_page_checksum=True,
+                write_page_index=False,  # nothing may lie between the last row group and the footer
+                metadata_collector=self._metadata,
+            )
+        return self._parquet
 
     def _timestamps(self, table: pa.Table) -> tuple[int, int]:
         """Return the smallest and largest timestamp, ms since the epoch, both rounded down."""
@@ -265,9 +284,10 @@ class SegmentFileWriter:
         # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
         digits = 8 * self._row_groups * sum(leaf_count(field.type) for field in self._schema)
         blank = b"?" * digits
-        self._parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
+        parquet = self._opened(0)
+        parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
         self._sink.hold()
-        self._parquet.close()
+        parquet.close()
         footer = self._sink.release()
         length = int.from_bytes(footer[-TAIL_BYTES:-4], "little") + TAIL_BYTES
         checksums = "".join(f"{value:08x}" for value in self._chunk_checksums()).encode()

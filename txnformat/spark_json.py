@@ -70,7 +70,7 @@ def _fields(
 
 def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType:
     if depth > NESTING_MAX:
-        problems.append(f"column {path!r:.300} is nested deeper than {NESTING_MAX} levels; use a flatter type")
+        problems.append(f"nested deeper than {NESTING_MAX} levels, use a flatter type: column {path!r:.300}")
         return pa.null()
     if isinstance(value, str):
         if value in _SCALARS:

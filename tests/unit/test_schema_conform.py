@@ -1,0 +1,160 @@
+"""A user's data brought to a topic's schema: nothing is lost, and every problem is named."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from txnformat.errors import InvalidInputError
+from txnformat.schema import conform
+
+UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", UTC)])
+
+
+def problems_of(data: Any, schema: pa.Schema = SCHEMA) -> list[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        conform(data, schema)
+    assert caught.value.kind == "schema-mismatch"
+    return caught.value.problems
+
+
+def test_a_table_of_the_same_schema_is_taken_as_it_is() -> None:
+    table = SCHEMA.empty_table()
+    assert conform(table, SCHEMA) is table
+    assert conform(table.replace_schema_metadata({"pandas": "x"}), SCHEMA).schema.metadata is None
+
+
+def test_column_order_is_free_and_near_types_are_cast() -> None:
+    table = pa.table(
+        {
+            "at": pa.array([0, None], pa.timestamp("ms", "Europe/Paris")),
+            "id": pa.array([1, None], pa.uint16()),
+            "name": pa.array(["a", None]).dictionary_encode(),
+        }
+    )
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    rows = [{"id": 1, "name": "a", "at": epoch}, {"id": None, "name": None, "at": None}]
+    for data in (table, table.combine_chunks().to_batches()[0], rows):
+        found = conform(data, SCHEMA)
+        assert found.schema.equals(SCHEMA, check_metadata=True)
+        assert found.to_pylist() == rows
+
+
+def test_every_difference_is_listed() -> None:
+    table = pa.table({"id": pa.array(["1"]), "at": pa.array([0], pa.timestamp("us")), "x": [1], "y": [2]})
+    assert problems_of(table) == [
+        "column 'name' is missing",
+        "column 'x' is not in the topic",
+        "column 'y' is not in the topic",
+        "column 'id' has the type string, expected int64",
+        "column 'at' has the type timestamp[us], expected timestamp[us, tz=UTC]",
+    ]
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([1])], names=["id", "id"])
+    assert problems_of(twice, pa.schema([("id", pa.int64())])) == ["column 'id' is there twice"]
+
+
+@pytest.mark.parametrize(
+    ("array", "type_"),
+    [
+        (pa.array([300]), pa.int8()),
+        (pa.array([2**63], pa.uint64()), pa.int64()),
+        (pa.array([2**53 + 1]), pa.float64()),
+        (pa.array([1], pa.timestamp("ns")), pa.timestamp("us")),
+        (pa.array([Decimal("1.25")]), pa.decimal128(5, 1)),
+        (pa.array([1], pa.date64()), pa.date32()),
+        (pa.array([2**50], pa.timestamp("s")), pa.timestamp("us")),
+    ],
+    ids=str,
+)
+def test_a_value_that_would_change_is_an_error_that_names_the_column(array: pa.Array, type_: pa.DataType) -> None:
+    (problem,) = problems_of(pa.table({"c": array}), pa.schema([("c", type_)]))
+    assert problem.startswith("column 'c' has a value that")
+
+
+@pytest.mark.parametrize(
+    ("array", "type_"),
+    [
+        (pa.array(["1"]), pa.int64()),
+        (pa.array([1.0]), pa.int64()),
+        (pa.array([1.5]), pa.float32()),
+        (pa.array([1]), pa.string()),
+        (pa.array([b"a"]), pa.string()),
+        (pa.array([1]), pa.bool_()),
+        (pa.array([1]), UTC),
+        (pa.array([[1]], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+        (pa.array([{"a": 1}]), pa.struct([("b", pa.int64())])),
+        (pa.array([{"a": 1}]), pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        (pa.array([[1.5]]), pa.list_(pa.int64())),
+    ],
+    ids=str,
+)
+def test_a_type_of_another_meaning_is_refused(array: pa.Array, type_: pa.DataType) -> None:
+    (problem,) = problems_of(pa.table({"c": array}), pa.schema([("c", type_)]))
+    assert f"has the type {array.type}, expected {type_}" in problem
+
+
+def test_nested_near_types_are_cast() -> None:
+    expected = pa.schema(
+        [("c", pa.list_(pa.field("element", pa.struct([("a", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))]))))]
+    )
+    near = pa.large_list(pa.struct([("m", pa.map_(pa.large_string(), pa.int8())), ("a", pa.string_view())]))
+    rows: list[Any] = [{"c": [{"a": "x", "m": [("k", 1)]}, None]}, {"c": None}, {"c": []}]
+    table = pa.table({"c": pa.array([row["c"] for row in rows], near)})
+    assert conform(table, expected).to_pylist() == rows
+    assert conform(rows, expected).to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (1.5, pa.int64()),
+        (Decimal("1.5"), pa.int32()),
+        (2**40, pa.int32()),
+        (10**30, pa.int64()),
+        ("x", pa.int64()),
+        (1, pa.string()),
+        (datetime.datetime(2020, 1, 1, 5), pa.date32()),
+        (Decimal("1.25"), pa.decimal128(5, 1)),
+        ("\ud800", pa.string()),
+        ([1.5], pa.list_(pa.int64())),
+        ({"a": 1, "b": 2}, pa.struct([("a", pa.int64())])),
+        ({}, pa.struct([("a", pa.int64())])),
+        ([("k", 1.5)], pa.map_(pa.string(), pa.int64())),
+        ([(None, 1)], pa.map_(pa.string(), pa.int64())),
+    ],
+    ids=repr,
+)
+def test_a_bad_value_in_a_row_names_row_and_column(value: Any, type_: pa.DataType) -> None:
+    rows = [{"c": None}, {"c": value}, {"c": None}]
+    (problem,) = problems_of(rows, pa.schema([("c", type_)]))
+    assert problem.startswith("column 'c', row 1: ")
+
+
+def test_rows_with_missing_and_extra_columns_are_named_and_a_flood_is_cut() -> None:
+    found = problems_of([{"id": 1, "name": "a", "at": None}, {"id": 1, "x": 2}, 5])
+    assert found == [
+        "row 1: column 'at' is missing",
+        "row 1: column 'name' is missing",
+        "row 1: column 'x' is not in the topic",
+        "row 2 is a int; pass a list of dicts",
+    ]
+    assert problems_of([{}] * 100)[-1] == "and 280 more"
+
+
+@pytest.mark.parametrize("data", [5, "rows", b"rows", None, {"id": [1]}])
+def test_what_is_no_data_is_refused(data: Any) -> None:
+    assert "is not data" in problems_of(data)[0]
+
+
+def test_pandas_and_arrow_streams_are_taken() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2], "name": ["a", None], "at": pandas.to_datetime([0, 1], unit="s", utc=True)})
+    found = conform(frame, SCHEMA)
+    assert found.column("name").to_pylist() == ["a", None]
+    reader = pa.RecordBatchReader.from_batches(SCHEMA, found.to_batches())
+    assert conform(reader, SCHEMA).equals(found)
