@@ -1,0 +1,208 @@
+"""Each invariant is reported when it is broken: a check that never speaks proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from txnformat.apply import apply
+from txnformat.assemble import assemble
+from txnformat.entry import CommitEntry, sha256_hex
+from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
+from txnformat.invariants import INVARIANTS, check_state, check_whole
+from txnformat.partition import PartitionState
+from txnformat.persistent import Columns, Vector
+from txnformat.state import IntentWindow, LogState, VersionAt
+from txnformat.testing.strategies import make_append, make_topic
+from txnformat.transactions import TransactionStatus
+from txnformat.types import Outcome, TopicPartition
+
+ORDERS = make_topic("orders")
+KEY = TopicPartition(ORDERS.topic_id, 0)
+ETL, OTHER, PLAIN = ProducerRef(0, 0, "etl"), ProducerRef(1, 0, "other"), ProducerRef(2, 0)
+
+
+def write(producer: ProducerRef, sequence: int, content: str, end: Outcome | None = None) -> Write:
+    return Write(producer, (make_append(ORDERS, {0: (sequence, 4)}, content=content),), end)
+
+
+def commit(state: LogState, *actions: Action) -> tuple[CommitEntry, LogState]:
+    """Return one entry of all actions, and the state after it."""
+    slot = state.entry + 1
+    intents = [Intent(f"intent {slot}.{number}", slot, action) for number, action in enumerate(actions)]
+    assembled = assemble(state, intents, store_time_ms=1_700_000_000_000, write_id="write")
+    assert assembled.entry is not None
+    assert len(assembled.entry.intents) == len(actions), assembled.verdicts
+    return assembled.entry, apply(state, assembled.entry, assembled.sha256)
+
+
+def history() -> LogState:
+    state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
+    for actions in (
+        [ORDERS, OpenProducer("etl"), OpenProducer("other"), AllocateIds("process")],
+        [write(ETL, 0, "a"), write(OTHER, 0, "b"), write(PLAIN, 0, "c")],
+        [Write(ETL, end=Outcome.ABORT)],
+        [write(PLAIN, 4, "d"), write(replace(ETL, epoch=1), 0, "e")],
+    ):
+        _, state = commit(state, *actions)
+    return state
+
+
+BEFORE = history()
+ENTRY, AFTER = commit(
+    BEFORE,
+    write(PLAIN, 8, "f"),
+    Write(OTHER, end=Outcome.ABORT),
+    Write(appends=(make_append(ORDERS, {0: (-1, 1)}, content="g"),), app=AppRef("spark-batch", "job", 1)),
+    make_topic("audit"),
+    OpenProducer("third"),
+)
+
+State = Callable[[LogState], LogState]
+
+
+def partition(**changes: Any) -> State:
+    def change(state: LogState) -> LogState:
+        found: dict[str, Any] = {
+            name: value(state.partitions[KEY]) if callable(value) else value
+            for name, value in changes.items()
+        }
+        return replace(state, partitions={**state.partitions, KEY: replace(state.partitions[KEY], **found)})
+
+    return change
+
+
+def rows(of: str, index: int, /, **values: int) -> State:
+    """Change one row of a table."""
+
+    def change(found: PartitionState) -> Columns:
+        array = getattr(found, of).array().copy()
+        for column, value in values.items():
+            array[column][index] = value
+        return Columns(array.dtype, (array,))
+
+    return partition(**{of: change})
+
+
+def dropped(table: str) -> State:
+    """Drop the last row of a table."""
+
+    def change(found: PartitionState) -> Columns:
+        array = getattr(found, table).array()
+        return Columns(array.dtype, (array[:-1],))
+
+    return partition(**{table: change})
+
+
+def known(name: str, **changes: Any) -> State:
+    def change(state: LogState) -> LogState:
+        ids = state.transactional_ids
+        return replace(state, transactional_ids={**ids, name: replace(ids[name], **changes)})
+
+    return change
+
+
+def of_state(**changes: Any) -> State:
+    return lambda state: replace(state, **changes)
+
+
+def numbers(problems: list[str]) -> set[str]:
+    return {problem.split()[0] for problem in problems}
+
+
+def test_a_sound_history_has_no_violations() -> None:
+    assert check_state(BEFORE, ENTRY, AFTER) == []
+    assert check_whole(BEFORE) == []
+    assert check_whole(AFTER) == []
+
+
+WHOLE: list[tuple[str, State]] = [
+    ("I3", partition(log_start=10_000)),
+    ("I5", partition(log_end=lambda found: found.log_end + 1)),
+    ("I5", rows("extents", 0, records=1)),
+    ("I5", rows("markers", -1, offset=0)),
+    ("I5", dropped("extents")),
+    ("I6", partition(open={})),
+    ("I6", known("etl", status=TransactionStatus.EMPTY)),
+    ("I6", known("etl", partitions={KEY: 1})),
+    ("I6", known("etl", epoch=2)),
+    ("I7", of_state(next_producer_id=1)),
+    ("I7", of_state(blocks=())),
+    ("I7", known("other", producer_id=0)),
+    ("I7", known("other", epoch=0)),
+    ("I8", dropped("aborted")),
+    ("I8", rows("aborted", 0, first_offset=1)),
+    ("I8", rows("aborted", 0, last_offset=3)),
+    ("I8", rows("aborted", 0, last_stable_offset=3)),
+    ("I8", rows("markers", 0, commit=1)),
+    ("I9", rows("markers", 0, producer_id=77)),
+    ("I9", rows("markers", -1, producer_id=0, epoch=0)),
+    ("I9", rows("extents", -1, producer_id=0, epoch=0, transactional=1)),
+    ("I10", rows("extents", 1, base_sequence=1)),
+    ("I10", partition(sequences={})),
+    ("I12", of_state(window=IntentWindow(0, ()))),
+    ("I12", of_state(window=IntentWindow(0, (("a",), ("a",), (), (), ())))),
+    ("I13", of_state(topic_ids={})),
+    ("I13", of_state(topics={}, topic_ids={})),
+    ("I14", of_state(files=Vector())),
+    ("I14", rows("extents", 0, file=-1)),
+    ("I14", rows("extents", 0, table=0)),
+]
+
+STEP: list[tuple[str, State]] = [
+    ("I1", of_state(entry=7)),
+    ("I2", of_state(timestamp_ms=BEFORE.timestamp_ms)),
+    ("I3", partition(log_end=0)),
+    ("I4", partition(open={(0, 1): 0})),
+    ("I5", partition(log_end=lambda found: found.log_end + 1)),
+    ("I5", dropped("extents")),
+    ("I5", partition(extents=BEFORE.partitions[KEY].extents)),
+    ("I6", partition(open={})),
+    ("I6", known("other", partitions={KEY: 4})),
+    ("I7", known("other", producer_id=9)),
+    ("I7", known("other", epoch=0)),
+    ("I7", of_state(next_producer_id=BEFORE.next_producer_id)),
+    ("I8", dropped("aborted")),
+    ("I8", rows("aborted", -1, last_stable_offset=0)),
+    ("I9", rows("markers", -1, producer_id=77)),
+    ("I10", rows("extents", -2, base_sequence=7)),
+    ("I10", rows("extents", -3, base_sequence=7)),
+    ("I11", of_state(app_versions={})),
+    ("I11", of_state(app_versions={("spark-batch", "job"): VersionAt(0, 4)})),
+    ("I12", of_state(window=BEFORE.window)),
+    ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
+    ("I14", of_state(files=BEFORE.files)),
+]
+
+
+@pytest.mark.parametrize(("number", "change"), WHOLE, ids=[f"{n}-{i}" for i, (n, _) in enumerate(WHOLE)])
+def test_check_whole_reports(number: str, change: State) -> None:
+    assert number in numbers(check_whole(change(AFTER)))
+
+
+@pytest.mark.parametrize(("number", "change"), STEP, ids=[f"{n}-{i}" for i, (n, _) in enumerate(STEP)])
+def test_check_state_reports(number: str, change: State) -> None:
+    assert number in numbers(check_state(BEFORE, ENTRY, change(AFTER)))
+
+
+@pytest.mark.parametrize(
+    ("number", "before"),
+    [
+        ("I1", replace(BEFORE, entry_sha256="0" * 64)),
+        ("I1", replace(BEFORE, log_id="other")),
+        ("I2", replace(BEFORE, timestamp_ms=AFTER.timestamp_ms)),
+        ("I11", replace(BEFORE, app_versions={("spark-batch", "job"): VersionAt(1, 0)})),
+        ("I12", replace(BEFORE, window=IntentWindow(0, (*BEFORE.window.entries[:-1], ENTRY.intents)))),
+    ],
+)
+def test_check_state_reports_an_entry_that_does_not_fit_the_state_before(
+    number: str, before: LogState
+) -> None:
+    assert number in numbers(check_state(before, ENTRY, AFTER))
+
+
+def test_every_invariant_is_broken_by_some_test_here() -> None:
+    assert {number for number, _ in [*WHOLE, *STEP]} == set(INVARIANTS)
