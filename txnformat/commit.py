@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from txnformat.apply import apply
 from txnformat.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
+from txnformat.decide import decide
 from txnformat.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.errors import (
@@ -31,7 +32,7 @@ from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, r
 from txnformat.intents import CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
-from txnformat.state import FEATURES
+from txnformat.state import FEATURES, LogState
 from txnformat.types import TopicPartition
 from txnformat.view import View, elapsed_ms
 
@@ -77,48 +78,55 @@ def commit_group(
     -----
     Requests: with a fresh view 1 conditional PUT. Per lost slot: 1 PUT, 1 GET, and the refresh.
     """
-    group = _Group(list(intents), settings)
     start: Times = yield ReadClock()
+    group = _Group(list(intents), settings, start)
     if abs(start.wall_ms - start.store_ms) > CLOCK_SKEW_MS_MAX:
-        return view, group.fail_all(_clock_skew(start))
-    refreshed = False
-    if not view.is_fresh(start):
-        view = yield from refresh(view)
-        refreshed = True
-    while group.waiting:
-        view = yield from _writable(view, settings)
-        times: Times = yield ReadClock()
-        write_id = yield DrawId()
-        try:
-            assembled = assemble(view.state, group.waiting, store_time_ms=times.store_ms, write_id=write_id)
-        except StorageError as error:  # log time runs ahead of store time
-            return view, group.fail_all(error)
-        if not refreshed and group.has_refusal(assembled):
+        group.fail_all(_clock_skew(start))
+        return view, group.answers
+    try:
+        if not view.is_fresh(start):
             view = yield from refresh(view)
-            refreshed = True
-            continue
-        if assembled.entry is None:
-            yield from group.deliver(assembled, None)
-            continue
-        outcome = yield from create_slot(
-            assembled.entry.entry, assembled.data, deadline_ms=settings.deadline_ms
-        )
-        if isinstance(outcome, Ours):
-            outcome = yield from _check_age(view, assembled, outcome, settings)
-        match outcome:
-            case Ours(sent):
-                view = View(apply(view.state, assembled.entry, assembled.sha256), sent)
-                yield from group.deliver(assembled, assembled.entry)
-            case Refused(cause):
-                group.fail(assembled, cause)
-            case Unknown(reason):
-                group.fail(assembled, _unknown(assembled.entry.entry, reason))
-            case Lost() | Gone():
-                view = yield from _after_loss(view, outcome, times, start)
-                refreshed = True
-                now: Times = yield ReadClock()
-                group.count_loss(now, start)
+            group.refreshed = True
+        while group.waiting:
+            view = yield from _commit_once(view, group, settings)
+    except TxnLogError as error:
+        # Those who still wait were sent nowhere, or to slots that are known to be somebody else's; those who were
+        # answered keep their answers.
+        group.fail_all(error)
     return view, group.answers
+
+
+def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[View]:
+    """Try to commit the waiting intents in the next slot, or find out that they need none."""
+    view = yield from _writable(view, settings)
+    times: Times = yield ReadClock()
+    write_id = yield DrawId()
+    assembled = assemble(view.state, group.waiting, store_time_ms=times.store_ms, write_id=write_id)
+    if not group.refreshed and group.has_refusal(assembled):
+        group.refreshed = True
+        return (yield from refresh(view))
+    if assembled.entry is None:
+        yield from group.deliver(assembled, None)
+        return view
+    slot = assembled.entry.entry
+    outcome = yield from create_slot(slot, assembled.data, deadline_ms=settings.deadline_ms)
+    if isinstance(outcome, Ours):
+        outcome = yield from _check_age(view, slot, outcome, settings)
+    match outcome:
+        case Ours(sent):
+            view = View(apply(view.state, assembled.entry, assembled.sha256), sent)
+            yield from group.deliver(assembled, assembled.entry)
+        case Refused(cause):
+            yield from group.fail(assembled, slot, cause)
+        case Unknown(reason):
+            yield from group.fail(assembled, slot, _unknown(slot, reason))
+        case Lost() | Gone():
+            view = yield from _after_loss(view, outcome, times, group.start)
+            group.refreshed = True
+            now: Times = yield ReadClock()
+            if group.count_loss(now):
+                yield from group.give_up(view.state, now)
+    return view
 
 
 def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
@@ -133,7 +141,7 @@ def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> 
     return (yield from refresh(view))
 
 
-def _check_age(view: View, assembled: Assembled, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
+def _check_age(view: View, slot: int, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
     """Judge a create that ended long after its slot was proven empty: it counts only above the boundary."""
     now: Times = yield ReadClock()
     if view.is_fresh(now) and not settings.strict_boundary:
@@ -142,9 +150,7 @@ def _check_age(view: View, assembled: Assembled, ours: Ours, settings: CommitSet
         boundary = yield from read_boundary()
     except StorageError as error:  # the entry may be the log's, or a deleted slot created again
         return Unknown(error)
-    if assembled.entry is not None and assembled.entry.entry < boundary:
-        return Gone()
-    return ours
+    return Gone() if slot < boundary else ours
 
 
 def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
@@ -164,6 +170,8 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
     )
     data = encode_entry(entry)
     outcome = yield from create_slot(0, data, deadline_ms=settings.deadline_ms)
+    if isinstance(outcome, Ours):
+        outcome = yield from _check_age(view, 0, outcome, settings)
     match outcome:
         case Ours(sent):
             return View(apply(view.state, entry, sha256_hex(data)), sent)
@@ -171,8 +179,10 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
             raise error
         case Unknown(error):
             raise _unknown(0, error)
-        case Lost() | Gone():
+        case Lost():
             return (yield from refresh(view))
+        case Gone():
+            return (yield from open_view())
 
 
 def _writable(view: View, settings: CommitSettings) -> Steps[View]:
@@ -211,9 +221,13 @@ def _unknown(slot: int, error: StorageError | None) -> CommitStateUnknownError:
 class _Group:
     """The intents of one call that have no answer yet."""
 
-    def __init__(self, intents: list[Intent], settings: CommitSettings) -> None:
+    def __init__(self, intents: list[Intent], settings: CommitSettings, start: Times) -> None:
         self.waiting = intents
         self.answers: Answers = {}
+        self.start = start
+        """When the call began."""
+        self.refreshed = False
+        """Whether the view was refreshed since the call began."""
         self._settings = settings
         self._losses = 0
 
@@ -225,36 +239,54 @@ class _Group:
         self.answers[intent_id] = answer
         self.waiting = [intent for intent in self.waiting if intent.intent_id != intent_id]
 
-    def fail_all(self, error: TxnLogError) -> Answers:
+    def fail_all(self, error: TxnLogError) -> None:
         """Answer everybody who waits with ``error``."""
         for intent in list(self.waiting):
             self._answer(intent.intent_id, error)
-        return self.answers
 
-    def fail(self, assembled: Assembled, error: TxnLogError) -> None:
-        """Answer with ``error`` everybody whose verdict hangs on the entry."""
-        for intent_id in assembled.verdicts:
-            self._answer(intent_id, error)
+    def fail(self, assembled: Assembled, slot: int, error: TxnLogError) -> Steps[None]:
+        """Answer with ``error`` everybody whose verdict hangs on the entry that was sent to ``slot``."""
+        for intent in list(self.waiting):
+            verdict = assembled.verdicts.get(intent.intent_id)
+            if isinstance(verdict, Done) and verdict.entry < slot:
+                yield from self._repeat(intent, verdict, None)
+            elif isinstance(verdict, Undecidable):
+                self._answer(intent.intent_id, _too_old(intent, verdict.window_first))
+            elif verdict is not None:
+                self._answer(intent.intent_id, error)
 
-    def count_loss(self, now: Times, start: Times) -> None:
-        """Count a lost slot; answer everybody with a conflict when attempts or time are used up.
+    def _waited_ms(self, now: Times) -> int:
+        elapsed = elapsed_ms(self.start, now)
+        return now.wall_ms - self.start.wall_ms if elapsed is None else elapsed
 
-        Nothing has landed then: every slot that the group was sent to is known to be somebody else's.
-        """
+    def count_loss(self, now: Times) -> bool:
+        """Count a lost slot; return whether attempts or time are used up."""
         self._losses += 1
-        elapsed = elapsed_ms(start, now)
-        waited = now.wall_ms - start.wall_ms if elapsed is None else elapsed
-        if self._losses < self._settings.attempts_max and waited < self._settings.deadline_ms:
-            return
-        self.fail_all(
-            ConflictError(
-                "other writers took every slot; nothing was committed",
-                kind="commit-contention",
-                hint="try again; if it stays so, fewer writers or larger transactions are needed",
-                attempts=self._losses,
-                waited_ms=waited,
-            )
+        return (
+            self._losses >= self._settings.attempts_max or self._waited_ms(now) >= self._settings.deadline_ms
         )
+
+    def give_up(self, state: LogState, now: Times) -> Steps[None]:
+        """Answer everybody after too many losses; ``state`` is refreshed since the last one.
+
+        This call's attempts are known not to have landed: every slot that they were sent to is somebody else's.
+        But what took a slot may be an earlier call's attempt that came late, so the state is asked once more.
+        """
+        contention = ConflictError(
+            "other writers took every slot; nothing was committed",
+            kind="commit-contention",
+            hint="try again; if it stays so, fewer writers or larger transactions are needed",
+            attempts=self._losses,
+            waited_ms=self._waited_ms(now),
+        )
+        for intent in list(self.waiting):
+            match decide(state, intent):
+                case Done() as done:
+                    yield from self._repeat(intent, done, None)
+                case Undecidable(window_first):
+                    self._answer(intent.intent_id, _too_old(intent, window_first))
+                case Included() | Rejected():
+                    self._answer(intent.intent_id, contention)
 
     def deliver(self, assembled: Assembled, entry: CommitEntry | None) -> Steps[None]:
         """Answer everybody who was decided: the entry is ours, or none was needed."""
@@ -266,19 +298,26 @@ class _Group:
                 case Included() if entry is not None:
                     self._answer(intent_id, CommitResult.of(entry, intent_id, repeated=False))
                 case Done():
-                    try:
-                        answer: CommitResult | TxnLogError = yield from _original(
-                            by_id[intent_id], verdict, entry
-                        )
-                    except StorageError as error:  # it is done; only its result could not be read
-                        answer = error
-                    self._answer(intent_id, answer)
+                    yield from self._repeat(by_id[intent_id], verdict, entry)
                 case Rejected(error):
                     self._answer(intent_id, error)
                 case Undecidable(window_first):
                     self._answer(intent_id, _too_old(by_id[intent_id], window_first))
                 case Included():
                     raise InternalError("an included intent without an entry", intent=intent_id)
+
+    def _repeat(self, intent: Intent, done: Done, own: CommitEntry | None) -> Steps[None]:
+        """Answer with what the log holds already."""
+        try:
+            answer: CommitResult | TxnLogError = yield from _original(intent, done, own)
+        except StorageError as error:  # it is done; only its result could not be read
+            answer = CommitStateUnknownError(
+                "the commit is done, but its result could not be read",
+                hint="repeat the same call",
+                entry=done.entry,
+                cause=str(error),
+            )
+        self._answer(intent.intent_id, answer)
 
 
 def _too_old(intent: Intent, window_first: int) -> CommitStateUnknownError:
@@ -296,7 +335,8 @@ def _original(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[Comm
     if done.offsets is not None:
         return CommitResult(done.entry, None, (), done.offsets, repeated=True)
     entry = own if own is not None and own.entry == done.entry else (yield from read_entry(done.entry))
-    if entry is None:
+    if entry is None or (done.intent_id is not None and done.intent_id not in entry.intents):
+        # Deleted, or deleted and created again by a writer that slept: the result is no longer there to be read.
         return CommitResult(done.entry, None, (), repeated=True)
     if done.intent_id is not None:
         return CommitResult.of(entry, done.intent_id, repeated=True)

@@ -26,6 +26,8 @@ __all__ = ["fold_bytes", "open_view", "read_boundary", "read_entry", "refresh", 
 READ_ATTEMPTS_MAX = 5
 """Attempts at a read that fails transiently."""
 READ_BACKOFF_MS = 50
+OPEN_ATTEMPTS_MAX = 3
+"""Attempts to open without a hint, of which each but the last may meet a truncation."""
 AHEAD_MAX = 16
 """Entries asked for at once while catching up."""
 TAIL_BATCH = 1_000
@@ -155,23 +157,34 @@ def open_view() -> Steps[View]:
         view = yield from _open_at(empty, hint)
         if view is not None:
             return view
+    found: list[str] = []
+    for _ in range(OPEN_ATTEMPTS_MAX):
+        view, found = yield from _open_without_hint(empty)
+        if view is not None:
+            return view
+    raise CorruptDataError(
+        "the log's old entries are deleted, and no snapshot that an entry names can be read",
+        kind="no-usable-snapshot",
+        hint="restore the objects under _txnlog/snapshots",
+        snapshots=found[-3:],
+    )
+
+
+def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:
+    """Open from the newest snapshot that works, else from entry 0; also return the snapshots that were found.
+
+    None when neither is possible. In a log that is truncated meanwhile (an opener may sleep for days between two
+    requests) a listing is soon stale; another attempt then helps.
+    """
     both = yield from simultaneous(ListObjects(keys.SNAPSHOT_PREFIX), ListObjects(keys.LOG_PREFIX))
     found, listed = (answer if isinstance(answer, list) else [] for answer in both)
     for key in reversed(found):
         name = keys.parse_snapshot_key(key)
-        if name is not None and (hint is None or key != hint.key):
+        if name is not None:
             view = yield from _open_at(empty, Hint(name.born, key))
             if view is not None:
-                return view
-    view = yield from _open_at(empty, None, listed)
-    if view is None:
-        raise CorruptDataError(
-            "the log's old entries are deleted, and no snapshot that an entry names can be read",
-            kind="no-usable-snapshot",
-            hint="restore the objects under _txnlog/snapshots",
-            snapshots=found[-3:],
-        )
-    return view
+                return view, found
+    return (yield from _open_at(empty, None, listed)), found
 
 
 def empty_state(format_data: bytes) -> LogState:
@@ -217,18 +230,34 @@ def _open_at(empty: LogState, hint: Hint | None, listed: Sequence[str] = ()) -> 
         listed = after if isinstance(after, list) else []
     slots = _contiguous(listed, first)
     tail, proof = yield from _read_tail(slots)
+    state: LogState | None = None
+    corrupt: CorruptDataError | None = None
+    try:
+        state = _fold_tail(empty, hint, snapshot, tail)
+    except CorruptDataError as error:
+        corrupt = error
+    if state is None and corrupt is None:
+        return None
+    boundary = yield from read_boundary()
+    if corrupt is not None and boundary <= first:
+        raise corrupt
+    # What begins below the boundary may be deleted entries, created again by a writer that slept: it proves nothing.
+    if state is None or boundary > state.entry + 1:
+        return None
+    return View(state, proof)
+
+
+def _fold_tail(empty: LogState, hint: Hint | None, snapshot: object, tail: list[bytes]) -> LogState | None:
+    """Return the state after the tail; None when no entry of it names the snapshot that it should follow."""
     state = empty
     if hint is not None:
-        checkpoint = _checkpoint_of(tail, first, hint.key)
+        checkpoint = _checkpoint_of(tail, hint.entry + 1, hint.key)
         if checkpoint is None or not isinstance(snapshot, bytes) or sha256_hex(snapshot) != checkpoint.sha256:
             return None
         state = decode_snapshot(snapshot, checkpoint, empty.log_id)
     for data in tail:
         state = fold_bytes(state, data)
-    boundary = yield from read_boundary()
-    if boundary > state.entry + 1:
-        return None
-    return View(state, proof)
+    return state
 
 
 def _contiguous(listed: Sequence[str], first: int) -> range:
