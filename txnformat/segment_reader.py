@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
 from txnformat.ranged_file import RangedFile
-from txnformat.segment_writer import CHUNK_CRC32_KEY, TAIL_BYTES, chunk_range, leaf_count
+from txnformat.segment_writer import CHUNK_CRC32_KEY, chunk_range, leaf_count
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -130,8 +130,6 @@ class SegmentFileReader:
         digest = hashlib.sha256(data).hexdigest()
         if digest != file.footer_sha256:
             raise self._corrupt("the footer of a segment file has another hash", file.footer_sha256, digest)
-        if int.from_bytes(data[-TAIL_BYTES:-4], "little") + TAIL_BYTES != len(data):
-            raise self._corrupt("the footer of a segment file has another length", len(data), data[-TAIL_BYTES:].hex())
         try:
             footer = pq.read_metadata(pa.BufferReader(data))
             schema = footer.schema.to_arrow_schema()
@@ -266,10 +264,8 @@ class SegmentFileReader:
         return ranges
 
     def _fetch(self, start: int, length: int) -> bytes:
-        if start < 0 or length < TAIL_BYTES:
-            raise self._corrupt("the record of a segment file does not fit a Parquet file", "a range inside", start)
         try:
-            data = self._store.get_range(self._file.key, start, length)
+            return self._store.get_range(self._file.key, start, length)
         except NotFoundError as error:
             raise NotFoundError(
                 "a segment file that the log names is gone",
@@ -282,9 +278,6 @@ class SegmentFileReader:
             if error.kind != "invalid-range":
                 raise
             raise self._corrupt("a segment file is too short", f"{self._file.size} bytes", error) from error
-        if len(data) != length:
-            raise self._corrupt("a segment file is too short", f"{length} bytes from {start}", len(data))
-        return data
 
     def _corrupt(self, what: str, expected: object, got: object, **values: Any) -> CorruptDataError:
         return CorruptDataError(

@@ -62,7 +62,6 @@ class _Sink:
         self._out = out
         self._crc32 = 0
         self._held: list[bytes] | None = None
-        self._discards = False
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.crc32_at = {0: 0}  # at every end of a write: column chunks begin and end at some of them
@@ -70,8 +69,6 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
-        if self._discards:
-            return view.nbytes
         if self._held is not None:
             self._held.append(bytes(view))
             return view.nbytes
@@ -81,10 +78,6 @@ class _Sink:
         self.size += view.nbytes
         self.crc32_at[self.size] = self._crc32
         return view.nbytes
-
-    def discard(self) -> None:
-        """Swallow from now on what is written: pyarrow writes a footer even when it is thrown away."""
-        self._discards = True
 
     def hold(self) -> None:
         """Keep from now on what is written."""
@@ -242,7 +235,6 @@ class SegmentFileWriter:
         if self._ended:
             return
         self._ended = True
-        self._sink.discard()
         if self._parquet is not None:
             self._parquet.is_open = False  # else it closes itself when it is collected, and fails loudly
             self._parquet = None

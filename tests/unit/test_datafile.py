@@ -161,6 +161,15 @@ def test_any_parquet_reader_reads_the_file_and_the_checksums_are_those_of_the_ch
     assert file.rows == 12_000
 
 
+def test_values_that_look_like_the_place_of_the_checksums_stay_as_they_are() -> None:
+    store = MemoryStore()
+    table = pa.table({"c": ["????????"]})
+    file, _ = write(store, [table])
+    footer = pq.read_metadata(pa.BufferReader(store.get(KEY)))
+    assert footer.row_group(0).column(0).statistics.min == "????????"
+    assert read(store, file, table.schema, [0]).equals(table)
+
+
 def test_small_files_go_without_dictionaries_and_large_ones_have_them() -> None:
     for rows, expected in ((DICTIONARY_ROWS_MIN - 1, False), (DICTIONARY_ROWS_MIN, True)):
         store = MemoryStore()
@@ -209,6 +218,9 @@ def test_adjacent_chunks_are_one_request() -> None:
     with store.measure() as measured:
         read(store, file, numbers(1).schema, range(5))
     assert measured.counts.count() == 2  # the footer, and everything else
+    with store.measure() as measured:
+        assert read(store, file, numbers(1).schema, [1, 1]).num_rows == 2_000
+    assert measured.counts.count() == 2
     with store.measure() as measured:
         read(store, file, numbers(1).schema, [0, 2], ["c1", "c2", "c8"])
     assert measured.counts.count() == 5
