@@ -79,6 +79,11 @@ def decode_json(data: bytes, *, name: str) -> Document:
     return Document(value, name)
 
 
+def _has_surrogate(value: str) -> bool:
+    """Return whether a text from JSON holds half a surrogate pair, which no UTF-8 can carry any further."""
+    return any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else False
+
+
 class Document:
     """A JSON object with checked accessors; ``path`` names it in errors."""
 
@@ -134,7 +139,7 @@ class Document:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings as a tuple."""
         values = self.items(key)
-        if all(isinstance(value, str) and len(value) <= 4096 for value in values):
+        if all(isinstance(value, str) and len(value) <= 4096 and not _has_surrogate(value) for value in values):
             return tuple(values)
         self.fail(key, "list of texts")
 

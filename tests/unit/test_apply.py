@@ -200,3 +200,12 @@ def test_an_entry_that_is_refused_changes_nothing() -> None:
     before = ONGOING.partitions.copy()
     assert_corrupt(ONGOING, with_operation(entry, epoch=7))
     assert ONGOING.partitions == before
+
+
+def test_an_intent_id_that_is_no_text_is_corrupt() -> None:
+    """Half a surrogate pair is legal JSON, but could never be written to a snapshot."""
+    entry, _ = entry_for(OPEN, AllocateIds("process"))
+    data = encode_entry(entry).replace(entry.intents[0].encode(), b"\\ud800")
+    with pytest.raises(CorruptDataError) as caught:
+        decode_entry(data, entry.entry)
+    assert caught.value.values["field"] == "intents"
