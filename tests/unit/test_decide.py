@@ -138,6 +138,13 @@ def test_a_lower_epoch_is_fenced() -> None:
     assert isinstance(log.refusal(Write(producer, rows())), ProducerFencedError)
 
 
+def test_an_append_to_a_transaction_that_an_init_aborted_is_fenced() -> None:
+    log, producer = opened()
+    log.commit(Write(producer, rows()))
+    log.commit(OpenProducer("etl"))
+    assert isinstance(log.refusal(Write(producer, rows(2))), ProducerFencedError)
+
+
 def test_an_append_to_a_transaction_that_the_producer_ended_itself_is_no_fencing() -> None:
     log, producer = opened()
     log.commit(Write(producer, rows(), COMMIT))

@@ -99,9 +99,10 @@ commands = st.builds(
 )
 """One command."""
 
+_group = st.lists(commands, min_size=1, max_size=4)
 groups = st.one_of(
-    st.lists(st.lists(commands, min_size=1, max_size=4), min_size=least, max_size=HISTORY_GROUPS_MAX)
-    for least in (1, HISTORY_GROUPS_MAX // 2)
+    st.lists(_group, min_size=1, max_size=HISTORY_GROUPS_MAX),
+    st.lists(_group, min_size=HISTORY_GROUPS_MAX // 2, max_size=HISTORY_GROUPS_MAX),
 )
 """A history: commands that wait at the same time share a group. Half of the histories are long."""
 
@@ -183,7 +184,9 @@ class Clients:
             case "allocate":
                 return AllocateIds(f"process {command.who}", 10)
             case "create" | "again":
-                return make_topic(TOPICS[command.topic], len(self.sent), 2 if command.mistake == "fork" else 3)
+                return make_topic(
+                    TOPICS[command.topic], len(self.sent), 2 if command.mistake == "fork" else 3
+                )
             case "bulk":
                 return self._bulk(command, topic)
             case "end":
