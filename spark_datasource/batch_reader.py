@@ -1,0 +1,91 @@
+"""The batch reader: plans on the driver, reads in tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_datasource.failures import clean_errors, clean_iterator
+from spark_datasource.logs import open_log
+from spark_datasource.options import ReadOptions
+from spark_datasource.pinning import Pin
+from spark_datasource.spark_schema import Projection
+from spark_datasource.splits import Split, cut, split_count
+from txnformat.errors import ConflictError
+from txnformat.reader import read_rows
+from txnformat.scan import PartitionPlan
+from txnformat.store.open import open_store
+
+__all__ = ["TxnLogBatchReader"]
+
+
+class TxnLogBatchReader(DataSourceReader):
+    """Reads what a pin covers.
+
+    It goes pickled to every task, so it holds no more than the pin. It does not override ``pushFilters``: Spark
+    4.1 to 4.3 give the filtered plan of one query to all others of the same DataFrame, which loses rows.
+    """
+
+    def __init__(self, options: ReadOptions, pin: Pin, projection: Projection) -> None:
+        self._options = options
+        self._pin = replace(pin, ranges=())  # tasks have no use for them
+        self._projection = projection
+        self._ranges = pin.ranges
+
+    @clean_errors
+    def partitions(self) -> list[InputPartition]:
+        """Return the splits. Requests: those of following the log, and 1 GET for each batch table in range."""
+        options, pin = self._options, self._pin
+        log = open_log(options.path)
+        state = log.state
+        topic = state.topics.get(pin.topic_id)
+        if state.log_id != pin.log_id or topic is None or state.entry < pin.entry:
+            raise ConflictError(
+                "the log is not the one that this DataFrame was loaded from",
+                kind="log-replaced",
+                hint="load it again",
+                path=log.url,
+                topic=options.topic,
+            )
+        plan = log.plan(
+            topic.name,
+            isolation=options.isolation,
+            start={number: wanted.start for number, wanted in enumerate(self._ranges)},
+            end={number: wanted.end for number, wanted in enumerate(self._ranges)},
+            state=state,
+        )
+        plans = [self._as_pinned(part) for part in plan.partitions]
+        size = sum(int(part.rows["size"].sum()) for part in plans)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
+        return list(cut(plans, count, state.files))
+
+    def _as_pinned(self, plan: PartitionPlan) -> PartitionPlan:
+        """Return a plan made on a newer state with what the pinned entry knew: later commits are not yet there."""
+        rows = plan.rows.copy()
+        rows["commit_entry"] = np.where(rows["commit_entry"] > self._pin.entry, -1, rows["commit_entry"])
+        return replace(plan, rows=rows)
+
+    @clean_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a split in the order of the log. Requests: those of the segment files."""
+        if not isinstance(partition, Split):
+            return  # Spark's stand-in when there is nothing to read
+        store = open_store(self._options.path)
+        expected = self._projection.arrow_schema()
+        for part in partition.parts:
+            for batch in read_rows(
+                store,
+                self._options.topic,
+                self._pin.schema,
+                part.partition,
+                part.planned(),
+                partition.files.__getitem__,
+                self._projection.columns,
+            ):
+                yield self._projection.cast(batch, expected)

@@ -1,0 +1,123 @@
+"""The Spark DataSource ``txnlog``: what Spark calls, and nothing else.
+
+Light to import, because every Python worker that Spark starts imports it: everything heavy comes when a method
+needs it. Spark makes a new object for every step, in several processes; what one step finds out reaches the next
+only inside the objects that Spark itself pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from spark_datasource.failures import clean_errors, unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamWriter
+    from pyspark.sql.types import StructType
+
+    from spark_datasource.batch_reader import TxnLogBatchReader
+    from spark_datasource.options import ReadOptions
+    from spark_datasource.pinning import Pin
+    from spark_datasource.sink import TxnLogBatchWriter
+
+__all__ = ["TxnLogDataSource", "register"]
+
+_USE_BATCH = "use spark.read and df.write, or the Python API"
+
+
+class TxnLogDataSource(DataSource):
+    """``spark.read.format("txnlog").option("topic", "orders").load("/data/log")``.
+
+    The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees the
+    same rows. The options are listed in :mod:`spark_datasource.options`.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        # Nothing is checked here: Spark does not say yet whether it will read or write.
+        super().__init__(dict(options))
+        self._pinned: tuple[ReadOptions, Pin] | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "txnlog"
+
+    @clean_errors
+    def schema(self) -> StructType:
+        """Pin the read and return its schema; Spark calls it in ``load()`` without ``.schema()``."""
+        from spark_datasource.spark_schema import spark_schema
+
+        options, pin = self._pin()
+        return spark_schema(pin.schema, options.columns)
+
+    @clean_errors
+    def reader(self, schema: StructType) -> TxnLogBatchReader:
+        """Return the reader of the pinned read; with ``.schema()`` it is pinned here."""
+        from spark_datasource.batch_reader import TxnLogBatchReader
+        from spark_datasource.spark_schema import project
+
+        options, pin = self._pin()
+        return TxnLogBatchReader(options, pin, project(options.topic, pin.schema, options.columns, schema))
+
+    def _pin(self) -> tuple[ReadOptions, Pin]:
+        from spark_datasource.logs import open_log
+        from spark_datasource.options import parse_read_options
+        from spark_datasource.pinning import pin_read
+
+        if self._pinned is None:
+            options = parse_read_options(self.options)
+            self._pinned = options, pin_read(open_log(options.path), options)
+        return self._pinned
+
+    @clean_errors
+    def writer(self, schema: StructType, overwrite: bool) -> TxnLogBatchWriter:
+        """Return the writer of one atomic append."""
+        from spark_datasource.options import parse_write_options
+        from spark_datasource.sink import TxnLogBatchWriter, plan_write
+
+        if overwrite:
+            raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
+        return TxnLogBatchWriter(plan_write(parse_write_options(self.options), schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return a reader that refuses: what is raised here itself, Spark 4 hides behind an error of its own."""
+        return _NoStreamReader()
+
+    @clean_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's
+        """Refuse."""
+        raise unsupported("writing streams is", _USE_BATCH)
+
+
+class _NoStreamReader(DataSourceStreamReader):
+    @clean_errors
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return self._refuse()
+
+    @clean_errors
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        return self._refuse()
+
+    @clean_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return self._refuse()
+
+    @clean_errors
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise unsupported("reading streams is", _USE_BATCH)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("txnlog")`` known to a session.
+
+    Only needed where Spark does not find it by itself: it does when the package is installed for the driver's
+    Python, and no other installed module called ``pyspark_*`` fails to import.
+    """
+    spark.dataSource.register(TxnLogDataSource)

@@ -1,0 +1,63 @@
+"""How an error of txnlog leaves this package: one clean message with a stable code.
+
+Spark shows users the text of an exception that crossed its process border, never the exception itself, and prints
+our whole traceback with it. So every method that Spark calls is wrapped: the traceback is cut, and the message
+begins with a code made of the error's kind: ``unknown-topic`` is ``[TXNLOG_UNKNOWN_TOPIC]``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+from txnformat.errors import InvalidInputError, TxnLogError
+
+__all__ = ["clean_errors", "clean_iterator", "code_of", "coded", "unsupported"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def code_of(error: TxnLogError) -> str:
+    """Return the code that a message of ``error`` begins with: ``TXNLOG_`` and the kind in upper case."""
+    return "TXNLOG_" + error.kind.replace("-", "_").upper()
+
+
+def coded(error: TxnLogError) -> TxnLogError:
+    """Return ``error`` itself, without traceback and with its code before the message (put there once)."""
+    prefix = f"[{code_of(error)}] "
+    if not str(error).startswith(prefix):
+        error.args = (prefix + " ".join(str(error).splitlines()),)
+    return error.with_traceback(None)
+
+
+def clean_errors(method: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a method that Spark calls."""
+
+    @functools.wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TxnLogError as error:
+            raise coded(error) from None
+
+    return wrapper
+
+
+def clean_iterator(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Wrap a generator method that Spark calls."""
+
+    @functools.wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from method(*args, **kwargs)
+        except TxnLogError as error:
+            raise coded(error) from None
+
+    return wrapper
+
+
+def unsupported(what: str, hint: str) -> InvalidInputError:
+    """Return the error about something that Spark offers and this version does not do."""
+    return InvalidInputError(f"{what} not supported by this version", kind="unsupported-operation", hint=hint)

@@ -1,0 +1,57 @@
+"""Logs that a Python worker has open: Spark reuses its driver-side workers, so the next call starts warm."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from txnformat.errors import NotFoundError
+from txnformat.keys import FORMAT_KEY
+from txnformat.log import TxnLog
+from txnformat.store.open import open_store
+
+__all__ = ["absolute", "open_log"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+_logs: dict[str, tuple[bytes, TxnLog]] = {}
+"""By path: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
+
+
+def absolute(path: str) -> str:
+    """Return ``path`` so that it means the same in every process; URLs stay as they are."""
+    return path if _SCHEME.match(path) else str(Path(path).absolute())
+
+
+def open_log(path: str) -> TxnLog:
+    """Return the log at ``path`` (:func:`absolute`), followed to its tip.
+
+    Requests: 2 GETs when it is open and nothing is new, one of them for format.json: a log that was removed and
+    made again under the same path is another log.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-log``.
+    """
+    if path not in _logs:
+        log = TxnLog.open(path)
+        _logs[path] = (_format(log, path), log)
+        return log
+    known, log = _logs[path]
+    try:
+        if _format(log, path) == known:
+            log.refresh()
+            return log
+    except NotFoundError:
+        del _logs[path]
+        raise
+    del _logs[path]
+    return open_log(path)
+
+
+def _format(log: TxnLog, path: str) -> bytes:
+    data = log.store.get(FORMAT_KEY)
+    if data is None:
+        raise NotFoundError("there is no log here", kind="no-log", hint="check the path", path=open_store(path).url)
+    return data

@@ -1,0 +1,289 @@
+"""Options of ``format("txnlog")``, parsed once into plain values.
+
+Spark lower-cases the keys and turns every value into text. Every problem is found before anything else happens,
+and all of them are in one error; an unknown option is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_datasource.logs import absolute
+from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
+from txnformat.errors import InvalidInputError, TxnLogError
+from txnformat.intents import AppRef
+from txnformat.keys import check_topic_name
+from txnformat.operation_codec import PARTITIONS_MAX
+from txnformat.types import IsolationLevel
+
+__all__ = ["BATCH_NAMESPACE", "ReadOptions", "WriteOptions", "parse_read_options", "parse_write_options"]
+
+BATCH_NAMESPACE = "spark-batch"
+"""Namespace of the application ids of batch writes."""
+
+BYTES_PER_PARTITION_DEFAULT = 128 * 2**20
+"""Spark's own spark.sql.files.maxPartitionBytes."""
+
+VERSION_MAX = 2**63 - 1
+
+_READ = (
+    "path", "topic", "subscribe", "isolation", "isolationLevel", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "columns", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
+)  # fmt: skip
+_WRITE = ("path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn")
+_LATER = (
+    "order", "versionAsOf", "timestampAsOf", "where", "maxRowsPerTrigger", "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
+    "checkpointLocation",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a batch read asks for."""
+
+    path: str
+    """Absolute path or URL of the log."""
+    topic: str
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    starting: OffsetsOption = EARLIEST
+    """First offset (inclusive)."""
+    ending: OffsetsOption = LATEST
+    """End offset (exclusive)."""
+    starting_timestamp_ms: int | None = None
+    """Instead of ``starting``: the first offset whose record is at or after this time, ms since the epoch."""
+    ending_timestamp_ms: int | None = None
+    """Instead of ``ending``, likewise."""
+    columns: tuple[str, ...] | None = None
+    """The topic's own and metadata columns, in the wanted order; None: all of its own."""
+    partitions_min: int | None = None
+    """Splits to aim for at least; there are never more than batches."""
+    bytes_per_partition_max: int = BYTES_PER_PARTITION_DEFAULT
+    """Compressed bytes of a split at most, unless one batch alone is larger."""
+    fail_on_data_loss: bool = True
+    """Whether offsets that are not there fail the read; else they are clipped to what is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a batch write asks for."""
+
+    path: str
+    topic: str
+    app: AppRef | None = None
+    """The application version that the write stands for: it is applied once."""
+    partitions: int | None = None
+    """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
+    key_columns: tuple[str, ...] | None = None
+    timestamp_column: str | None = None
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a read.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-option``: every problem.
+    """
+    found = _Options(options, _READ, _WRITE)
+    topic = _topic(found, found.one_of("topic", "subscribe"))
+    starting_ms, ending_ms = found.timestamp("startingTimestamp"), found.timestamp("endingTimestamp")
+    for name in ("starting", "ending"):
+        if found.text(f"{name}Offsets") is not None and found.text(f"{name}Timestamp") is not None:
+            found.problems.append(f"give {name}Offsets or {name}Timestamp, not both")
+    if starting_ms is not None and ending_ms is not None and ending_ms < starting_ms:
+        found.problems.append("endingTimestamp is before startingTimestamp")
+    parsed = ReadOptions(
+        path=_path(found),
+        topic=topic,
+        isolation=_isolation(found),
+        starting=parse_offsets(found.text("startingOffsets"), "startingOffsets", topic, EARLIEST, found.problems),
+        ending=parse_offsets(found.text("endingOffsets"), "endingOffsets", topic, LATEST, found.problems),
+        starting_timestamp_ms=starting_ms,
+        ending_timestamp_ms=ending_ms,
+        columns=found.names("columns"),
+        partitions_min=found.integer("minPartitions", 1),
+        bytes_per_partition_max=_bytes(found),
+        fail_on_data_loss=found.boolean("failOnDataLoss", default=True),
+    )
+    found.finish()
+    return parsed
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Return the options of a write.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-option``: every problem.
+    """
+    found = _Options(options, _WRITE, _READ)
+    partitions = found.integer("partitions", 1)
+    if partitions is not None and partitions > PARTITIONS_MAX:
+        found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
+    parsed = WriteOptions(
+        path=_path(found),
+        topic=_topic(found, found.text("topic")),
+        app=_app(found),
+        partitions=partitions,
+        key_columns=found.names("keyColumns"),
+        timestamp_column=found.text("timestampColumn"),
+    )
+    found.finish()
+    return parsed
+
+
+class _Options:
+    """The texts that Spark passed on, and what is wrong with them."""
+
+    def __init__(self, options: Mapping[str, str], known: Sequence[str], other_direction: Sequence[str]) -> None:
+        self._values = {key.lower(): str(value).strip() for key, value in options.items()}
+        self.problems: list[str] = []
+        names = {name.lower(): name for name in known}
+        later = {name.lower(): name for name in _LATER}
+        other = {name.lower(): name for name in other_direction}
+        for key in sorted(self._values.keys() - names.keys()):
+            if key == "paths":
+                self.problems.append("load one path: a read covers one log")
+            elif key in later or key.startswith("storage."):
+                self.problems.append(f"option {later.get(key, key)} is not supported by this version")
+            elif key in other:
+                direction = "writes" if other_direction is _WRITE else "reads"
+                self.problems.append(f"option {other[key]} is for {direction} only")
+            else:
+                nearest = difflib.get_close_matches(key, names, n=1)
+                advice = f"did you mean {names[nearest[0]]}?" if nearest else f"there are {', '.join(known)}"
+                self.problems.append(f"there is no option {key!r:.100}; {advice}")
+
+    def finish(self) -> None:
+        """Raise when there was any problem."""
+        if self.problems:
+            raise InvalidInputError(self.problems, kind="invalid-option")
+
+    def text(self, name: str) -> str | None:
+        """Return an option's text; None when it is absent or empty."""
+        return self._values.get(name.lower()) or None
+
+    def one_of(self, name: str, alias: str) -> str | None:
+        """Return the text of an option that has two names."""
+        value, other = self.text(name), self.text(alias)
+        if value is not None and other is not None and value != other:
+            self.problems.append(f"options {name} and {alias} mean the same and differ")
+        return value if value is not None else other
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Return a comma-separated list of names."""
+        text = self.text(name)
+        if text is None:
+            if name.lower() in self._values:
+                self.problems.append(f"option {name} is empty; name at least one column")
+            return None
+        names = tuple(part.strip() for part in text.split(","))
+        if not all(names):
+            self.problems.append(f"option {name} has an empty name in it: {text!r:.100}")
+        return names
+
+    def integer(self, name: str, minimum: int) -> int | None:
+        """Return an integer of at least ``minimum``."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            self.problems.append(f"option {name} is {text!r:.100}; use an integer from {minimum} on")
+            return None
+        return value
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """Return "true" or "false"."""
+        text = self.text(name)
+        if text is not None and text.lower() not in ("true", "false"):
+            self.problems.append(f"option {name} is {text!r:.100}; use true or false")
+        return default if text is None else text.lower() == "true"
+
+    def timestamp(self, name: str) -> int | None:
+        """Return milliseconds since the epoch: given as such, or as ISO 8601 with a zone."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            if text.lstrip("-").isdecimal():
+                return int(text)
+            moment = datetime.datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            self.problems.append(
+                f"option {name} is {text!r:.100}; use milliseconds since the epoch, or ISO 8601 with a zone, "
+                "such as 2026-01-31T12:00:00Z"
+            )
+            return None
+        # In integers: a float of seconds is a millisecond off for some times. Rounded up: "at or after".
+        since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        return -(-since // datetime.timedelta(milliseconds=1))
+
+
+def _path(found: _Options) -> str:
+    text = found.text("path")
+    if text is None:
+        found.problems.append("the path of the log is missing; pass it to load(), save() or option path")
+        return ""
+    return absolute(text)
+
+
+def _topic(found: _Options, text: str | None) -> str:
+    if text is None:
+        found.problems.append("option topic is missing")
+        return ""
+    if "," in text:
+        found.problems.append(f"option topic is {text!r:.100}; this version reads and writes one topic at a time")
+        return ""
+    try:
+        return check_topic_name(text)
+    except TxnLogError as error:
+        found.problems.append(str(error))
+        return ""
+
+
+def _isolation(found: _Options) -> IsolationLevel:
+    text = found.one_of("isolation", "isolationLevel")
+    try:
+        return IsolationLevel(text.lower()) if text else IsolationLevel.READ_COMMITTED
+    except ValueError:
+        found.problems.append(f"option isolation is {text!r:.100}; use {' or '.join(IsolationLevel)}")
+        return IsolationLevel.READ_COMMITTED
+
+
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
+
+
+def _bytes(found: _Options) -> int:
+    """Return maxBytesPerPartition: bytes, or with one of Spark's suffixes (``64m``, ``64mb``)."""
+    text = found.text("maxBytesPerPartition")
+    if text is None:
+        return BYTES_PER_PARTITION_DEFAULT
+    number = text.lower().removesuffix("b")
+    unit = _UNITS.get(number[-1:], 1)
+    digits = number[:-1] if unit > 1 else number
+    if not digits.isdecimal() or int(digits) < 1:
+        found.problems.append(f"option maxBytesPerPartition is {text!r:.100}; use a number of bytes, such as 64m")
+        return BYTES_PER_PARTITION_DEFAULT
+    return int(digits) * unit
+
+
+def _app(found: _Options) -> AppRef | None:
+    app_id, version = found.text("txnAppId"), found.integer("txnVersion", 0)
+    if (app_id is None) != (found.text("txnVersion") is None):
+        found.problems.append("give txnAppId and txnVersion both, or neither")
+    if version is not None and version > VERSION_MAX:
+        found.problems.append(f"option txnVersion is {version}; use at most 2^63 - 1")
+    return AppRef(BATCH_NAMESPACE, app_id, version) if app_id is not None and version is not None else None
+

@@ -1,0 +1,140 @@
+"""Pinning a read: options and the newest state in, offsets of every partition out, fixed for good.
+
+A pin is made once for each ``load()``. Whatever is planned from it later, on any newer state, in any process,
+gives the same rows: rows below a pinned end never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption
+from spark_datasource.options import ReadOptions
+from txnformat.errors import NotFoundError
+from txnformat.log import TxnLog
+from txnformat.reader import read_rows
+from txnformat.scan import check_range, extents_in, readable_end
+from txnformat.schema import TopicSchema
+from txnformat.state import LogState, TopicState
+from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
+
+__all__ = ["Pin", "pin_read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a read covers."""
+
+    log_id: str
+    topic_id: str
+    entry: int
+    """The entry whose state it was made on."""
+    schema: TopicSchema
+    ranges: tuple[OffsetRange, ...]
+    """By partition, from 0."""
+
+
+def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
+    """Pin a read on the newest state.
+
+    Requests: none beyond the state's; with timestamps, on a topic that declares a timestamp column, the ranges of
+    that column in one batch for each partition and timestamp.
+
+    Raises
+    ------
+    NotFoundError
+        No such topic or partition.
+    OffsetOutOfRangeError, InvalidInputError
+        Offsets that are not there, an end before its start.
+    """
+    state = log.state
+    topic = state.topic(options.topic)
+    _check_partitions(topic, options)
+    ranges = tuple(_range(log, state, topic, number, options) for number in range(topic.partitions))
+    return Pin(state.log_id, topic.topic_id, state.entry, topic.schema, ranges)
+
+
+def _check_partitions(topic: TopicState, options: ReadOptions) -> None:
+    named: set[int] = set()
+    for option in (options.starting, options.ending):
+        if isinstance(option, Mapping):
+            named |= set(option)
+    unknown = sorted(number for number in named if number >= topic.partitions)
+    if unknown:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            topic=topic.name,
+            partitions=unknown,
+        )
+
+
+def _range(log: TxnLog, state: LogState, topic: TopicState, number: int, options: ReadOptions) -> OffsetRange:
+    partition = state.partition(TopicPartition(topic.topic_id, number))
+    latest = readable_end(partition, options.isolation)
+
+    def resolve(option: OffsetsOption, timestamp_ms: int | None, default: int) -> int:
+        if timestamp_ms is not None:
+            found = _first_at(log, state, topic, number, OffsetRange(partition.log_start, latest), timestamp_ms)
+            return latest if found is None else found
+        offset = option.get(number, default) if isinstance(option, Mapping) else option
+        return {EARLIEST: partition.log_start, LATEST: latest}.get(offset, offset)
+
+    start = resolve(options.starting, options.starting_timestamp_ms, EARLIEST)
+    end = resolve(options.ending, options.ending_timestamp_ms, LATEST)
+    if not options.fail_on_data_loss and start <= end:
+        start, end = (min(max(offset, partition.log_start), latest) for offset in (start, end))
+    # An end that is simply the latest cannot be what is wrong with a start beyond it.
+    asked_end = None if end == latest else end
+    return check_range(partition, options.isolation, start, asked_end, topic=topic.name, number=number)
+
+
+def _first_at(
+    log: TxnLog, state: LogState, topic: TopicState, number: int, within: OffsetRange, timestamp_ms: int
+) -> int | None:
+    """Return the first offset in ``within`` whose record is at or after a time, as Kafka's offsetsForTimes.
+
+    A record's time is the topic's timestamp column, else the log time of its append. Records without a time never
+    match. Aborted records count: the answer is a place in the log.
+    """
+    partition = state.partition(TopicPartition(topic.topic_id, number))
+    extents = extents_in(partition, within)
+    for extent in extents[extents["max_timestamp_ms"] >= timestamp_ms]:
+        base = max(int(extent["base_offset"]), within.start)
+        if topic.schema.timestamp_column is None:
+            return base
+        end = min(int(extent["base_offset"] + extent["records"]), within.end)
+        found = _first_record_at(log, state, topic, number, OffsetRange(base, end), timestamp_ms)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_record_at(
+    log: TxnLog, state: LogState, topic: TopicState, number: int, within: OffsetRange, timestamp_ms: int
+) -> int | None:
+    """Look at the records of one extent."""
+    plan = log.plan(
+        topic.name,
+        isolation=IsolationLevel.READ_UNCOMMITTED,
+        start={number: within.start},
+        end={number: within.end},
+        partitions=[number],
+        state=state,
+    )
+    columns = ["_timestamp", "_offset"]
+    rows = plan.partitions[0].rows
+    # In whole microseconds, so that a record half a millisecond too early does not match.
+    wanted = pa.scalar(timestamp_ms * 1_000, pa.int64())
+    for batch in read_rows(log.store, topic.name, topic.schema, number, rows, state.files.__getitem__, columns):
+        late = pc.fill_null(pc.greater_equal(batch.column("_timestamp").cast(pa.int64()), wanted), False)
+        hits = np.flatnonzero(late.to_numpy(zero_copy_only=False))
+        if len(hits):
+            return int(batch.column("_offset")[int(hits[0])].as_py())
+    return None

@@ -1,0 +1,132 @@
+"""Between a topic's schema and Spark's: which columns a read gives, and whether a DataFrame fits a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from txnformat.conform import conform
+from txnformat.errors import InvalidInputError
+from txnformat.reader import METADATA_FIELDS, output_schema
+from txnformat.schema import TopicSchema, as_topic_schema
+
+__all__ = ["Projection", "check_frame", "frame_names", "project", "spark_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Which columns a read gives, under which names."""
+
+    columns: tuple[str, ...]
+    """As the topic, or the list of metadata columns, calls them."""
+    schema: StructType
+    """What Spark expects: the same columns in the same order, its names possibly in other letter case."""
+
+    def cast(self, batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+        """Return ``batch`` (of ``columns``) with exactly the schema that Spark checks it against."""
+        if batch.schema.equals(expected):
+            return batch
+        arrays = [
+            column if column.type.equals(field.type) else column.cast(field.type)
+            for column, field in zip(batch.columns, expected, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=expected)
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return what this version of Spark checks batches against."""
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+
+def spark_schema(schema: TopicSchema, columns: Sequence[str] | None) -> StructType:
+    """Return the Spark schema of a read of ``columns`` (None: all of the topic's own); all are nullable.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unknown-column``: unknown or repeated names.
+    """
+    return from_arrow_schema(output_schema(schema, columns), prefer_timestamp_ntz=True)
+
+
+def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, wanted: StructType) -> Projection:
+    """Return which columns to read for the schema that Spark expects.
+
+    Parameters
+    ----------
+    columns : sequence of str or None
+        The option of that name.
+    wanted : StructType
+        What :func:`spark_schema` gave, or what the user passed to ``.schema()``: a choice of the topic's own and
+        metadata columns, each with its type. Names match as in Spark, in any letter case.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``schema-mismatch``: every column that is unknown, of another type, or declared NOT NULL.
+    """
+    if columns is not None and [name.lower() for name in wanted.names] != [name.lower() for name in columns]:
+        raise InvalidInputError(
+            "option columns and .schema() name different columns", kind="schema-mismatch", hint="use one of them"
+        )
+    known = {name.lower(): name for name in (*schema.arrow_schema.names, *METADATA_FIELDS)}
+    problems = [f"there is no column {name!r:.300}" for name in wanted.names if name.lower() not in known]
+    if not wanted.names:
+        problems.append("there is no column to read")
+    names = [known[name.lower()] for name in wanted.names if name.lower() in known]
+    problems += [f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1]
+    if not problems:
+        for field, offered in zip(wanted.fields, spark_schema(schema, names).fields, strict=True):
+            if field.dataType != offered.dataType:
+                problems.append(
+                    f"column {field.name!r:.300} is {offered.dataType.simpleString()}, "
+                    f"not {field.dataType.simpleString()}{_null_note(field.dataType, offered.dataType)}"
+                )
+            elif not field.nullable:
+                problems.append(f"column {field.name!r:.300} cannot be NOT NULL: a topic's columns may hold nulls")
+    if problems:
+        raise InvalidInputError(
+            problems,
+            kind="schema-mismatch",
+            hint=f"leave .schema() out, or choose from {', '.join(known.values())}",
+            topic=topic,
+        )
+    return Projection(tuple(names), wanted)
+
+
+def _null_note(got: Any, offered: Any) -> str:
+    same_text = got.simpleString() == offered.simpleString()
+    return " with parts that are NOT NULL" if same_text else ""
+
+
+def frame_names(schema: TopicSchema, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a DataFrame's column names in the topic's letter case; names that the topic lacks stay."""
+    known = {name.lower(): name for name in schema.arrow_schema.names}
+    return tuple(known.get(name.lower(), name) for name in names)
+
+
+def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
+    """Check that a DataFrame's columns fit an existing topic, in any order.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-schema`` or ``schema-mismatch``: every difference.
+    """
+    found = as_topic_schema(frame).arrow_schema
+    renamed = pa.schema(
+        [
+            pa.field(name, field.type)
+            for name, field in zip(frame_names(schema, found.names), found, strict=True)
+        ]
+    )
+    try:
+        conform(renamed.empty_table(), schema.arrow_schema)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            error.problems, kind=error.kind, hint="nothing was written; select and cast to the topic's columns", topic=topic
+        ) from None
