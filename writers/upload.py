@@ -1,0 +1,203 @@
+"""Uploading the records of one topic: batches in, segment files out. Nothing here is in the log yet.
+
+An uploaded file means nothing until an entry names it; what never is named is left to the vacuum. ``Uploaded`` is
+plain data, so that a Spark executor can upload and its driver can commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from txnformat import keys
+from txnformat.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
+from txnformat.clock import Ids
+from txnformat.datafile import SegmentFileWriter
+from txnformat.entry import sha256_hex
+from txnformat.errors import InternalError, StorageError
+from txnformat.intents import PendingPartition, TopicAppend
+from txnformat.schema import TopicSchema
+from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
+
+__all__ = ["ROLL_BYTES", "TopicUpload", "Uploaded", "combine", "topic_append", "with_batch_table"]
+
+ROLL_BYTES = 512 * 1024 * 1024
+"""A file that has grown to this is closed and the next one begun."""
+
+TABLE_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """What an upload left in the store."""
+
+    files: tuple[FileRecord, ...]
+    batches: tuple[BatchRecord, ...]
+    """In log order; ``file`` is an index into ``files``."""
+
+
+class TopicUpload:
+    """Streams batches of one topic to segment files. One thread at a time.
+
+    Parameters
+    ----------
+    directory : str
+        The topic's directory.
+    born : int
+        Number of an entry that is known to be in the log: a lower bound for the files' age.
+    roll_bytes : int
+        Size at which a file is closed and the next one begun.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        ids: Ids,
+        *,
+        directory: str,
+        schema: TopicSchema,
+        born: int,
+        roll_bytes: int = ROLL_BYTES,
+    ) -> None:
+        self._store = store
+        self._ids = ids
+        self._directory = directory
+        self._schema = schema
+        self._born = born
+        self._roll_bytes = roll_bytes
+        self._writer: SegmentFileWriter | None = None
+        self._files: list[FileRecord] = []
+        self._batches: list[BatchRecord] = []
+        self._closed_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes uploaded so far."""
+        return self._closed_bytes + (self._writer.size if self._writer else 0)
+
+    def add(self, partition: int, table: pa.Table) -> None:
+        """Write one batch of one partition; an empty one is nothing."""
+        if table.num_rows == 0:
+            return
+        if self._writer is None:
+            key = keys.data_key(self._directory, self._born, self._ids.new())
+            self._writer = SegmentFileWriter(
+                self._store.open_write(key),
+                key,
+                self._schema.arrow_schema,
+                timestamp_column=self._schema.timestamp_column,
+                file=len(self._files),
+            )
+        self._batches.append(self._writer.write_batch(partition, table))
+        if self._writer.size >= self._roll_bytes:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._writer is None:
+            return
+        record = self._writer.close()
+        self._writer = None
+        self._files.append(record)
+        self._closed_bytes += record.size
+
+    def finish(self) -> Uploaded:
+        """Close the last file: everything is visible and durable."""
+        self._close_file()
+        return Uploaded(tuple(self._files), tuple(self._batches))
+
+    def abort(self) -> None:
+        """Drop the file that is being written; finished ones are left alone. Idempotent; never raises."""
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+
+
+def combine(uploads: Iterable[Uploaded]) -> Uploaded:
+    """Return several uploads of one topic as one, in the given order."""
+    files: list[FileRecord] = []
+    batches: list[BatchRecord] = []
+    for upload in uploads:
+        first = len(files)
+        files.extend(upload.files)
+        batches.extend(replace(batch, file=first + batch.file) for batch in upload.batches)
+    return Uploaded(tuple(files), tuple(batches))
+
+
+def topic_append(
+    topic_id: str, partition_count: int, uploaded: Uploaded, base_sequences: Mapping[int, int] | None = None
+) -> TopicAppend:
+    """Return the append of an upload.
+
+    Parameters
+    ----------
+    base_sequences : mapping of partition to int, optional
+        Sequence of the first record of each partition; None without a producer.
+    """
+    by_partition: dict[int, list[BatchRecord]] = {}
+    for batch in uploaded.batches:
+        by_partition.setdefault(batch.partition, []).append(batch)
+    partitions = tuple(
+        _pending(
+            partition, batches, uploaded.files, -1 if base_sequences is None else base_sequences[partition]
+        )
+        for partition, batches in sorted(by_partition.items())
+    )
+    return TopicAppend(topic_id, partition_count, uploaded.files, partitions, uploaded.batches)
+
+
+def _pending(
+    partition: int, batches: Sequence[BatchRecord], files: Sequence[FileRecord], base_sequence: int
+) -> PendingPartition:
+    content = hashlib.sha256()
+    for batch in batches:
+        content.update(
+            f"{files[batch.file].sha256} {batch.row_group} {batch.row_group_count} {batch.records}\n".encode()
+        )
+    known = [batch for batch in batches if batch.min_timestamp_ms != NO_TIMESTAMP_MS]
+    return PendingPartition(
+        partition,
+        sum(batch.records for batch in batches),
+        len(batches),
+        base_sequence,
+        content.hexdigest()[:16],
+        sum(batch.size for batch in batches),
+        min((batch.min_timestamp_ms for batch in known), default=NO_TIMESTAMP_MS),
+        max((batch.max_timestamp_ms for batch in known), default=NO_TIMESTAMP_MS),
+    )
+
+
+def with_batch_table(
+    store: ObjectStore, ids: Ids, born: int, appends: Sequence[TopicAppend]
+) -> tuple[TopicAppend, ...]:
+    """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them all.
+
+    Requests: 1 PUT when there are more than ``BATCHES_IN_ENTRY_MAX`` batches in all, else none.
+    """
+    if sum(len(append.batches) for append in appends) <= BATCHES_IN_ENTRY_MAX:
+        return tuple(appends)
+    data = encode_batch_table((section, append.batches) for section, append in enumerate(appends))
+    key = keys.table_key(born, ids.new())
+    _create(store, key, data)
+    table = ObjectRecord(key, len(data), sha256_hex(data))
+    return tuple(
+        replace(append, batches=(), table=table, section=section) for section, append in enumerate(appends)
+    )
+
+
+def _create(store: ObjectStore, key: str, data: bytes) -> None:
+    """Create an object under a key that nobody else uses; repeating an unclear attempt is harmless."""
+    error: StorageError | None = None
+    for _ in range(TABLE_ATTEMPTS_MAX):
+        result = store.create(key, data)
+        error = result.error
+        if result.outcome is CreateOutcome.CREATED:
+            return
+        if result.outcome is CreateOutcome.REFUSED or (error is not None and not error.transient):
+            break
+        if store.get(key) == data:
+            return
+    raise error or InternalError("a key that nobody else uses is taken", object=key)
