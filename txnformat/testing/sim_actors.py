@@ -137,7 +137,9 @@ class SimProcess:
             answer = answers[intent.intent_id]
             if isinstance(answer, FormatError | InternalError):
                 raise HistoryViolation(f"{self.name} calls a sound log corrupt: {answer}")
-            self.world.note(f"{self.name:6} {type(intent.action).__name__} {intent.intent_id[:8]}: {_brief(answer)}")
+            self.world.note(
+                f"{self.name:6} {type(intent.action).__name__} {intent.intent_id[:8]}: {_brief(answer)}"
+            )
             self.oracle.answered(intent, answer, since)
         return answers
 

@@ -97,7 +97,9 @@ class Client:
         """Forget what only this process knew."""
         self.pending = []
 
-    def _append(self, state: LogState, keys_: list[TopicPartition], sequence: Callable[[TopicPartition], int]) -> TopicAppend:
+    def _append(
+        self, state: LogState, keys_: list[TopicPartition], sequence: Callable[[TopicPartition], int]
+    ) -> TopicAppend:
         """Return an append of 1 to 3 records to each of some partitions of one topic."""
         topic = state.topics[keys_[0].topic_id]
         counts = [self.rng.randint(1, 3) for _ in keys_]
@@ -187,8 +189,9 @@ class TransactionalClient(Client):
         """Take the identity that an open gives, count sequences, and go to the next epoch after an end."""
         action = intent.action
         if isinstance(action, OpenProducer):
-            opened = next(op for op in result.operations if isinstance(op, InitProducer))
-            self._begin(ProducerRef(opened.producer_id, opened.epoch, self.transactional_id))
+            for op in result.operations:  # none when the entry is deleted: then open once more
+                if isinstance(op, InitProducer):
+                    self._begin(ProducerRef(op.producer_id, op.epoch, self.transactional_id))
         elif isinstance(action, Write) and self.ref is not None and action.end is not None:
             self._begin(replace(self.ref, epoch=self.ref.epoch + 1))
         elif isinstance(action, Write):

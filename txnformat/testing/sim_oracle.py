@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from txnformat.apply import apply
 from txnformat.assemble import CLOCK_SKEW_MS_MAX
 from txnformat.decide import decide
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
-from txnformat.apply import apply
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
 from txnformat.intents import CommitResult, Included, Intent, Write
 from txnformat.invariants import check_state, check_whole
@@ -94,7 +94,9 @@ class Oracle:
             if intent in self._landed:
                 raise HistoryViolation(f"intent {intent} is in entries {self._landed[intent]} and {slot}")
             if intent in self._denied:
-                raise HistoryViolation(f"intent {intent} is in entry {slot}, but was answered {self._denied[intent]}")
+                raise HistoryViolation(
+                    f"intent {intent} is in entry {slot}, but was answered {self._denied[intent]}"
+                )
             self._landed[intent] = slot
         for operation in entry.operations:
             if isinstance(operation, Append):
@@ -108,7 +110,9 @@ class Oracle:
             raise HistoryViolation(f"entry {entry.entry} comes from {sender.process}, whose clock is far off")
         previous = self.state.timestamp_ms
         if not any(entry.timestamp_ms == max(now, previous + 1) for now in sender.store_times):
-            raise HistoryViolation(f"entry {entry.entry} has log time {entry.timestamp_ms}: not max(now, previous + 1)")
+            raise HistoryViolation(
+                f"entry {entry.entry} has log time {entry.timestamp_ms}: not max(now, previous + 1)"
+            )
         if entry.timestamp_ms > max(sender.store_times) + CLOCK_SKEW_MS_MAX:
             raise HistoryViolation(f"entry {entry.entry} is more than 30 s ahead of its writer's store time")
 
@@ -116,7 +120,9 @@ class Oracle:
         for part in operation.partitions:
             key = TopicPartition(operation.topic_id, part.partition)
             if part.digest in self._placed:
-                raise HistoryViolation(f"data {part.digest} is in the log twice: {self._placed[part.digest]}, {slot}")
+                raise HistoryViolation(
+                    f"data {part.digest} is in the log twice: {self._placed[part.digest]}, {slot}"
+                )
             self._placed[part.digest] = (slot, key, part.base_offset)
             sequence = (key, operation.producer_id, operation.epoch, part.base_sequence)
             if part.base_sequence >= 0 and sequence in self._sequences:
@@ -126,7 +132,9 @@ class Oracle:
     def called(self, intents: Sequence[Intent]) -> int:
         """Note that a process asks to commit ``intents``; returns what :meth:`answered` wants as ``since``."""
         for intent in intents:
-            self._denied.pop(intent.intent_id, None)  # denied for this call's predecessor only: an IO error, a refusal
+            self._denied.pop(
+                intent.intent_id, None
+            )  # denied for this call's predecessor only: an IO error, a refusal
         return len(self.states) - 1
 
     def abandoned(self, intent: Intent) -> None:
@@ -158,18 +166,28 @@ class Oracle:
                     self._hits["verdict Rejected"] += 1
                     self._check_rejection(intent, answer, since)
         if intent_id in self._landed:
-            raise HistoryViolation(f"{_brief(intent)} is in entry {self._landed[intent_id]}, but was answered {answer!r}")
+            raise HistoryViolation(
+                f"{_brief(intent)} is in entry {self._landed[intent_id]}, but was answered {answer!r}"
+            )
         self._denied[intent_id] = repr(answer)
 
     def _check_rejection(self, intent: Intent, answer: TxnLogError, since: int) -> None:
         if all(isinstance(decide(state, intent), Included) for state in self.states[since:]):
-            raise HistoryViolation(f"{_brief(intent)} was rejected, but fits every state since the call began: {answer!r}")
+            raise HistoryViolation(
+                f"{_brief(intent)} was rejected, but fits every state since the call began: {answer!r}"
+            )
 
     def _check_result(self, intent: Intent, result: CommitResult) -> None:
         if not 0 <= result.entry < len(self.entries):
-            raise HistoryViolation(f"{_brief(intent)} was answered with entry {result.entry}, which is not in the chain")
+            raise HistoryViolation(
+                f"{_brief(intent)} was answered with entry {result.entry}, which is not in the chain"
+            )
         entry = self.entries[result.entry]
-        if intent.intent_id in entry.intents:
+        if intent.intent_id in entry.intents and result.timestamp_ms is None and not result.offsets:
+            is_true = (
+                result.repeated and not result.operations
+            )  # the entry is deleted; the window still knows it
+        elif intent.intent_id in entry.intents:
             expected = CommitResult.of(entry, intent.intent_id, repeated=result.repeated)
             is_true = result.offsets == expected.offsets and (not result.operations or result == expected)
         else:
@@ -182,17 +200,21 @@ class Oracle:
         write = intent.action
         if not isinstance(write, Write):
             return False
+        app, producer = write.app, write.producer
         for op in entry.operations:
-            if isinstance(op, AppVersion) and write.app is not None:
-                if (op.namespace, op.app_id, op.version) == (write.app.namespace, write.app.app_id, write.app.version):
-                    return True
-            if isinstance(op, EndTxn) and write.producer is not None:
-                if (op.producer_id, op.epoch, op.outcome) == (
-                    write.producer.producer_id,
-                    write.producer.epoch,
-                    write.end,
-                ):
-                    return True
+            if (
+                isinstance(op, AppVersion)
+                and app
+                and (op.namespace, op.app_id, op.version) == (app.namespace, app.app_id, app.version)
+            ):
+                return True
+            if (
+                isinstance(op, EndTxn)
+                and producer
+                and (op.producer_id, op.epoch, op.outcome)
+                == (producer.producer_id, producer.epoch, write.end)
+            ):
+                return True
         placed = {
             TopicPartition(append.topic_id, part.partition): self._placed.get(part.digest)
             for append in write.appends

@@ -24,15 +24,11 @@ EPOCH_MS = 1_700_000_000_000
 """Store time when a history begins."""
 
 _CRASHES = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)
-_RARE = frozenset(
-    {*_CRASHES, FaultKind.PERMISSION_DENIED, FaultKind.DISK_FULL, FaultKind.READ_ONLY}
-)
+_RARE = frozenset({*_CRASHES, FaultKind.PERMISSION_DENIED, FaultKind.DISK_FULL, FaultKind.READ_ONLY})
 """Kinds that end an attempt for good: too many of them, and nothing interesting follows."""
 
 KINDS_OF: dict[Operation, tuple[FaultKind, ...]] = {
-    operation: tuple(
-        kind for kind in FaultKind if kind in kinds for _ in range(1 if kind in _RARE else 4)
-    )
+    operation: tuple(kind for kind in FaultKind if kind in kinds for _ in range(1 if kind in _RARE else 4))
     for operation, kinds in FAULTS_OF.items()
 }
 """What to draw a fault of an operation from: a kind that is here four times is four times as likely."""

@@ -40,7 +40,6 @@ __all__ = ["Actor", "HistoryViolation", "Process", "Sender", "World"]
 
 LATE_PROBABILITY = 0.08
 """Of each late request, per step, to arrive."""
-SUSPEND_PROBABILITY = 0.01
 WALL_OFFSET_MS_MAX = 25_000
 """How far a clock that is kept right may be off."""
 
@@ -57,7 +56,7 @@ class Actor(Protocol):
         ...
 
     def crashed(self) -> None:
-        """The process is gone with all that it knew; ``main`` is called again when it restarts."""
+        """Forget what the process knew: it is gone, and ``main`` is called again when it restarts."""
         ...
 
 
@@ -115,7 +114,9 @@ class World:
         Keep the trace as text besides its hash.
     """
 
-    def __init__(self, seed: int, on_entry: Callable[[int, bytes], None], *, keep_lines: bool = False) -> None:
+    def __init__(
+        self, seed: int, on_entry: Callable[[int, bytes], None], *, keep_lines: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
         self.time = VirtualTime()
         self.step = 0
@@ -191,8 +192,8 @@ class World:
             ready = [process for process in awake if process.wake_ms <= self.time.now_ms]
         process = self.rng.choice(ready)
         if not self.is_finishing:
-            if self.rng.random() < SUSPEND_PROBABILITY:
-                process.suspended_until = self.step + self.rng.choice((20, 60, 250))
+            if self.rng.random() < _suspend_probability(process):
+                process.suspended_until = self.step + self.rng.choice((20, 80, 300))
                 self.hits["suspended"] += 1
                 self.note(f"{process.name} is suspended until step {process.suspended_until}")
                 return True
@@ -253,7 +254,6 @@ class World:
             process.wake_ms = self.time.now_ms + max(1, round(process.effect.milliseconds))
 
     def _perform(self, process: Process, effect: Effect) -> Any:
-        store = self._stores[process.name]
         match effect:
             case Sleep():
                 return None
@@ -265,7 +265,12 @@ class World:
                 return self.new_id()
             case DrawUniform():
                 return self.rng.random()
-        self.time.now_ms += self.rng.randint(1, 30)
+            case _:
+                self.time.now_ms += self.rng.randint(1, 30)
+                return self._request(process, effect)
+
+    def _request(self, process: Process, effect: Effect) -> Any:
+        store = self._stores[process.name]
         match effect:
             case GetObject(key):
                 found = store.get(key)
@@ -277,7 +282,8 @@ class World:
                 return store.put(key, data)
             case ListObjects(prefix, start_after):
                 return [info.key for info in store.list(prefix, start_after)]
-        raise NotImplementedError(effect)
+            case _:
+                raise NotImplementedError(effect)
 
     def _create(self, process: Process, store: FaultyStore, key: str, data: bytes) -> CreateResult:
         is_entry = keys.parse_entry_key(key) is not None
@@ -327,7 +333,9 @@ class World:
                 for landed in store.release():
                     won = landed.result is None or landed.result.outcome is CreateOutcome.CREATED
                     self.hits["late request " + ("applied" if won else "came too late")] += 1
-                    self.note(f"-- late {landed.operation} {_short(landed.key)} {'applied' if won else 'lost'}")
+                    self.note(
+                        f"-- late {landed.operation} {_short(landed.key)} {'applied' if won else 'lost'}"
+                    )
 
     def _trace(self, process: Process, effect: Effect, answer: Any) -> None:
         self.note(f"{process.name:6} {_shown(effect)} -> {_answered(answer)}")
@@ -367,3 +375,13 @@ def _answered(answer: Any) -> str:
             return f"{len(answer)} keys {_short(answer[-1]) if answer else ''}"
         case _:
             return str(answer)
+
+
+def _suspend_probability(process: Process) -> float:
+    """Return how likely a process falls asleep now: most of all where a long sleep hurts.
+
+    That is just before a create, and between a create whose answer was not plain and its read-back.
+    """
+    if process.slot_sent is not None:
+        return 0.1
+    return 0.04 if isinstance(process.effect, CreateObject) else 0.004

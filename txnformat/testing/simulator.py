@@ -86,6 +86,11 @@ REQUIRED_HITS = frozenset(
 class SimulationError(AssertionError):
     """A history in which something happened that must never happen."""
 
+    def __init__(self, message: str, lines: list[str]) -> None:
+        super().__init__(message)
+        self.lines = lines
+        """The trace, when it was asked for."""
+
 
 @dataclass(slots=True)
 class History:
@@ -138,7 +143,8 @@ def _long_past() -> _Past:
     def new_id() -> str:
         return f"{rng.getrandbits(32):08x}-0000-4000-8000-{rng.getrandbits(48):012x}"
 
-    features = Upgrade(*(tuple(sorted(names)) for names in FEATURES))
+    reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
+    features = Upgrade(reader, writer, maintenance)
     first = CommitEntry(
         entry=0, log_id=empty.log_id, write_id=new_id(), previous=empty.entry_sha256, timestamp_ms=time_ms,
         engine="past", intents=(new_id(),), operations=(features,),
@@ -154,7 +160,9 @@ def _long_past() -> _Past:
             key = keys.snapshot_key(state.entry, new_id())
             objects[key] = data
             checkpoint = Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
-            objects[keys.LATEST_KEY] = encode_json({"entry": state.entry, "key": key, "sha256": checkpoint.sha256})
+            objects[keys.LATEST_KEY] = encode_json(
+                {"entry": state.entry, "key": key, "sha256": checkpoint.sha256}
+            )
             intent = Intent(new_id(), state.entry + 1, TakeCheckpoint(checkpoint))
         assembled = assemble(state, [intent], store_time_ms=time_ms, write_id=new_id())
         if assembled.entry is None:
@@ -192,6 +200,7 @@ class _Simulation:
 
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
+        is_truncated = rng.random() < 0.5
         skewed = rng.randrange(self.writers) if rng.random() < 0.2 else -1
         for number in range(self.writers + 1):
             process = world.start(f"p{number}")
@@ -212,9 +221,9 @@ class _Simulation:
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
-                takes_checkpoints=number == 0 or rng.random() < 0.2,
+                takes_checkpoints=number == 0 or rng.random() < (0.6 if is_truncated else 0.1),
             )  # fmt: skip
-        if rng.random() < 0.5:
+        if is_truncated:
             world.start("op").actor = Operator(world, self.oracle)
 
     def _clients(self, number: int, stale: tuple[Intent, ...]) -> tuple[Client, ...]:
@@ -223,13 +232,17 @@ class _Simulation:
         for _ in range(rng.choice((1, 1, 2, 4))):
             match rng.randrange(3):
                 case 0:
-                    clients.append(TransactionalClient(rng, new_id, transactional_id=f"tx-{rng.randint(0, 1)}"))
+                    clients.append(
+                        TransactionalClient(rng, new_id, transactional_id=f"tx-{rng.randint(0, 1)}")
+                    )
                 case 1:
                     clients.append(IdempotentClient(rng, new_id))
                 case _:
                     clients.append(BulkClient(rng, new_id, app_id=f"app-{rng.randint(0, 1)}"))
         if stale and number == 0:
             clients.append(StaleClient(rng, new_id, pending=list(stale)))
+            for intent in stale:
+                self.oracle.abandoned(intent)
         self.clients += clients
         return tuple(clients)
 
@@ -246,11 +259,19 @@ class _Simulation:
         while world.run_step():
             if world.step > limit + SETTLE_STEPS_MAX:
                 waiting = [process.name for process in world.processes if process.actor is not None]
-                raise HistoryViolation(f"no answer within {SETTLE_STEPS_MAX} steps without faults: {waiting} wait")
+                raise HistoryViolation(
+                    f"no answer within {SETTLE_STEPS_MAX} steps without faults: {waiting} wait"
+                )
         self._check_cold_open()
         self.oracle.check_end()
         return History(
-            self.seed, world.step, len(self.oracle.entries), self.writers, world.trace_hash, world.hits, world.lines
+            self.seed,
+            world.step,
+            len(self.oracle.entries),
+            self.writers,
+            world.trace_hash,
+            world.hits,
+            world.lines,
         )
 
     def _check_cold_open(self) -> None:
@@ -284,12 +305,11 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     try:
         return simulation.run()
     except (HistoryViolation, TxnLogError) as error:
-        failure = SimulationError(
+        raise SimulationError(
             f"seed {seed}, step {simulation.world.step}: {error}\n"
-            f"replay it with: python -m txnformat.testing.replay {seed}"
-        )
-        failure.lines = simulation.world.lines  # type: ignore[attr-defined]
-        raise failure from error
+            f"replay it with: python -m txnformat.testing.replay {seed}",
+            simulation.world.lines,
+        ) from error
 
 
 def run_histories(seeds: Iterable[int]) -> tuple[Counter[str], int, int]:
