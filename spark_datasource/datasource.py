@@ -83,23 +83,23 @@ class TxnLogDataSource(DataSource):
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
         return TxnLogBatchWriter(plan_write(parse_write_options(self.options), schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """Return a reader that refuses: what is raised here itself, Spark 4 hides behind an error of its own."""
         return _NoStreamReader()
 
     @clean_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # Spark's
         """Refuse."""
         raise unsupported("writing streams is", _USE_BATCH)
 
 
 class _NoStreamReader(DataSourceStreamReader):
     @clean_errors
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # Spark's name
         return self._refuse()
 
     @clean_errors
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # Spark's name
         return self._refuse()
 
     @clean_errors

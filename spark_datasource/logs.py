@@ -53,5 +53,7 @@ def open_log(path: str) -> TxnLog:
 def _format(log: TxnLog, path: str) -> bytes:
     data = log.store.get(FORMAT_KEY)
     if data is None:
-        raise NotFoundError("there is no log here", kind="no-log", hint="check the path", path=open_store(path).url)
+        raise NotFoundError(
+            "there is no log here", kind="no-log", hint="check the path", path=open_store(path).url
+        )
     return data

@@ -101,7 +101,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         path=_path(found),
         topic=topic,
         isolation=_isolation(found),
-        starting=parse_offsets(found.text("startingOffsets"), "startingOffsets", topic, EARLIEST, found.problems),
+        starting=parse_offsets(
+            found.text("startingOffsets"), "startingOffsets", topic, EARLIEST, found.problems
+        ),
         ending=parse_offsets(found.text("endingOffsets"), "endingOffsets", topic, LATEST, found.problems),
         starting_timestamp_ms=starting_ms,
         ending_timestamp_ms=ending_ms,
@@ -141,7 +143,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 class _Options:
     """The texts that Spark passed on, and what is wrong with them."""
 
-    def __init__(self, options: Mapping[str, str], known: Sequence[str], other_direction: Sequence[str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], known: Sequence[str], other_direction: Sequence[str]
+    ) -> None:
         self._values = {key.lower(): str(value).strip() for key, value in options.items()}
         self.problems: list[str] = []
         names = {name.lower(): name for name in known}
@@ -244,7 +248,9 @@ def _topic(found: _Options, text: str | None) -> str:
         found.problems.append("option topic is missing")
         return ""
     if "," in text:
-        found.problems.append(f"option topic is {text!r:.100}; this version reads and writes one topic at a time")
+        found.problems.append(
+            f"option topic is {text!r:.100}; this version reads and writes one topic at a time"
+        )
         return ""
     try:
         return check_topic_name(text)
@@ -274,7 +280,9 @@ def _bytes(found: _Options) -> int:
     unit = _UNITS.get(number[-1:], 1)
     digits = number[:-1] if unit > 1 else number
     if not digits.isdecimal() or int(digits) < 1:
-        found.problems.append(f"option maxBytesPerPartition is {text!r:.100}; use a number of bytes, such as 64m")
+        found.problems.append(
+            f"option maxBytesPerPartition is {text!r:.100}; use a number of bytes, such as 64m"
+        )
         return BYTES_PER_PARTITION_DEFAULT
     return int(digits) * unit
 
@@ -286,4 +294,3 @@ def _app(found: _Options) -> AppRef | None:
     if version is not None and version > VERSION_MAX:
         found.problems.append(f"option txnVersion is {version}; use at most 2^63 - 1")
     return AppRef(BATCH_NAMESPACE, app_id, version) if app_id is not None and version is not None else None
-

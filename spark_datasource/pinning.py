@@ -81,7 +81,9 @@ def _range(log: TxnLog, state: LogState, topic: TopicState, number: int, options
 
     def resolve(option: OffsetsOption, timestamp_ms: int | None, default: int) -> int:
         if timestamp_ms is not None:
-            found = _first_at(log, state, topic, number, OffsetRange(partition.log_start, latest), timestamp_ms)
+            found = _first_at(
+                log, state, topic, number, OffsetRange(partition.log_start, latest), timestamp_ms
+            )
             return latest if found is None else found
         offset = option.get(number, default) if isinstance(option, Mapping) else option
         return {EARLIEST: partition.log_start, LATEST: latest}.get(offset, offset)
@@ -132,7 +134,9 @@ def _first_record_at(
     rows = plan.partitions[0].rows
     # In whole microseconds, so that a record half a millisecond too early does not match.
     wanted = pa.scalar(timestamp_ms * 1_000, pa.int64())
-    for batch in read_rows(log.store, topic.name, topic.schema, number, rows, state.files.__getitem__, columns):
+    for batch in read_rows(
+        log.store, topic.name, topic.schema, number, rows, state.files.__getitem__, columns
+    ):
         late = pc.fill_null(pc.greater_equal(batch.column("_timestamp").cast(pa.int64()), wanted), False)
         hits = np.flatnonzero(late.to_numpy(zero_copy_only=False))
         if len(hits):

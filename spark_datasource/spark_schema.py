@@ -71,14 +71,18 @@ def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, want
     """
     if columns is not None and [name.lower() for name in wanted.names] != [name.lower() for name in columns]:
         raise InvalidInputError(
-            "option columns and .schema() name different columns", kind="schema-mismatch", hint="use one of them"
+            "option columns and .schema() name different columns",
+            kind="schema-mismatch",
+            hint="use one of them",
         )
     known = {name.lower(): name for name in (*schema.arrow_schema.names, *METADATA_FIELDS)}
     problems = [f"there is no column {name!r:.300}" for name in wanted.names if name.lower() not in known]
     if not wanted.names:
         problems.append("there is no column to read")
     names = [known[name.lower()] for name in wanted.names if name.lower() in known]
-    problems += [f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1]
+    problems += [
+        f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
+    ]
     if not problems:
         for field, offered in zip(wanted.fields, spark_schema(schema, names).fields, strict=True):
             if field.dataType != offered.dataType:
@@ -87,7 +91,9 @@ def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, want
                     f"not {field.dataType.simpleString()}{_null_note(field.dataType, offered.dataType)}"
                 )
             elif not field.nullable:
-                problems.append(f"column {field.name!r:.300} cannot be NOT NULL: a topic's columns may hold nulls")
+                problems.append(
+                    f"column {field.name!r:.300} cannot be NOT NULL: a topic's columns may hold nulls"
+                )
     if problems:
         raise InvalidInputError(
             problems,
@@ -128,5 +134,8 @@ def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
         conform(renamed.empty_table(), schema.arrow_schema)
     except InvalidInputError as error:
         raise InvalidInputError(
-            error.problems, kind=error.kind, hint="nothing was written; select and cast to the topic's columns", topic=topic
+            error.problems,
+            kind=error.kind,
+            hint="nothing was written; select and cast to the topic's columns",
+            topic=topic,
         ) from None

@@ -88,6 +88,7 @@ def cut(plans: Sequence[PartitionPlan], count: int, files: Vector[FileRecord]) -
 
 def _split(rows: Rows, partitions: Rows, files: Vector[FileRecord]) -> Split:
     parts = [
-        SplitPart(int(partition), rows[partitions == partition].tobytes()) for partition in np.unique(partitions)
+        SplitPart(int(partition), rows[partitions == partition].tobytes())
+        for partition in np.unique(partitions)
     ]
     return Split(parts, {int(number): files[int(number)] for number in np.unique(rows["file"])})

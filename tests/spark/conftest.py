@@ -29,7 +29,9 @@ def find_java() -> str | None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with two slots, and the source registered."""
     if find_java() is None:
-        pytest.fail("Spark needs Java 17 or later and there is none: `make test` finds or installs it", pytrace=False)
+        pytest.fail(
+            "Spark needs Java 17 or later and there is none: `make test` finds or installs it", pytrace=False
+        )
     from spark_datasource.datasource import register
 
     folder = tmp_path_factory.mktemp("spark")
@@ -78,4 +80,3 @@ def read(spark: SparkSession, path: str) -> Read:
         return (reader.schema(schema) if schema is not None else reader).load(path)
 
     return load
-

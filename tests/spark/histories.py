@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txnformat.datafile import SegmentFileWriter
-from txnformat.intents import CommitResult, OpenProducer, PendingPartition, ProducerRef, TopicAppend, Write
-from txnformat.keys import data_key
+from txnformat.intents import CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
-from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, Outcome
+from txnformat.types import Outcome
+from writers.upload import TopicUpload, topic_append
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
@@ -30,37 +28,17 @@ def upload(
     """Write one segment file with the batches of each partition."""
     state = log.refresh()
     found = state.topic(topic)
-    schema = found.schema
-    key = data_key(found.directory, max(state.entry, 0), log.committer.ids.new())
-    writer = SegmentFileWriter(
-        log.store.open_write(key), key, schema.arrow_schema, timestamp_column=schema.timestamp_column
+    files = TopicUpload(
+        log.store,
+        log.committer.ids,
+        directory=found.directory,
+        schema=found.schema,
+        born=max(state.entry, 0),
     )
-    batches = [writer.write_batch(number, table) for number, tables in parts.items() for table in tables]
-    file = writer.close()
-    pending = []
-    for number in parts:
-        own = [batch for batch in batches if batch.partition == number]
-        pending.append(_pending(number, own, (sequences or {}).get(number, -1), file.sha256))
-    return TopicAppend(found.topic_id, found.partitions, (file,), tuple(pending), tuple(batches))
-
-
-def _pending(number: int, batches: list[BatchRecord], base_sequence: int, sha256: str) -> PendingPartition:
-    times = [
-        time
-        for batch in batches
-        for time in (batch.min_timestamp_ms, batch.max_timestamp_ms)
-        if time != NO_TIMESTAMP_MS
-    ]
-    return PendingPartition(
-        number,
-        sum(batch.records for batch in batches),
-        len(batches),
-        base_sequence,
-        hashlib.sha256(f"{sha256}/{number}".encode()).hexdigest()[:16],
-        sum(batch.size for batch in batches),
-        min(times, default=NO_TIMESTAMP_MS),
-        max(times, default=NO_TIMESTAMP_MS),
-    )
+    for number, tables in parts.items():
+        for table in tables:
+            files.add(number, table)
+    return topic_append(found.topic_id, found.partitions, files.finish(), sequences)
 
 
 def append(log: TxnLog, topic: str, parts: Mapping[int, list[pa.Table]]) -> CommitResult:

@@ -43,7 +43,9 @@ def busy(log: TxnLog) -> TxnLog:
 COMMITTED = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 100, 101, 102]
 
 
-def test_read_committed_ends_at_the_open_transaction_and_skips_the_aborted_one(busy: TxnLog, read: Read) -> None:
+def test_read_committed_ends_at_the_open_transaction_and_skips_the_aborted_one(
+    busy: TxnLog, read: Read
+) -> None:
     assert sorted(values(read("t"))) == COMMITTED
     assert read("t").count() == len(COMMITTED)
 
@@ -55,7 +57,16 @@ def test_read_uncommitted_gives_open_and_aborted_records_too(busy: TxnLog, read:
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_spark_and_the_python_reader_agree_row_by_row(busy: TxnLog, read: Read, isolation: str) -> None:
-    columns = ["_topic", "_partition", "_offset", "n", "_producer_id", "_producer_epoch", "_entry", "_commit_entry"]
+    columns = [
+        "_topic",
+        "_partition",
+        "_offset",
+        "n",
+        "_producer_id",
+        "_producer_epoch",
+        "_entry",
+        "_commit_entry",
+    ]
     expected = busy.read("t", isolation=isolation, columns=columns).read_all().to_pylist()
     found = [row.asDict() for row in read("t", isolation=isolation, columns=",".join(columns)).collect()]
     assert sorted(found, key=lambda row: (row["_partition"], row["_offset"])) == expected
@@ -85,7 +96,9 @@ def test_a_commit_after_load_does_not_show_in_the_commit_entries(log: TxnLog, re
     before = read("t", columns="_commit_entry", isolation="read_uncommitted")
     producer.end(Outcome.COMMIT)
     assert values(before, "_commit_entry") == [None, None]
-    assert None not in values(read("t", columns="_commit_entry", isolation="read_uncommitted"), "_commit_entry")
+    assert None not in values(
+        read("t", columns="_commit_entry", isolation="read_uncommitted"), "_commit_entry"
+    )
 
 
 def test_a_schema_given_by_the_user_pins_at_the_first_action(busy: TxnLog, read: Read) -> None:
@@ -112,7 +125,9 @@ def test_a_schema_given_by_the_user_pins_at_the_first_action(busy: TxnLog, read:
 def test_offsets_are_inclusive_starts_and_exclusive_ends(
     busy: TxnLog, read: Read, starting: Any, ending: Any, expected: list[int]
 ) -> None:
-    starting, ending = (value if isinstance(value, str) else json.dumps(value) for value in (starting, ending))
+    starting, ending = (
+        value if isinstance(value, str) else json.dumps(value) for value in (starting, ending)
+    )
     assert sorted(values(read("t", startingOffsets=starting, endingOffsets=ending))) == expected
 
 
@@ -122,7 +137,10 @@ def test_offsets_are_inclusive_starts_and_exclusive_ends(
         ({"startingOffsets": '{"0": 5}', "endingOffsets": '{"0": 4}'}, "TXNLOG_END_BEFORE_START"),
         ({"startingOffsets": '{"0": 999}'}, "TXNLOG_OFFSET_OUT_OF_RANGE"),
         ({"endingOffsets": '{"1": 999}'}, "TXNLOG_OFFSET_OUT_OF_RANGE"),
-        ({"endingOffsets": '{"0": 15}'}, "TXNLOG_OFFSET_OUT_OF_RANGE"),  # there, but behind the open transaction
+        (
+            {"endingOffsets": '{"0": 15}'},
+            "TXNLOG_OFFSET_OUT_OF_RANGE",
+        ),  # there, but behind the open transaction
         ({"startingOffsets": '{"2": 0}'}, "TXNLOG_UNKNOWN_PARTITION"),
         ({"startingOffsets": '{"other": {"0": 0}}'}, "TXNLOG_INVALID_OPTION"),
         ({"columns": "n,m"}, "TXNLOG_UNKNOWN_COLUMN"),
@@ -137,7 +155,9 @@ def test_what_is_not_there_is_an_error_at_load(
 
 
 def test_offsets_out_of_range_name_what_there_is(busy: TxnLog, read: Read) -> None:
-    with pytest.raises(AnalysisException, match=r"got=`999` isolation=`read_committed` .*earliest=`0` latest=`14`"):
+    with pytest.raises(
+        AnalysisException, match=r"got=`999` isolation=`read_committed` .*earliest=`0` latest=`14`"
+    ):
         read("t", startingOffsets='{"0": 999}')
 
 
@@ -183,7 +203,9 @@ def test_a_timestamp_starts_at_the_first_record_at_or_after_it(
     assert values(read("e", startingTimestamp=starting)) == expected
 
 
-def test_an_ending_timestamp_is_exclusive_and_means_the_end_when_nothing_is_so_late(timed: TxnLog, read: Read) -> None:
+def test_an_ending_timestamp_is_exclusive_and_means_the_end_when_nothing_is_so_late(
+    timed: TxnLog, read: Read
+) -> None:
     assert values(read("e", startingTimestamp="1001", endingTimestamp="3001")) == [2, 3, 4, 5]
     assert values(read("e", endingTimestamp="999999")) == list(range(9))
     assert values(read("e", endingTimestamp="0")) == []
@@ -210,7 +232,9 @@ def test_without_a_timestamp_column_the_time_is_that_of_the_append(log: TxnLog, 
 
 
 def test_columns_are_read_in_the_asked_order_with_metadata(busy: TxnLog, read: Read) -> None:
-    frame = read("t", columns="_offset, text ,_topic", startingOffsets='{"0": 7, "1": -1}', endingOffsets='{"0": 8}')
+    frame = read(
+        "t", columns="_offset, text ,_topic", startingOffsets='{"0": 7, "1": -1}', endingOffsets='{"0": 8}'
+    )
     assert frame.columns == ["_offset", "text", "_topic"]
     assert [tuple(row) for row in frame.collect()] == [(7, "row 11", "t")]
 
@@ -243,22 +267,32 @@ def test_an_empty_topic_and_an_empty_partition_read_as_nothing(log: TxnLog, read
 
 def test_splits_are_cut_by_bytes_and_by_the_wanted_number(log: TxnLog, read: Read) -> None:
     log.create_topic("t", NUMBERS, partitions=2)
-    append(log, "t", {0: [numbers(10 * i, 10 * i + 10) for i in range(6)], 1: [numbers(60, 70), numbers(70, 80)]})
+    append(
+        log, "t", {0: [numbers(10 * i, 10 * i + 10) for i in range(6)], 1: [numbers(60, 70), numbers(70, 80)]}
+    )
 
     def splits(**options: str) -> list[list[int]]:
-        return [part for part in read("t", **options).select("n").rdd.map(lambda row: row.n).glom().collect() if part]
+        return [
+            part
+            for part in read("t", **options).select("n").rdd.map(lambda row: row.n).glom().collect()
+            if part
+        ]
 
     assert splits() == [list(range(80))]  # far too small to spread
     assert splits(minPartitions="4") == [list(range(20 * i, 20 * i + 20)) for i in range(4)]
-    assert splits(minPartitions="100") == splits(maxBytesPerPartition="1") == [
-        list(range(10 * i, 10 * i + 10)) for i in range(8)
-    ]
+    assert (
+        splits(minPartitions="100")
+        == splits(maxBytesPerPartition="1")
+        == [list(range(10 * i, 10 * i + 10)) for i in range(8)]
+    )
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_path_and_an_unknown_topic_are_one_clear_error(spark: SparkSession, read: Read, path: str) -> None:
+def test_a_missing_path_and_an_unknown_topic_are_one_clear_error(
+    spark: SparkSession, read: Read, path: str
+) -> None:
     with pytest.raises(AnalysisException, match=r"\[TXNLOG_NO_LOG\].*path=`") as caught:
         spark.read.format("txnlog").option("topic", "t").load(path + "-missing")
     assert not Path(path + "-missing").exists()
@@ -278,7 +312,9 @@ def test_an_unknown_option_names_the_nearest_and_all_problems_come_at_once(read:
     assert "there is no option 'zzz'; there are path, topic" in text
 
 
-def test_a_removed_and_remade_log_is_another_log(spark: SparkSession, log: TxnLog, read: Read, path: str) -> None:
+def test_a_removed_and_remade_log_is_another_log(
+    spark: SparkSession, log: TxnLog, read: Read, path: str
+) -> None:
     log.create_topic("t", NUMBERS)
     append(log, "t", {0: [numbers(0, 3)]})
     frame = read("t")
@@ -291,7 +327,9 @@ def test_a_removed_and_remade_log_is_another_log(spark: SparkSession, log: TxnLo
 
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])
-def test_a_missing_or_corrupt_object_is_a_clean_error(log: TxnLog, read: Read, path: str, damage: str) -> None:
+def test_a_missing_or_corrupt_object_is_a_clean_error(
+    log: TxnLog, read: Read, path: str, damage: str
+) -> None:
     log.create_topic("t", NUMBERS)
     append(log, "t", {0: [numbers(0, 1000)]})
     frame = read("t")
@@ -305,7 +343,9 @@ def test_a_missing_or_corrupt_object_is_a_clean_error(log: TxnLog, read: Read, p
         file.write_bytes(data)
     with pytest.raises(PySparkException) as caught:
         frame.collect()
-    assert {"missing": "[TXNLOG_SEGMENT_FILE_MISSING]", "corrupt": "[TXNLOG_CORRUPT_DATA]"}[damage] in str(caught.value)
+    assert {"missing": "[TXNLOG_SEGMENT_FILE_MISSING]", "corrupt": "[TXNLOG_CORRUPT_DATA]"}[damage] in str(
+        caught.value
+    )
     assert file.name in str(caught.value)
     assert len(str(caught.value)) < 2_500
 
@@ -315,8 +355,12 @@ def test_streams_are_refused_with_one_clear_error(
 ) -> None:
     log.create_topic("t", NUMBERS)
     stream = spark.readStream.format("txnlog").option("topic", "t").load(path)
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with pytest.raises(PySparkException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\] reading streams is not supported"):
+    query = (
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )
+    with pytest.raises(
+        PySparkException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\] reading streams is not supported"
+    ):
         query.awaitTermination()
     rates = spark.readStream.format("rate").load()
     query = (
@@ -325,5 +369,7 @@ def test_streams_are_refused_with_one_clear_error(
         .option("checkpointLocation", str(tmp_path / "checkpoint-2"))
         .start(path)
     )
-    with pytest.raises(PySparkException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\] writing streams is not supported"):
+    with pytest.raises(
+        PySparkException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\] writing streams is not supported"
+    ):
         query.awaitTermination()

@@ -1,0 +1,121 @@
+"""The batch writer: tasks upload files, the driver commits all of them in one entry of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from spark_datasource.failures import clean_errors
+from spark_datasource.logs import open_log
+from spark_datasource.messages import TaskUpload, check_messages
+from spark_datasource.task_writer import Rechunker, distribute
+from spark_datasource.write_plan import WritePlan, plan_write
+from txnformat.clock import SystemIds
+from txnformat.errors import CommitStateUnknownError, InvalidInputError
+from txnformat.intents import Intent, TopicAppend, Write
+from txnformat.log import TxnLog
+from txnformat.store.open import open_store
+from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
+
+__all__ = ["COMMIT_TRIES_MAX", "FILE_BYTES_MAX", "TxnLogBatchWriter", "plan_write"]
+
+FILE_BYTES_MAX = 512 * 2**20
+"""Size at which a task begins its next file."""
+
+COMMIT_TRIES_MAX = 3
+"""How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
+
+
+class TxnLogBatchWriter(DataSourceArrowWriter):
+    """One atomic append: every row of the DataFrame, or none.
+
+    1. The driver pins topic, schema and partition count (:func:`plan_write`).
+    2. Tasks upload. Failed and repeated tasks leave objects that nothing names.
+    3. The driver commits one entry: the topic if it was missing, the files of the tasks in the order of their
+       numbers, the application version.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Upload the records of one task."""
+        plan = self._plan
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        if plan.done:
+            for _ in iterator:
+                pass  # Spark wants its rows taken
+            return TaskUpload(task, Uploaded((), ()))
+        upload = TopicUpload(
+            open_store(plan.path),
+            SystemIds(),
+            directory=plan.directory,
+            schema=plan.schema,
+            born=plan.born,
+            roll_bytes=FILE_BYTES_MAX,
+        )
+        try:
+            rechunker = Rechunker(upload.add)
+            distribute(
+                iterator,
+                plan.names,
+                plan.schema,
+                plan.partition_count,
+                task % plan.partition_count,
+                rechunker,
+            )
+            rechunker.finish()
+            return TaskUpload(task, upload.finish())
+        except BaseException:
+            upload.abort()
+            raise
+
+    @clean_errors
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what the tasks uploaded. Requests: 1 entry (+ 1 batch table above 1,000 batches)."""
+        plan = self._plan
+        if plan.done:
+            return
+        uploads = check_messages(messages, plan)
+        log = open_log(plan.path)
+        write = self._write(log, combine(uploads))
+        if write is None:
+            return
+        try:
+            _commit(log, log.committer.intend(write))
+        except InvalidInputError as error:
+            # No rows, and somebody else has created the same topic meanwhile.
+            if error.kind != "empty-write":
+                raise
+        finally:
+            log.close()  # this process may be stopped at any time: a snapshot being written ends first
+
+    def _write(self, log: TxnLog, uploaded: Uploaded) -> Write | None:
+        """Return what to commit; None when there is nothing."""
+        plan = self._plan
+        appends: tuple[TopicAppend, ...] = ()
+        if uploaded.batches:
+            append = topic_append(plan.topic_id, plan.partition_count, uploaded)
+            appends = with_batch_table(log.store, log.committer.ids, plan.born, (append,))
+        if not appends and plan.create is None and plan.app is None:
+            return None
+        return Write(appends=appends, app=plan.app, create=(plan.create,) if plan.create is not None else ())
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
+
+
+def _commit(log: TxnLog, intent: Intent) -> None:
+    """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it twice."""
+    for _ in range(COMMIT_TRIES_MAX - 1):
+        try:
+            log.committer.commit(intent)
+        except CommitStateUnknownError:
+            continue
+        return
+    log.committer.commit(intent)
