@@ -35,6 +35,7 @@ __all__ = [
     "Client",
     "IdempotentClient",
     "StaleClient",
+    "ToldClient",
     "TopicClient",
     "TransactionalClient",
     "create_topic",
@@ -286,7 +287,7 @@ class BulkClient(Client):
         app = AppRef("sim", self.app_id, version)
         if choice > 0.7:
             return [Write(appends=(append,), app=app)]
-        made = create_topic(f"made-{self.rng.randint(0, 1)}", 1, self.new_id())
+        made = create_topic(f"made-{self.rng.randint(0, 4)}", 1, self.new_id())
         uuid = self.new_id()
         records = self.rng.randint(1, 3)
         part = PendingPartition(
@@ -296,6 +297,23 @@ class BulkClient(Client):
         file = _file(made.directory, max(0, state.entry), uuid, records)
         other = TopicAppend(made.topic_id, 1, (file,), (part,), (batch,))
         return [Write(appends=(append, other), app=app, create=(made,))]
+
+
+@dataclass(slots=True, eq=False)
+class ToldClient(Client):
+    """Appends to a topic of which it was told by whoever created it, often before its own view has it."""
+
+    told: Callable[[], LogState] | None = None
+    """Returns what everybody else knows."""
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Append to the newest topic."""
+        known = self.told() if self.told else state
+        if not known.topics:
+            return []
+        newest = max(known.topics.values(), key=lambda topic: (topic.created_entry, topic.topic_id))
+        append = self._append(known, [TopicPartition(newest.topic_id, 0)], lambda key: -1)
+        return [Write(appends=(append,))]
 
 
 @dataclass(slots=True, eq=False)

@@ -32,6 +32,7 @@ from txnformat.testing.sim_clients import (
     Client,
     IdempotentClient,
     StaleClient,
+    ToldClient,
     TopicClient,
     TransactionalClient,
 )
@@ -230,13 +231,15 @@ class _Simulation:
         rng, new_id = self.world.rng, self.world.new_id
         clients: list[Client] = [TopicClient(rng, new_id)]
         for _ in range(rng.choice((1, 1, 2, 4))):
-            match rng.randrange(3):
+            match rng.randrange(7) // 2:
                 case 0:
                     clients.append(
                         TransactionalClient(rng, new_id, transactional_id=f"tx-{rng.randint(0, 1)}")
                     )
                 case 1:
                     clients.append(IdempotentClient(rng, new_id))
+                case 3:
+                    clients.append(ToldClient(rng, new_id, told=lambda: self.oracle.state))
                 case _:
                     clients.append(BulkClient(rng, new_id, app_id=f"app-{rng.randint(0, 1)}"))
         if stale and number == 0:
