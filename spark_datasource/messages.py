@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -61,7 +62,7 @@ def check_messages(messages: Sequence[WriterCommitMessage | None], plan: WritePl
     return uploads
 
 
-def _check_file(file: FileRecord, plan: WritePlan) -> None:
+def _check_file(file: Any, plan: WritePlan) -> None:
     name = parse_data_key(file.key) if isinstance(file, FileRecord) and isinstance(file.key, str) else None
     if name is None or name.born < plan.born or file.key != data_key(plan.directory, name.born, name.uuid):
         raise _invalid("an object that is not one of this write", got=repr(file)[:200])
@@ -76,24 +77,18 @@ def _check_batches(upload: Uploaded, plan: WritePlan) -> None:
     """Check that batches lie one after another in their files and account for every record."""
     next_group = [0] * len(upload.files)
     rows = [0] * len(upload.files)
-    for batch in upload.batches:
-        numbers = (
-            batch.partition,
-            batch.file,
-            batch.row_group,
-            batch.row_group_count,
-            batch.records,
-            batch.size,
-        )
-        if not isinstance(batch, BatchRecord) or any(type(number) is not int for number in numbers):
+    for batch in cast(
+        "tuple[Any, ...]", upload.batches
+    ):  # what a type says of another machine's data is a wish
+        if not isinstance(batch, BatchRecord) or any(type(value) is not int for value in astuple(batch)):
             raise _invalid("not a batch", got=repr(batch)[:200])
         if not 0 <= batch.partition < plan.partition_count or not 0 <= batch.file < len(upload.files):
-            raise _invalid("a batch of no partition or file", got=numbers)
+            raise _invalid("a batch of no partition or file", got=batch)
         if (
             batch.row_group != next_group[batch.file]
             or min(batch.row_group_count, batch.records, batch.size) < 1
         ):
-            raise _invalid("a batch out of place", got=numbers)
+            raise _invalid("a batch out of place", got=batch)
         next_group[batch.file] += batch.row_group_count
         rows[batch.file] += batch.records
     if rows != [file.rows for file in upload.files]:

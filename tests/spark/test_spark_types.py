@@ -22,7 +22,7 @@ DDL = """
     deep array<struct<m: map<string, array<decimal(9, 3)>>, t: timestamp, l: timestamp_ntz, s: struct<x: binary>>>
 """
 ZONE = datetime.UTC
-VALUES: list[tuple[Any, ...]] = [
+VALUES: Any = [
     (
         True, -128, 32767, -(2**31), 2**63 - 1, 1.5, float("-inf"),
         Decimal("1234567890123456789012345678.0123456789"), Decimal("-999.99"), "Zürich \N{SNOWMAN}", b"\x00\xff",
@@ -49,8 +49,15 @@ VALUES: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
+def frame_schema() -> StructType:
+    """Spark parses DDL only while there is a session."""
+    found = StructType.fromDDL(DDL)
+    assert isinstance(found, StructType)
+    return found
+
+
 def test_every_type_survives_a_write_and_a_read(spark: SparkSession, log: TxnLog, path: str) -> None:
-    frame = spark.createDataFrame(VALUES, StructType.fromDDL(DDL)).coalesce(1)
+    frame = spark.createDataFrame(VALUES, frame_schema()).coalesce(1)
     frame.write.format("txnlog").mode("append").option("topic", "types").save(path)
     found = spark.read.format("txnlog").option("topic", "types").load(path)
     assert found.schema == frame.schema
@@ -80,8 +87,8 @@ def test_char_and_varchar_are_strings(spark: SparkSession, log: TxnLog, path: st
     assert {str(field.type) for field in log.refresh().topic("chars").schema.arrow_schema} == {"string"}
 
 
-def test_the_schema_of_a_topic_and_of_spark_are_inverse() -> None:
-    frame = StructType.fromDDL(DDL)
+def test_the_schema_of_a_topic_and_of_spark_are_inverse(spark: SparkSession) -> None:
+    frame = frame_schema()
     topic = as_topic_schema(frame)
     assert spark_schema(topic, None) == frame
     assert TopicSchema(pa.schema(list(topic.arrow_schema))) == topic

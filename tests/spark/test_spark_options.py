@@ -1,0 +1,182 @@
+"""Options, their forms and their mistakes; cutting a read into splits. Pure: no session needed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spark_datasource.datasource import TxnLogDataSource
+from spark_datasource.failures import code_of, coded
+from spark_datasource.options import parse_read_options, parse_write_options
+from spark_datasource.splits import SPLIT_BYTES_MIN, cut, split_count
+from txnformat.errors import InvalidInputError, NotFoundError, StorageError
+from txnformat.persistent import Vector
+from txnformat.scan import PLANNED, PartitionPlan
+from txnformat.types import FileRecord, OffsetRange
+
+PATH = {"path": "/log", "topic": "t"}
+
+
+def problems(options: Mapping[str, str], *, write: bool = False) -> list[str]:
+    with pytest.raises(InvalidInputError) as caught:
+        (parse_write_options if write else parse_read_options)(options)
+    assert caught.value.kind == "invalid-option"
+    return caught.value.problems
+
+
+def test_keys_come_in_any_letter_case_and_aliases_mean_the_same() -> None:
+    found = parse_read_options({"PATH": "/log", "Subscribe": "t", "isolationlevel": "Read_Uncommitted"})
+    assert (found.path, found.topic, found.isolation.value) == ("/log", "t", "read_uncommitted")
+    assert parse_read_options({**PATH, "subscribe": "t"}).topic == "t"
+    assert "mean the same and differ" in problems({**PATH, "subscribe": "u"})[0]
+
+
+def test_a_relative_path_is_made_absolute_and_a_url_is_left() -> None:
+    assert parse_read_options({"path": "log", "topic": "t"}).path == str(Path.cwd() / "log")
+    assert parse_read_options({"path": "file:///log", "topic": "t"}).path == "file:///log"
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1700000000123", 1_700_000_000_123),
+        ("-1", -1),
+        ("2026-01-31T12:00:00.001Z", 1_769_860_800_001),
+        ("2026-01-31T12:00:00.0000001+00:00", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.000001+00:00", 1_769_860_800_001),  # the first whole millisecond not before it
+        ("2026-01-31 13:00+01:00", 1_769_860_800_000),
+    ],
+)
+def test_timestamps_are_milliseconds_or_iso_with_a_zone(text: str, milliseconds: int) -> None:
+    assert parse_read_options({**PATH, "startingTimestamp": text}).starting_timestamp_ms == milliseconds
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "yesterday", "1.5", "--1"])
+def test_a_timestamp_without_a_zone_is_refused(text: str) -> None:
+    assert "ISO 8601 with a zone" in problems({**PATH, "endingTimestamp": text})[0]
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("64k", 2**16), ("64MB", 2**26), ("2g", 2**31)])
+def test_bytes_take_the_suffixes_of_spark(text: str, count: int) -> None:
+    assert parse_read_options({**PATH, "maxBytesPerPartition": text}).bytes_per_partition_max == count
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("maxBytesPerPartition", "0"),
+        ("maxBytesPerPartition", "m"),
+        ("minPartitions", "0"),
+        ("minPartitions", "two"),
+        ("failOnDataLoss", "no"),
+        ("columns", ""),
+        ("columns", "a,,b"),
+        ("isolation", "serializable"),
+        ("startingOffsets", "first"),
+        ("startingOffsets", "{}"),
+        ("startingOffsets", "[1]"),
+        ("startingOffsets", '{"0": -3}'),
+        ("startingOffsets", '{"0": 1.5}'),
+        ("startingOffsets", '{"0": true}'),
+        ("startingOffsets", '{"0": 1, "0": 2}'),
+        ("startingOffsets", '{"t": 5}'),
+        ("startingOffsets", '{"t": {"x": 5}}'),
+        ("startingOffsets", '{"u": {"0": 5}}'),
+        ("order", "commit"),
+        ("where", "n > 1"),
+        ("versionAsOf", "3"),
+        ("storage.key", "secret"),
+        ("txnVersion", "1"),
+        ("topic", "a,b"),
+        ("topic", "_hidden"),
+        ("path", ""),
+        ("paths", '["a", "b"]'),
+    ],
+)
+def test_a_bad_value_is_one_problem_that_names_the_option(option: str, value: str) -> None:
+    (problem,) = problems({**PATH, option: value})
+    name = {"_hidden": "topic name"}.get(value, "path" if option == "paths" else option)
+    assert name in problem
+    assert "secret" not in problem
+
+
+def test_offsets_and_timestamps_exclude_each_other_and_keep_their_order() -> None:
+    both = {"startingOffsets": "earliest", "startingTimestamp": "0"}
+    assert "not both" in problems({**PATH, **both})[0]
+    assert (
+        "before startingTimestamp" in problems({**PATH, "startingTimestamp": "2", "endingTimestamp": "1"})[0]
+    )
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(problems({"isolation": "x", "startingOfset": "y", "minPartitions": "z"})) == 5
+    assert len(problems({"partitions": "10001", "keyColumns": ",", "txnAppId": "a"}, write=True)) == 5
+
+
+def test_an_error_carries_its_code_once_and_on_one_line() -> None:
+    error = NotFoundError("no\nsuch thing", kind="unknown-topic", topic="t")
+    assert code_of(error) == "TXNLOG_UNKNOWN_TOPIC"
+    assert str(coded(coded(error))) == "[TXNLOG_UNKNOWN_TOPIC] no such thing: topic=`t`"
+    transient = coded(StorageError("lost", transient=True))
+    assert isinstance(transient, StorageError)
+    assert transient.transient
+
+
+def test_nothing_is_checked_before_spark_says_what_it_wants() -> None:
+    source = pickle.loads(pickle.dumps(TxnLogDataSource({"nonsense": "1"})))
+    with pytest.raises(InvalidInputError, match=r"^\[TXNLOG_INVALID_OPTION\] "):
+        source.schema()
+
+
+# --- splits ----------------------------------------------------------------------------------------------------------
+
+
+def plan(partition: int, sizes: list[int]) -> PartitionPlan:
+    rows = np.zeros(len(sizes), PLANNED)
+    rows["size"], rows["take"] = sizes, 1
+    rows["base_offset"] = range(len(sizes))
+    rows["file"] = partition
+    return PartitionPlan(partition, OffsetRange(0, len(sizes)), rows)
+
+
+FILES: Vector[FileRecord] = Vector((tuple(FileRecord(f"file {n}", 1, "", 1, "", 1) for n in range(9)),))
+
+
+def shape(plans: list[PartitionPlan], count: int) -> list[list[tuple[int, list[int]]]]:
+    """Return (partition, offsets) of the parts of each split."""
+    splits = pickle.loads(pickle.dumps(cut(plans, count, FILES)))
+    for split in splits:
+        named = {int(number) for part in split.parts for number in part.planned()["file"]}
+        assert split.files == {number: FILES[number] for number in named}, "a split knows its own files"
+    return [
+        [(part.partition, part.planned()["base_offset"].tolist()) for part in split.parts] for split in splits
+    ]
+
+
+def test_splits_are_runs_of_the_log_of_about_equal_bytes() -> None:
+    plans = [plan(0, [10, 10, 10]), plan(3, [30]), plan(4, [])]
+    assert shape(plans, 1) == [[(0, [0, 1, 2]), (3, [0])]]
+    assert shape(plans, 2) == [[(0, [0, 1, 2])], [(3, [0])]]
+    assert shape(plans, 3) == [[(0, [0, 1])], [(0, [2])], [(3, [0])]]
+    assert shape(plans, 100) == [[(0, [0])], [(0, [1])], [(0, [2])], [(3, [0])]]
+    assert shape([plan(0, [])], 5) == [] == shape([], 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ({"size": 0}, 1),
+        ({"size": 2 * SPLIT_BYTES_MIN - 1}, 1),
+        ({"size": 3 * SPLIT_BYTES_MIN}, 3),
+        ({"size": 100 * SPLIT_BYTES_MIN}, 8),
+        ({"size": 0, "partitions_min": 5}, 5),
+        ({"size": 1001, "bytes_max": 100, "partitions_min": 5}, 11),
+    ],
+)
+def test_there_are_splits_for_every_core_unless_they_get_small(arguments: dict[str, Any], count: int) -> None:
+    assert split_count(**{"bytes_max": 2**40, "partitions_min": None, "cores": 8, **arguments}) == count
