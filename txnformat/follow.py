@@ -110,7 +110,7 @@ def refresh(view: View) -> Steps[View]:
             try:
                 state = fold_bytes(state, data)
             except CorruptDataError as error:
-                return (yield from _reload_after(error, state.entry + 1))
+                return (yield from _reload_after(error, view.state.entry + 1))
         else:
             ahead = min(2 * ahead, AHEAD_MAX)
             continue
@@ -123,13 +123,14 @@ def refresh(view: View) -> Steps[View]:
         return View(state, proof)
 
 
-def _reload_after(error: CorruptDataError, slot: int) -> Steps[View]:
-    """Reload, if a slot that does not decode or chain may be a deleted one; else raise.
+def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
+    """Reload, if what was followed from slot ``first`` on may be deleted slots; else raise.
 
-    A slot below the boundary may have been deleted, and created again by a writer that slept.
+    A slot below the boundary may have been deleted, and created again by a writer that slept. It chains, and then
+    it is the first slot at or above the boundary that does not: so what counts is where the following began.
     """
     boundary = yield from read_boundary()
-    if slot >= boundary:
+    if first >= boundary:
         raise error
     return (yield from open_view())
 
