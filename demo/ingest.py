@@ -80,7 +80,7 @@ def ingest(log: TxnLog, flights: pa.Table, progress: Progress) -> Ingested:
                     aborted += 1
                 one_shot.begin()
                 send_rows(one_shot, rows)
-                commits.append((start, end, one_shot.commit().entry))
+                commits.append((start, end, one_shot.commit().entry or 0))
             progress.update(task, completed=end)
     return Ingested(len(commits), aborted, slices[hanging_at], tuple(commits))
 

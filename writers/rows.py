@@ -1,0 +1,161 @@
+"""Single records: checked one by one when they are sent, made into Arrow many at a time.
+
+Bringing one record to Arrow costs as much as bringing a thousand. So a record whose values are plainly of their
+columns' types is kept as it is, and converted with those sent after it; every other one takes the careful way of
+:func:`txnformat.schema.conform` at once, so that whatever is wrong with it is said by the send that brought it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from txnformat.errors import InvalidInputError
+from txnformat.schema import KAFKA_SCHEMA, TopicSchema
+
+__all__ = ["PlainRow", "RowFormat", "kafka_record"]
+
+FIXED_BYTES = 8
+"""What a value of fixed width counts for: near enough for a limit on memory."""
+
+Measure = Callable[[Any], int]
+"""Returns about how many bytes a value takes in Arrow, or -1 when it is not plainly of the column's type."""
+
+
+class PlainRow(NamedTuple):
+    """A record whose conversion cannot fail."""
+
+    values: tuple[Any, ...]
+    """In the order of the schema; immutable."""
+    size: int
+    """Bytes, roughly."""
+
+
+def _whole(bits: int, *, signed: bool) -> Measure:
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+
+    def measure(value: Any) -> int:
+        return FIXED_BYTES if value is None or (type(value) is int and low <= value < high) else -1
+
+    return measure
+
+
+def _exactly(kind: type) -> Measure:
+    def measure(value: Any) -> int:
+        return FIXED_BYTES if value is None or type(value) is kind else -1
+
+    return measure
+
+
+def _text(value: Any) -> int:
+    if value is None:
+        return FIXED_BYTES
+    # Only ASCII is sure to be UTF-8: others may hold half a surrogate pair.
+    return FIXED_BYTES + len(value) if type(value) is str and value.isascii() else -1
+
+
+def _binary(value: Any) -> int:
+    return FIXED_BYTES + len(value) if type(value) is bytes else FIXED_BYTES if value is None else -1
+
+
+def _instant(zone: datetime.tzinfo | None) -> Measure:
+    def measure(value: Any) -> int:
+        if value is None:
+            return FIXED_BYTES
+        return FIXED_BYTES if type(value) is datetime.datetime and value.tzinfo is zone else -1
+
+    return measure
+
+
+def _only_null(value: Any) -> int:
+    return FIXED_BYTES if value is None else -1
+
+
+def _measure_of(type_: Any) -> Measure:
+    if pt.is_integer(type_):
+        return _whole(type_.bit_width, signed=bool(pt.is_signed_integer(type_)))
+    if pt.is_float64(type_):
+        return _exactly(float)
+    if pt.is_boolean(type_):
+        return _exactly(bool)
+    if pt.is_string(type_):
+        return _text
+    if pt.is_binary(type_):
+        return _binary
+    if pt.is_timestamp(type_) and type_.unit == "us":
+        return _instant(None if type_.tz is None else datetime.UTC)
+    return _only_null
+
+
+class RowFormat:
+    """Tells the plain records of a topic from others, and makes tables of plain ones."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        names = list(schema.names)
+        self._schema = schema
+        self._count = len(names)
+        self._getter: Callable[[Any], Any] = itemgetter(*names) if names else lambda row: ()
+        # A null is plain only where the column may hold one.
+        self._measures = [
+            _measure_of(field.type) if field.nullable else (lambda value: -1) for field in schema
+        ]
+
+    def pack(self, row: Any) -> PlainRow | None:
+        """Return the record's values, or None when it needs the careful way."""
+        if type(row) is not dict or len(row) != self._count:
+            return None
+        try:
+            values = self._getter(row)
+        except KeyError:
+            return None
+        if self._count == 1:
+            values = (values,)
+        total = 0
+        for measure, value in zip(self._measures, values, strict=True):
+            size = measure(value)
+            if size < 0:
+                return None
+            total += size
+        return PlainRow(values, total)
+
+    def table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+        """Return packed records (at least one) as a table."""
+        columns = zip(*rows, strict=True)
+        arrays = [
+            pa.array(values, type=field.type) for values, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def kafka_record(
+    schema: TopicSchema,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    headers: Sequence[tuple[str, bytes]] | None,
+    timestamp: datetime.datetime,
+) -> Mapping[str, Any]:
+    """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``schema-mismatch``: the topic has another schema.
+    """
+    if not schema.arrow_schema.equals(KAFKA_SCHEMA.arrow_schema):
+        raise InvalidInputError(
+            'key= and value= are for topics with the schema "kafka"',
+            kind="schema-mismatch",
+            hint="pass a pyarrow Table or RecordBatch, or a list of dicts",
+            columns=schema.arrow_schema.names,
+        )
+    return {
+        "key": key.encode() if isinstance(key, str) else key,
+        "value": value.encode() if isinstance(value, str) else value,
+        "headers": None if headers is None else [{"key": name, "value": data} for name, data in headers],
+        "timestamp": timestamp,
+    }

@@ -1,0 +1,91 @@
+"""What a producer is told once, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from txnformat import keys
+from txnformat.errors import InvalidInputError
+
+__all__ = ["MIB", "ROLL_BYTES", "Buffer", "ProducerSettings"]
+
+MIB = 1024 * 1024
+
+ROLL_BYTES = 512 * MIB
+"""A file that has grown to this is closed and the next one begun."""
+
+
+class Buffer(StrEnum):
+    """Where the records of an open transaction are."""
+
+    AUTO = "auto"
+    """In files that the log does not know: the commit names all of them in one entry."""
+    INLINE = "inline"
+    """In the log, with offsets, flush by flush; a marker decides them (Kafka's way)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """Settings of a :class:`~writers.producer.Producer`.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-settings``: every problem found.
+    """
+
+    transactional_id: str | None = None
+    """Stable name of the producer: fences older instances of it, and allows transactions."""
+    enable_idempotence: bool = True
+    """Number the records, so that a repeat is never appended twice. Transactions need it."""
+    buffer: Buffer = Buffer.AUTO
+    """For transactions."""
+    linger_ms: int = 5
+    """Age of the oldest buffered record at which a send outside transactions flushes first; 0: every send does."""
+    batch_bytes: int = 8 * MIB
+    """Arrow bytes of one partition at which its records leave the buffer: the size of a row group."""
+    buffer_bytes: int = 64 * MIB
+    """Arrow bytes over all partitions that may be buffered, besides those of the latest send."""
+    roll_bytes: int = ROLL_BYTES
+    """Size at which a segment file is closed and the next one begun."""
+
+    def __post_init__(self) -> None:
+        """Report all problems at once."""
+        problems: list[str] = []
+        if self.transactional_id is not None:
+            try:
+                keys.check_transactional_id(self.transactional_id)
+            except InvalidInputError as error:
+                problems += error.problems
+            if self.enable_idempotence is False:
+                problems.append("a transactional producer cannot do without idempotence")
+        elif self.buffer != Buffer.AUTO:
+            problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
+        if self.buffer not in set(Buffer):
+            problems.append(f"buffer is {str(self.buffer)!r}, not one of {', '.join(Buffer)}")
+        problems += [
+            f"{name} is {value!r}, not True or False"
+            for name, value in (("enable_idempotence", self.enable_idempotence),)
+            if type(value) is not bool
+        ]
+        minima: dict[str, tuple[Any, int]] = {
+            "linger_ms": (self.linger_ms, 0),
+            "batch_bytes": (self.batch_bytes, 1),
+            "buffer_bytes": (self.buffer_bytes, 1),
+            "roll_bytes": (self.roll_bytes, 1),
+        }
+        problems += [
+            f"{name} is {value!r}, not a whole number from {minimum} on"
+            for name, (value, minimum) in minima.items()
+            if type(value) is not int or value < minimum
+        ]
+        if problems:
+            raise InvalidInputError(problems, kind="invalid-settings")
+        object.__setattr__(self, "buffer", Buffer(self.buffer))
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether records are sent in transactions only."""
+        return self.transactional_id is not None
