@@ -44,6 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             SparkSession.builder.master("local[2]")
             .appName("txnlog-tests")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
