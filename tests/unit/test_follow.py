@@ -98,6 +98,21 @@ def test_a_stale_hint_below_the_boundary_leads_to_the_newest_snapshot() -> None:
     assert old.entry == 0
 
 
+def test_a_stale_hint_into_a_deletion_in_progress_leads_to_the_newest_snapshot() -> None:
+    hand, states = _log(3)
+    _, tip = _snapshot(hand, states[0], states[2])
+    stale = hand.objects[keys.LATEST_KEY]
+    _, after = _snapshot(hand, tip, hand.others_commit(tip, _app(hand, 50)))
+    hand.objects[keys.LATEST_KEY] = stale
+    hand.objects[keys.boundary_key(tip.entry + 1)] = b""
+    del hand.objects[keys.entry_key(0)]
+    again, _ = hand.entry(
+        states[0], _app(hand, 99)
+    )  # slot 1 is deleted and created again, slot 2 is still there
+    hand.objects[keys.entry_key(1)] = again.data
+    assert hand.run(open_view()).state.entry_sha256 == after.entry_sha256
+
+
 def test_a_snapshot_that_no_entry_names_is_not_used() -> None:
     hand, states = _log(3)
     key = keys.snapshot_key(2, hand.new_id())
