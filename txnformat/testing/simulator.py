@@ -20,7 +20,7 @@ from txnformat.assemble import assemble
 from txnformat.commit import CommitSettings
 from txnformat.document import encode_json
 from txnformat.entry import CommitEntry, encode_entry, sha256_hex
-from txnformat.errors import InternalError, TxnLogError
+from txnformat.errors import InternalError
 from txnformat.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
 from txnformat.operations import Checkpoint, Upgrade
 from txnformat.snapshot import encode_snapshot, state_digest
@@ -307,7 +307,7 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     simulation = _Simulation(seed, protocol or Protocol(), keep_lines=keep_lines)
     try:
         return simulation.run()
-    except (HistoryViolation, TxnLogError) as error:
+    except Exception as error:  # a violation or a plain defect: whatever it is, the seed shows it
         raise SimulationError(
             f"seed {seed}, step {simulation.world.step}: {error}\n"
             f"replay it with: python -m txnformat.testing.replay {seed}",
