@@ -18,11 +18,12 @@ from demo.ingest import HANGING_ID, Ingested, create_topics, ingest, send_rows
 from demo.picture import draw
 from demo.proof import Fingerprint, fingerprint, read_topic, spark_session, table_frame
 from demo.source import DELAY_COLUMNS, read_flights
+from txnformat.partition import PartitionState
 from txnformat.state import LogState
 from txnlog import Producer, TxnLog
 
 OUTPUT = Path("demo-output")
-console = Console()
+console = Console(width=120, soft_wrap=True)
 
 
 def main() -> int:
@@ -116,17 +117,12 @@ def _prove_open(spark: SparkSession, path: str, flights: pa.Table, books: Ingest
         spark, path, "flights", "read_committed", columns=",".join([*flights.column_names, "_commit_entry"])
     )
     wanted = seen.filter(seen["_commit_entry"] <= max(early_entries)).drop("_commit_entry")
-    ok &= _same("committed before the open transaction", spark, wanted_of(wanted), early, "early")
+    ok &= _same("committed before the open transaction", spark, fingerprint(wanted), early, "early")
     console.print(f"rows of the open transaction, not shown by read_committed: {hanging.num_rows:,}")
     return ok
 
 
-def wanted_of(frame: object) -> Fingerprint:
-    """Return the fingerprint of a Spark frame."""
-    return fingerprint(frame)  # type: ignore[arg-type]
-
-
-def _partitions(state: LogState) -> list:  # type: ignore[type-arg]
+def _partitions(state: LogState) -> list[PartitionState]:
     topic = state.topic("flights")
     return [part for key, part in sorted(state.partitions.items()) if key.topic_id == topic.topic_id]
 

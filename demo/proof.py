@@ -29,6 +29,7 @@ def spark_session() -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("txnlog demo")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.unix.domain.socket.enabled", "true")

@@ -186,6 +186,8 @@ def _encode_append(op: Append) -> Json:
 
 
 def _decode_append(doc: Document, intent: int) -> Append:
+    if (doc.integer("producer_id", minimum=-1) < 0) != (doc.integer("epoch", minimum=-1) < 0):
+        doc.fail("epoch", "-1 exactly when producer_id is -1")
     table = doc.document("table") if doc.has("table") else None
     files = tuple(map(_file, doc.documents("files")))
     return Append(

@@ -10,10 +10,12 @@ import pytest
 
 from txnformat.apply import apply
 from txnformat.assemble import assemble
+from txnformat.document import Document
 from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
 from txnformat.keys import snapshot_key
+from txnformat.operation_codec import decode_operation
 from txnformat.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
 from txnformat.state import LogState
 from txnformat.testing.strategies import make_append, make_topic
@@ -209,3 +211,20 @@ def test_an_intent_id_that_is_no_text_is_corrupt() -> None:
     with pytest.raises(CorruptDataError) as caught:
         decode_entry(data, entry.entry)
     assert caught.value.values["field"] == "intents"
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (4, -1)])
+def test_an_append_has_a_producer_and_an_epoch_or_neither(producer_id: int, epoch: int) -> None:
+    append = {
+        "operation": "append",
+        "intent": 0,
+        "topic_id": "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33",
+        "producer_id": producer_id,
+        "epoch": epoch,
+        "partition_count": 1,
+        "files": [],
+        "partitions": [],
+        "batches": [],
+    }
+    with pytest.raises(CorruptDataError, match="-1 exactly when producer_id is -1"):
+        decode_operation(Document(append, "entry"), 1)
