@@ -102,16 +102,20 @@ def test_abort_deletes_nothing_and_never_raises(log: TxnLog, path: str) -> None:
     assert rows(log) == list(range(5))
 
 
-def test_a_failed_task_leaves_no_file(log: TxnLog, path: str) -> None:
+def test_a_failed_task_leaves_no_file_not_even_a_temporary_one(log: TxnLog, path: str) -> None:
     sink = writer(path)
+    seen: list[Path] = []
 
     def broken() -> Any:
-        yield from numbers(0, 5).to_batches()
+        yield from numbers(0, 600_000).to_batches()  # more than a batch: its file is being written
+        seen.extend(file for file in Path(path).rglob("t-*/**/*") if file.is_file())
         raise RuntimeError("broken")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError) as caught:  # keeps the frames alive: no finalizer tidies up
         sink.write(broken())
-    assert not list(Path(path).glob("t-*/data/*.parquet"))
+    assert caught.tb
+    assert seen
+    assert not [file for file in Path(path).rglob("t-*/**/*") if file.is_file()]
 
 
 @pytest.fixture
@@ -165,7 +169,8 @@ UUID = "00000000-0000-4000-8000-000000000000"
         batch_with(row_group=1),
         batch_with(row_group_count=0),
         batch_with(records=9),
-        batch_with(records=True),
+        batch_with(records=10.0),
+        batch_with(min_timestamp_ms="now"),
         batch_with(size=0),
     ],
 )
