@@ -1,10 +1,6 @@
-"""txnlog: a transactional log on object storage, native to Spark, with no broker.
+"""The names that users import."""
 
-The names that users import, and nothing else; :mod:`txnformat` and :mod:`writers` hold what they do.
-"""
-
-from __future__ import annotations
-
+from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
 from txnformat.errors import (
     AckConflictError,
     CommitStateUnknownError,
@@ -32,7 +28,8 @@ from txnformat.errors import (
 from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, Outcome
 from txnformat.version import __version__
-from writers.producer import CommitInfo, Producer
+from writers.producer import Producer
+from writers.transaction import CommitInfo, ProducerStatus, Transaction
 
 __all__ = [
     "AckConflictError",
@@ -45,16 +42,21 @@ __all__ = [
     "InvalidInputError",
     "InvalidTransactionStateError",
     "IsolationLevel",
+    "LogDescription",
     "NotFoundError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "Outcome",
+    "PartitionOffsets",
     "Producer",
     "ProducerFencedError",
     "ProducerIdConflictError",
+    "ProducerStatus",
     "SequenceError",
     "StaleAppVersionError",
     "StorageError",
+    "Transaction",
+    "TransactionOutcome",
     "TransactionTimedOutError",
     "TxnLog",
     "TxnLogError",

@@ -1,142 +1,243 @@
-"""Buffering by (topic, partition): many small sends become few large batches. No IO.
+"""Records on their way to files, by topic and partition, in the order in which they were sent. No IO.
 
-The names are Kafka's: records accumulate until a batch is full, or too much is held in all; sequences are assigned
-when batches are drained, not when they are sent.
+A send has two steps. ``prepare`` checks the data, brings it to the topic's schema and chooses partitions; whatever
+is wrong is raised here, and nothing is kept. ``accept`` cannot fail. In between the caller makes room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from txnformat.errors import NotFoundError
+from txnformat.schema import conform
 from txnformat.state import TopicState
 from txnformat.types import TopicPartition
 from writers.partitioner import assign_partitions, round_robin
+from writers.rows import PlainRow, RowFormat
 
-__all__ = ["Accumulator", "DrainedBatch", "distribute"]
+__all__ = ["Accumulator", "Prepared"]
+
+SPOOL_ROWS_MAX = 10_000
+"""Single records that are made into Arrow together; without a key they are one batch, and take one turn."""
+
+CHUNKS_MAX = 64
+"""A batch in more pieces than this is copied into one: many small pieces cost more than the copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainedBatch:
-    """A batch that is ready to be written."""
+class Prepared(NamedTuple):
+    """Data of one send, checked."""
 
     topic: TopicState
-    partition: int
-    table: pa.Table
+    size: int
+    """Arrow bytes; of single records roughly."""
+    partition: int | None
+    """The one that the caller named."""
+    parts: tuple[tuple[int, Any], ...] = ()
+    """(partition, pyarrow.Table), ascending."""
+    row: PlainRow | None = None
+    """In place of ``parts``: one record, whose partition is chosen later."""
+    next_turn: int = 0
+    """Whose turn it is after this send, among records without keys."""
 
 
 @dataclass(slots=True)
-class _Buffer:
-    topic: TopicState
-    tables: list[pa.Table] = field(default_factory=list)
+class _Pending:
+    """What one partition holds."""
+
+    tables: list[Any] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Spool:
+    """Single records of one topic that were sent for the same partition, or for none."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
     size: int = 0
 
 
 class Accumulator:
-    """Holds records that are sent and not yet written.
+    """Holds records by (topic, partition).
 
     Parameters
     ----------
     batch_bytes : int
-        A partition that holds this much is drained.
-    buffer_bytes : int
-        When all partitions together hold this much, the largest are drained first.
+        Arrow bytes from which a partition is listed in :attr:`full`.
     """
 
-    def __init__(self, batch_bytes: int, buffer_bytes: int) -> None:
+    def __init__(self, batch_bytes: int) -> None:
         self._batch_bytes = batch_bytes
-        self._buffer_bytes = buffer_bytes
-        self._buffers: dict[TopicPartition, _Buffer] = {}
-        self._size = 0
-
-    @property
-    def size(self) -> int:
+        self._pending: dict[TopicPartition, _Pending] = {}
+        self._spools: dict[str, dict[int | None, _Spool]] = {}
+        self._formats: dict[str, RowFormat] = {}
+        self._topics: dict[str, TopicState] = {}
+        self._turns: dict[str, int] = {}
+        self.size = 0
         """Bytes held."""
-        return self._size
+        self.full: set[TopicPartition] = set()
+        """Partitions that hold a whole batch."""
 
     def __bool__(self) -> bool:
-        """Return whether anything is held."""
-        return bool(self._buffers)
+        """Return whether any record is held."""
+        return bool(self._pending) or bool(self._spools)
 
-    def add(self, topic: TopicState, partition: int, table: pa.Table) -> None:
-        """Hold the records of one send to one partition."""
-        buffer = self._buffers.setdefault(TopicPartition(topic.topic_id, partition), _Buffer(topic))
-        # At least a byte each: rows of nulls and empty texts must fill a buffer too.
-        size = max(table.nbytes, table.num_rows)
-        buffer.tables.append(table)
-        buffer.size += size
-        self._size += size
+    def prepare(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
+        """Return the data of a send, checked and distributed; nothing is kept yet.
 
-    def drain_full(self) -> Iterator[DrainedBatch]:
-        """Yield what must be written now: full batches, then the largest until enough room is left."""
-        for key in [key for key, buffer in self._buffers.items() if buffer.size >= self._batch_bytes]:
-            yield from self._drain(key)
-        while self._size >= self._buffer_bytes:
-            yield from self._drain(max(self._buffers, key=lambda key: self._buffers[key].size))
+        Parameters
+        ----------
+        data : pyarrow Table or RecordBatch, list of dicts, or what else ``conform`` takes
+        partition : int or None
+            None: by the key columns, else the whole batch in turn.
 
-    def drain_all(self) -> Iterator[DrainedBatch]:
-        """Yield everything, by topic and partition."""
-        for key in sorted(self._buffers):
-            yield from self._drain(key)
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-partition``.
+        InvalidInputError
+            Kind ``schema-mismatch``: every difference.
+        """
+        if partition is not None:
+            _check_partition(topic, partition)
+        if type(data) is list and len(data) == 1:
+            row = self._format(topic).pack(data[0])
+            if row is not None:
+                return Prepared(topic, row.size, partition, row=row)
+        table = conform(data, topic.schema.arrow_schema)
+        turn = self._turns.get(topic.topic_id, 0)
+        if table.num_rows == 0:
+            return Prepared(topic, 0, partition, next_turn=turn)
+        parts, turn = _distribute(topic, table, partition, turn)
+        return Prepared(topic, table.nbytes, partition, parts, next_turn=turn)
 
-    def _drain(self, key: TopicPartition) -> Iterator[DrainedBatch]:
-        """Take a partition's records out, cut into batches of about ``batch_bytes``."""
-        buffer = self._buffers.pop(key)
-        self._size -= buffer.size
-        whole = pa.concat_tables(buffer.tables) if len(buffer.tables) > 1 else buffer.tables[0]
-        if len(buffer.tables) > 1:
-            whole = whole.combine_chunks()
-        count = max(1, round(buffer.size / self._batch_bytes))
-        rows = -(-whole.num_rows // count)
-        for start in range(0, whole.num_rows, rows):
-            yield DrainedBatch(buffer.topic, key.partition, whole.slice(start, rows))
+    def accept(self, sent: Prepared) -> None:
+        """Keep what ``prepare`` returned."""
+        topic_id = sent.topic.topic_id
+        self._topics[topic_id] = sent.topic
+        if sent.row is None:
+            self._settle(topic_id)
+            self._keep(topic_id, sent.parts)
+            self._turns[topic_id] = sent.next_turn
+            return
+        spools = self._spools.setdefault(topic_id, {})
+        spool = spools.get(sent.partition)
+        if spool is None:
+            spool = spools[sent.partition] = _Spool()
+        spool.rows.append(sent.row.values)
+        spool.size += sent.row.size
+        self.size += sent.row.size
+        if len(spool.rows) >= SPOOL_ROWS_MAX or spool.size >= self._batch_bytes:
+            self._settle(topic_id)
+
+    def topic(self, topic_id: str) -> TopicState:
+        """Return a topic of which records were taken in."""
+        return self._topics[topic_id]
+
+    def topics(self) -> list[TopicState]:
+        """Return the topics that hold records."""
+        held = {key.topic_id for key in self._pending} | set(self._spools)
+        return [self._topics[topic_id] for topic_id in sorted(held)]
+
+    def largest_first(self) -> list[TopicPartition]:
+        """Return the partitions that hold records, the largest first."""
+        self.settle()
+        return sorted(self._pending, key=lambda key: (-self._pending[key].size, key))
+
+    def partitions(self, topic_id: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that hold records, ascending."""
+        self._settle(topic_id)
+        return sorted(key for key in self._pending if key.topic_id == topic_id)
+
+    def batch(self, key: TopicPartition) -> pa.Table:
+        """Return the records of a partition (which holds some), oldest first; they stay."""
+        tables = self._pending[key].tables
+        if len(tables) == 1:
+            return tables[0]
+        table = pa.concat_tables(tables)
+        return table.combine_chunks() if len(tables) > CHUNKS_MAX else table
+
+    def drop(self, keys: Iterable[TopicPartition]) -> None:
+        """Forget the records of some partitions: they are in a file."""
+        for key in keys:
+            self.size -= self._pending.pop(key).size
+            self.full.discard(key)
 
     def clear(self) -> None:
-        """Forget everything."""
-        self._buffers.clear()
-        self._size = 0
+        """Forget all records."""
+        self._pending.clear()
+        self._spools.clear()
+        self.full.clear()
+        self.size = 0
+
+    def settle(self) -> None:
+        """Give single records their partitions."""
+        for topic_id in list(self._spools):
+            self._settle(topic_id)
+
+    def _format(self, topic: TopicState) -> RowFormat:
+        known = self._formats.get(topic.topic_id)
+        if known is None:
+            known = self._formats[topic.topic_id] = RowFormat(topic.schema.arrow_schema)
+        return known
+
+    def _settle(self, topic_id: str) -> None:
+        """Make single records of one topic into tables of its partitions, behind what these hold already."""
+        spools = self._spools.pop(topic_id, None)
+        if spools is None:
+            return
+        topic = self._topics[topic_id]
+        for partition, spool in spools.items():
+            self.size -= spool.size
+            table = self._format(topic).table(spool.rows)
+            parts, turn = _distribute(topic, table, partition, self._turns.get(topic_id, 0))
+            self._turns[topic_id] = turn
+            self._keep(topic_id, parts)
+
+    def _keep(self, topic_id: str, parts: Sequence[tuple[int, Any]]) -> None:
+        for number, table in parts:
+            key = TopicPartition(topic_id, number)
+            pending = self._pending.get(key)
+            if pending is None:
+                pending = self._pending[key] = _Pending()
+            size = table.nbytes
+            pending.tables.append(table)
+            pending.size += size
+            self.size += size
+            if pending.size >= self._batch_bytes:
+                self.full.add(key)
 
 
-def distribute(
-    topic: TopicState, table: pa.Table, partition: int | None, next_partition: int
-) -> tuple[list[tuple[int, pa.Table]], int]:
-    """Return which records of one send go to which partition, and whose turn is next.
+def _check_partition(topic: TopicState, partition: int) -> None:
+    if type(partition) is not int or not 0 <= partition < topic.partitions:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            topic=topic.name,
+            partition=partition,
+        )
 
-    Parameters
-    ----------
-    partition : int or None
-        The partition for all; None: by the topic's key columns, else the whole send to the partition whose turn it is.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-partition``.
-    """
+def _distribute(
+    topic: TopicState, table: Any, partition: int | None, turn: int
+) -> tuple[tuple[tuple[int, Any], ...], int]:
+    """Return the table by partition, the order of its rows kept, and whose turn it is next."""
     if partition is not None:
-        if type(partition) is not int or not 0 <= partition < topic.partitions:
-            raise NotFoundError(
-                "no such partition",
-                kind="unknown-partition",
-                hint=f"the topic has partitions 0 to {topic.partitions - 1}",
-                topic=topic.name,
-                partition=partition,
-            )
-        return [(partition, table)], next_partition
-    if not topic.schema.key_columns:
-        turn, following = round_robin(next_partition, topic.partitions)
-        return [(turn, table)], following
-    if topic.partitions == 1:
-        return [(0, table)], 0
-    keys = [table.column(name) for name in topic.schema.key_columns]
-    numbers, following = assign_partitions(keys, topic.partitions, next_partition)
-    found = np.unique(numbers)
+        return ((partition, table),), turn
+    columns = [table.column(name) for name in topic.schema.key_columns]
+    if not columns:
+        partition, turn = round_robin(turn, topic.partitions)
+        return ((partition, table),), turn
+    numbers, turn = assign_partitions(columns, topic.partitions, turn)
+    found, counts = np.unique(numbers, return_counts=True)
     if len(found) == 1:
-        return [(int(found[0]), table)], following
-    order = np.argsort(numbers, kind="stable")  # records of one partition keep their order
-    bounds = np.searchsorted(numbers[order], found, side="right")
-    pieces = np.split(order, bounds[:-1])
-    return [(int(number), table.take(piece)) for number, piece in zip(found, pieces, strict=True)], following
+        return ((int(found[0]), table),), turn
+    rows = table.take(np.argsort(numbers, kind="stable"))
+    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    parts = zip(found.tolist(), starts.tolist(), counts.tolist(), strict=True)
+    return tuple((number, rows.slice(start, count)) for number, start, count in parts), turn

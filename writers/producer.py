@@ -1,124 +1,77 @@
-"""The producer: Kafka's idempotent and transactional producer, without a broker.
+"""Producer: sends records to topics, in transactions or without, each record exactly once.
 
-Steps of a commit, and what a crash after each leaves:
-
-1. rows are buffered and streamed to files           files that nobody names
-2. the files are closed                              files that nobody names
-3. one entry: appends, end of the transaction        everything, in every topic and partition
-
-With ``buffer="inline"`` each flush appends with offsets already (read_uncommitted sees it, the last stable offset
-waits), and the commit is the entry that ends the transaction.
+Every write is an intent with a fixed identity (:mod:`txnformat.intents`): a call whose outcome is unknown is
+repeated with the same intent, so nothing is appended twice. What the log refuses for good (a newer instance of the
+transactional id, numbers that do not fit) ends the producer.
 """
 
 from __future__ import annotations
 
+import datetime
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, NamedTuple, Self
 
-from txnformat import keys
+from txnformat.committer import operation_of
 from txnformat.errors import (
     CommitStateUnknownError,
+    ConflictError,
     InternalError,
     InvalidInputError,
     InvalidTransactionStateError,
-    NotFoundError,
     ProducerFencedError,
+    SequenceError,
     TxnLogError,
 )
-from txnformat.intents import CommitResult, Intent, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.intents import Action, CommitResult, Intent, OpenProducer, ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
-from txnformat.schema import conform
 from txnformat.state import TopicState
-from txnformat.types import Outcome, TopicPartition
-from writers.client_state import ClientState, check_call
-from writers.linger import Linger
-from writers.pending import Pending
-from writers.producer_ids import allocate_producer_id
-from writers.transaction import Transaction
+from txnformat.types import Outcome
+from writers.producer_ids import next_producer_id
+from writers.rows import kafka_record
+from writers.settings import MIB, Buffer, ProducerSettings
+from writers.staging import Staging
+from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction, check_call
 from writers.upload import ROLL_BYTES
 
-__all__ = ["CommitInfo", "Producer", "ProducerSettings"]
+__all__ = ["Producer"]
 
-MIB = 1024 * 1024
+FRESH_INTENTS_MAX = 3
+"""Times that a call is tried under a new name, when the log went on too far while its slot was sought."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """Bounds of a producer's buffers."""
-
-    linger_ms: int = 5
-    """How long a producer without a transaction may hold a row back to make larger batches (Kafka's default)."""
-    batch_bytes: int = 8 * MIB
-    """A partition that holds this much is written to its file as one batch."""
-    buffer_bytes: int = 64 * MIB
-    """Bytes held over all partitions; beyond, the largest partition is written first."""
-    roll_bytes: int = ROLL_BYTES
-    """Size at which a segment file is closed and the next begun."""
-
-    def __post_init__(self) -> None:
-        """Check all settings at once."""
-        problems = [
-            f"{name} must be an integer of at least {minimum}, not {value!r}"
-            for name, minimum, value in (
-                ("linger_ms", 0, self.linger_ms),
-                ("batch_bytes", 1, self.batch_bytes),
-                ("buffer_bytes", 1, self.buffer_bytes),
-                ("roll_bytes", 1, self.roll_bytes),
-            )
-            if type(value) is not int or value < minimum
-        ]
-        if problems:
-            raise InvalidInputError(problems, kind="invalid-settings")
+_NOTHING = CommitInfo()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitInfo:
-    """What a flush or commit put into the log."""
+class _Unsettled(NamedTuple):
+    """A call whose outcome is unknown, and what repeats it."""
 
-    entry: int | None
-    """The entry; None when there was nothing to write."""
-    timestamp_ms: int | None
-    """Log time of the entry."""
-    offsets: dict[tuple[str, int], int]
-    """(topic, partition) -> first offset of what this entry appended there."""
-
-
-NOTHING = CommitInfo(None, None, {})
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """A commit whose answer is not final: the same intent is sent again, whatever happens in between."""
-
-    call: str
+    call: Call
     intent: Intent
-    unclear: bool
-    """Whether an attempt may have landed."""
 
 
 class Producer:
-    """Writes to the topics of a log.
-
-    Without a transactional id, sends are idempotent: each flush is appended exactly once, however often it has to be
-    repeated within this producer's life. With one, everything between ``begin`` and ``commit`` becomes visible in one
-    atomic step, over any number of topics and partitions, and opening a producer fences older instances of the id.
-
-    The constructor does no IO; ``init()`` or the ``with`` statement does. Safe for use by many threads; one
-    transaction at a time.
+    """Sends records. Safe for use by many threads; every call waits for the one before it.
 
     Parameters
     ----------
+    log : TxnLog
+        Where to.
     transactional_id : str, optional
-        1 to 249 UTF-8 bytes; the same over restarts of the same task.
+        Stable name that fences older instances and allows transactions. Without one, each flush is one atomic step.
     enable_idempotence : bool
-        False appends without an identity: after a crash of this process nobody can tell repeats from new data.
-    buffer : {"auto", "inline"}
-        "auto": nothing is in the log before the commit. "inline": Kafka's way, each flush is appended at once.
+        Number the records, so that a repeat is never appended twice. Transactions need it.
+    buffer : str
+        "auto": the records of an open transaction are in files that the log does not know, and the commit names
+        them in one entry. "inline": every flush appends them with offsets, and a marker decides them.
     linger_ms, batch_bytes, buffer_bytes, roll_bytes : int
-        See :class:`ProducerSettings`.
+        See :class:`writers.settings.ProducerSettings`.
+
+    Notes
+    -----
+    The constructor does no input or output; :meth:`init`, or entering a ``with`` statement, does.
     """
 
     def __init__(
@@ -127,332 +80,378 @@ class Producer:
         transactional_id: str | None = None,
         *,
         enable_idempotence: bool = True,
-        buffer: Literal["auto", "inline"] = "auto",
-        **settings: int,
+        buffer: str = Buffer.AUTO,
+        linger_ms: int = 5,
+        batch_bytes: int = 8 * MIB,
+        buffer_bytes: int = 64 * MIB,
+        roll_bytes: int = ROLL_BYTES,
     ) -> None:
-        problems = []
-        if transactional_id is not None:
-            keys.check_transactional_id(transactional_id)
-            if not enable_idempotence:
-                problems.append("a transactional producer is always idempotent; leave enable_idempotence on")
-        if buffer not in ("auto", "inline"):
-            problems.append(f"buffer must be 'auto' or 'inline', not {buffer!r}")
-        if buffer == "inline" and transactional_id is None:
-            problems.append("buffer='inline' is about transactions: it needs a transactional id")
-        unknown = sorted(set(settings) - set(ProducerSettings.__dataclass_fields__))
-        problems += [f"there is no setting {name!r}" for name in unknown]
-        if problems:
-            raise InvalidInputError(problems, kind="invalid-settings")
-        self.log = log
-        self.transactional_id = transactional_id
-        self.settings = ProducerSettings(**settings)
-        self._inline = buffer == "inline"
-        self._idempotent = enable_idempotence
-        self._lock = threading.RLock()
-        self._state = ClientState.UNINITIALISED
-        self._producer_id = -1
-        self._epoch = 0
-        self._in_log = False  # whether this epoch may have something in the log
-        self._attempt: _Attempt | None = None
-        self._pending = Pending(
-            log.store,
-            log.committer.ids,
-            batch_bytes=self.settings.batch_bytes,
-            buffer_bytes=self.settings.buffer_bytes,
-            roll_bytes=self.settings.roll_bytes,
+        self.settings = ProducerSettings(
+            transactional_id=transactional_id,
+            enable_idempotence=enable_idempotence,
+            buffer=buffer,  # type: ignore[arg-type]  # checked and converted there
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            roll_bytes=roll_bytes,
         )
-        self._linger = Linger(self.settings.linger_ms, self._flush_held)
+        self._log = log
+        self._lock = threading.RLock()
+        self._status = ProducerStatus.UNINITIALISED
+        self._ref: ProducerRef | None = None
+        self._unsettled: _Unsettled | None = None
+        self._fatal: TxnLogError | None = None
+        self._appended = False  # whether the log holds, or may hold, something of the open transaction
+        self._oldest_ms = 0  # when the oldest buffered record was sent; without transactions only
+        self._streams = self.settings.is_transactional and self.settings.buffer is Buffer.AUTO
+        self._staging = Staging(log.store, log.committer.ids, self.settings, lambda: log.state.entry)
 
     @property
-    def state(self) -> ClientState:
-        """Where this instance stands."""
-        return self._state
+    def status(self) -> ProducerStatus:
+        """Where the producer stands."""
+        return self._status
 
     @property
-    def producer_id(self) -> int:
-        """The id that the log knows this producer by; -1 before ``init`` and without idempotence."""
-        return self._producer_id
+    def producer_id(self) -> int | None:
+        """Its id in the log; None before ``init``, and without idempotence."""
+        return None if self._ref is None else self._ref.producer_id
 
     @property
-    def epoch(self) -> int:
-        """The epoch of the current transaction, or of the next."""
-        return self._epoch
+    def epoch(self) -> int | None:
+        """The epoch of the open or next transaction; None as for ``producer_id``."""
+        return None if self._ref is None else self._ref.epoch
 
-    @property
-    def _is_transactional(self) -> bool:
-        return self.transactional_id is not None
+    # --- the calls ---------------------------------------------------------------------------------------------------
 
-    def _check(self, call: str) -> None:
-        check_call(call, self._state, is_transactional=self._is_transactional)
-        if self._state is ClientState.UNKNOWN and call != "abort":
-            attempt = self._attempt
-            if attempt is None or attempt.call != call:
-                raise InvalidTransactionStateError(
-                    f"{call}() is not possible now",
-                    kind="producer-unknown-outcome",
-                    hint="the outcome of the last call is unknown; repeat that call, abort() or close()",
-                    last_call=attempt.call if attempt else None,
-                )
+    def init(self) -> None:
+        """Get an identity, and with a transactional id fence older instances and abort what they left open.
 
-    def init(self) -> Self:
-        """Open the producer: get its identity, fence older instances, abort what they left open.
+        Requests: 1 entry; without a transactional id 1 per process and 1,000 producers.
 
-        Requests: 1 entry with a transactional id; without, 1 entry per process and 1,000 producers.
+        Raises
+        ------
+        InvalidTransactionStateError
+            Kind ``already-initialised``.
         """
         with self._lock:
-            self._check("init")
-            if self.transactional_id is not None:
-                result = self._send_intent("init", OpenProducer(self.transactional_id))
-                opened = next((op for op in result.operations if isinstance(op, InitProducer)), None)
-                if opened is None:
-                    raise InternalError("opening a producer gave no identity", entry=result.entry)
-                self._producer_id, self._epoch = opened.producer_id, opened.epoch
-            elif self._idempotent:
-                self._producer_id = allocate_producer_id(self.log)
-            self._state = ClientState.READY
-        return self
+            self._check(Call.INIT)
+            if self.settings.transactional_id is not None:
+                result = self._commit(Call.INIT, OpenProducer(self.settings.transactional_id))
+                opened = operation_of(result, InitProducer)
+                if not isinstance(opened, InitProducer):
+                    raise InternalError("another operation than was asked for", entry=result.entry)
+                self._ref = ProducerRef(opened.producer_id, opened.epoch, opened.transactional_id)
+            elif self.settings.enable_idempotence:
+                self._ref = ProducerRef(next_producer_id(self._log), 0)
+            self._status = ProducerStatus.READY
 
     def begin(self) -> None:
         """Begin a transaction. Requests: none."""
         with self._lock:
-            self._check("begin")
-            self._state = ClientState.IN_TRANSACTION
+            self._check(Call.BEGIN)
+            self._status = ProducerStatus.IN_TRANSACTION
 
     def transaction(self) -> Transaction:
-        """Return a context manager: begins, commits on a normal exit, aborts on an exception."""
+        """Return a transaction for a ``with`` statement: commits on exit, aborts on an exception."""
         return Transaction(self)
 
-    def send(self, topic: str, data: Any, partition: int | None = None) -> None:
-        """Hand over records of one topic; they are buffered, and written as buffers fill.
+    def send(
+        self,
+        topic: str,
+        data: Any = None,
+        partition: int | None = None,
+        *,
+        key: bytes | str | None = None,
+        value: bytes | str | None = None,
+        headers: Sequence[tuple[str, bytes]] | None = None,
+        timestamp: datetime.datetime | None = None,
+    ) -> None:
+        """Send records to a topic.
+
+        They are buffered; when the buffer is full, what it holds is written *before* these are taken in. So a send
+        that raises has kept nothing of its own, and the transaction stays usable.
 
         Parameters
         ----------
-        data : pyarrow.Table, pyarrow.RecordBatch, list of dict, or pandas.DataFrame
-            With exactly the topic's columns.
+        data : pyarrow Table or RecordBatch, list of dicts, pandas or polars DataFrame
+            The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed.
         partition : int, optional
-            For all the records; else by the topic's key columns, else by turns.
+            Else by the topic's key columns (Kafka's murmur2), else the whole batch to the next partition in turn.
+        key, value, headers, timestamp : optional
+            In place of ``data``: one record of a topic with the schema ``"kafka"``. The timestamp is now by default.
 
         Raises
         ------
-        NotFoundError, InvalidInputError
-            Unknown topic or partition; every difference from the schema. Nothing of this send is kept.
-        StorageError
-            Writing to a file failed. A transaction can then only be aborted.
+        NotFoundError
+            Kind ``unknown-topic`` or ``unknown-partition``.
+        InvalidInputError
+            Kind ``schema-mismatch``: every difference.
+        StorageError, CommitStateUnknownError
+            Of the flush that made room.
         """
         with self._lock:
-            self._check("send")
-            self._linger.raise_failure()
+            self._check(Call.SEND)
             found = self._topic(topic)
-            table = conform(data, found.schema.arrow_schema)
-            if table.num_rows == 0:
-                return
-            self._pending.add(found, table, partition)
-            self._stream()
-            if not self._is_transactional:
-                if self._pending.has_full_batch():
-                    self.flush()
-                else:
-                    self._linger.arm()
-            elif self._inline and self._pending.has_full_batch():
-                self.flush()
-
-    def _topic(self, name: str) -> TopicState:
-        try:
-            return self.log.state.topic(name)
-        except NotFoundError:  # it may have been created since this process last looked
-            return self.log.refresh().topic(name)
-
-    def _stream(self) -> None:
-        try:
-            self._pending.stream_full(self.log.state.entry)
-        except BaseException:
-            self._lose()
-            raise
-
-    def _lose(self) -> None:
-        """Rows that were buffered are gone: a transaction can only be aborted, a plain producer begins afresh."""
-        self._pending.drop()
-        if self._is_transactional:
-            self._state = ClientState.ABORTABLE
+            if data is None:
+                data = [kafka_record(found.schema, key, value, headers, timestamp or self._now())]
+            elif any(given is not None for given in (key, value, headers, timestamp)):
+                raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
+            prepared = self._staging.buffered.prepare(found, data, partition)
+            self._make_room(prepared.size)
+            if not self.settings.is_transactional and not self._staging:
+                self._oldest_ms = self._log.committer.clock.now().wall_ms
+            self._staging.buffered.accept(prepared)
 
     def flush(self) -> CommitInfo:
         """Write what is buffered.
 
-        Without a transaction, and with ``buffer="inline"``, it is appended to the log: 1 PUT per topic and 1 entry.
-        With ``buffer="auto"`` nothing is in the log before the commit, and this does nothing.
-        """
-        with self._lock:
-            self._check("flush")
-            self._linger.raise_failure()
-            if self._is_transactional and not self._inline:
-                return NOTHING
-            return self._flush("flush")
-
-    def _flush(self, call: str) -> CommitInfo:
-        info = NOTHING
-        if self._attempt is not None:
-            info = self._finish_append(call)
-        if not self._pending:
-            return info
-        write = Write(self._reference(), self._take())
-        self._attempt = _Attempt(call, self.log.committer.intend(write), unclear=False)
-        return self._finish_append(call)
-
-    def _finish_append(self, call: str) -> CommitInfo:
-        """Send the append that waits for its answer (again)."""
-        self._in_log = True
-        result = self._send_intent(call)
-        self._state = ClientState.IN_TRANSACTION if self._is_transactional else ClientState.READY
-        return self._info(result)
-
-    def _take(self) -> tuple[TopicAppend, ...]:
-        try:
-            return self._pending.take(self.log.state.entry, sequenced=self._producer_id >= 0)
-        except BaseException:
-            self._lose()
-            raise
-
-    def _reference(self) -> ProducerRef | None:
-        if self._producer_id < 0:
-            return None
-        return ProducerRef(self._producer_id, self._epoch, self.transactional_id)
-
-    def commit(self) -> CommitInfo:
-        """End the transaction: everything sent becomes visible, in every topic and partition, in one step.
-
-        Requests: 1 PUT per topic that has something to write, and 1 entry; none if nothing was sent.
+        In a transaction with ``buffer="auto"`` it goes to files that nobody sees before the commit; else it is
+        appended to the log, in one entry.
 
         Raises
         ------
+        StorageError
+            Nothing was appended; the call may be repeated (or, in status ABORT_REQUIRED, the transaction aborted).
         CommitStateUnknownError
-            Nobody can tell whether it landed: repeat ``commit()``, or ``abort()``.
-        ProducerFencedError
-            A newer instance has aborted the transaction.
-        ConflictError, StorageError
-            It did not land: ``commit()`` may be repeated.
+            Repeat the call, abort, or close.
         """
         with self._lock:
-            self._check("commit")
-            if self._attempt is not None and self._attempt.call == "flush":
-                # A flush that failed without an unclear answer: its rows go first, under their own sequences.
-                self._finish_append("flush")
-            if self._attempt is None:
-                if not self._pending and not self._in_log:
-                    self._state = ClientState.READY
-                    return NOTHING
-                write = Write(self._reference(), self._take() if self._pending else (), Outcome.COMMIT)
-                self._attempt = _Attempt("commit", self.log.committer.intend(write), unclear=False)
-            result = self._send_intent("commit")
-            self._next_epoch()
+            self._check(Call.FLUSH)
+            if self._streams:
+                self._guarded(self._staging.stream_all)
+                return _NOTHING
+            return self._flush(Call.FLUSH)
+
+    def commit(self) -> CommitInfo:
+        """Commit the transaction. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
+
+        Raises
+        ------
+        ProducerFencedError
+            A newer instance has opened; nothing of the transaction is committed.
+        StorageError, ConflictError
+            Nothing was committed; commit again, or abort.
+        CommitStateUnknownError
+            Repeat the call, abort, or close.
+        """
+        with self._lock:
+            self._check(Call.COMMIT)
+            if not self._staging and not self._appended and self._unsettled is None:
+                self._status = ProducerStatus.READY
+                return _NOTHING
+            result = self._write(Call.COMMIT, Outcome.COMMIT)
+            self._ended()
             return self._info(result)
 
     def abort(self) -> None:
-        """End the transaction: nothing that was sent becomes visible to read_committed.
-
-        Requests: none while nothing of it is in the log; else 1 entry.
+        """Abort the transaction. Requests: 1 entry when the log holds, or may hold, something of it; else none.
 
         Raises
         ------
         InvalidTransactionStateError
             Kind ``transaction-committed``: a commit whose outcome was unknown had landed.
-        CommitStateUnknownError
-            Repeat ``abort()``.
         """
         with self._lock:
-            self._check("abort")
-            self._pending.drop()
-            if not self._in_log and not (self._attempt is not None and self._attempt.unclear):
-                # Nothing is in the log, and nothing on its way can get there: the epoch is still unused.
-                self._attempt = None
-                self._pending.restart_sequences()
-                self._state = ClientState.READY
-                return
-            if self._attempt is None or self._attempt.call != "abort":
-                unclear = self._attempt is not None and self._attempt.unclear
-                write = Write(self._reference(), (), Outcome.ABORT)
-                self._attempt = _Attempt("abort", self.log.committer.intend(write), unclear=unclear)
+            self._check(Call.ABORT)
+            if self._unsettled is None:
+                self._staging.discard()
+                # Should the abort fail, no later commit may leave out what was just dropped.
+                self._status = ProducerStatus.ABORT_REQUIRED if self._appended else ProducerStatus.READY
+                if not self._appended:
+                    return
             try:
-                self._send_intent("abort")
+                self._commit(Call.ABORT, Write(self._identity(), end=Outcome.ABORT))
             except InvalidTransactionStateError as error:
                 if error.kind == "transaction-committed":
-                    self._next_epoch()
+                    self._ended()
                 raise
-            self._next_epoch()
-
-    def _next_epoch(self) -> None:
-        """Follow what every end does in the log."""
-        self._epoch += 1
-        self._attempt = None
-        self._in_log = False
-        self._pending.restart_sequences()
-        self._state = ClientState.READY
-
-    def _send_intent(self, call: str, action: OpenProducer | None = None) -> CommitResult:
-        """Commit the waiting attempt's intent, or that of ``action``; keep it for a repeat unless it is answered."""
-        attempt = self._attempt
-        if attempt is None:
-            if action is None:
-                raise InternalError("nothing to commit", call=call)
-            attempt = self._attempt = _Attempt(call, self.log.committer.intend(action), unclear=False)
-        try:
-            result = self.log.committer.commit(attempt.intent)
-        except CommitStateUnknownError:
-            self._attempt = _Attempt(attempt.call, attempt.intent, unclear=True)
-            if call != "init":
-                self._state = ClientState.UNKNOWN
-            raise
-        except ProducerFencedError:
-            self._attempt = None
-            self._pending.drop()
-            self._state = ClientState.FENCED
-            raise
-        self._attempt = None
-        return result
-
-    def _info(self, result: CommitResult) -> CommitInfo:
-        topics = self.log.state.topics
-        offsets = {_named(topics, key): offset for key, offset in result.offsets.items()}
-        return CommitInfo(result.entry, result.timestamp_ms, offsets)
-
-    def _flush_held(self) -> None:
-        """Flush from the linger thread; whoever calls next gets the error."""
-        with self._lock:
-            if self._state is ClientState.READY and self._pending:
-                self._flush("flush")
+            self._ended()
 
     def close(self) -> None:
-        """Flush a plain producer, abort an open transaction, and refuse every further call. Idempotent.
+        """Abort an open transaction; without transactions flush. Idempotent once it has succeeded.
 
-        An error leaves the producer open, so that closing can be repeated.
+        Raises
+        ------
+        TxnLogError
+            The abort or the flush failed; close again.
+        InvalidTransactionStateError
+            Kind ``transaction-committed``, as for :meth:`abort`; the producer is closed.
         """
         with self._lock:
-            if self._state is ClientState.CLOSED:
-                return
-            self._linger.stop()
-            if self._is_transactional:
-                if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE, ClientState.UNKNOWN):
-                    self.abort()
-            elif self._state in (ClientState.READY, ClientState.UNKNOWN):
-                self._flush("flush")
-            self._pending.drop()
-            self._state = ClientState.CLOSED
+            try:
+                self._settle()
+            except InvalidTransactionStateError as error:
+                if error.kind == "transaction-committed":
+                    self._status = ProducerStatus.CLOSED
+                raise
+            except ProducerFencedError:
+                pass  # the newer instance has aborted the transaction
+            self._staging.discard()
+            self._unsettled = None
+            self._status = ProducerStatus.CLOSED
 
     def __enter__(self) -> Self:
-        """Open the producer."""
-        return self.init()
+        if self._status is ProducerStatus.UNINITIALISED:
+            self.init()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the producer; after an exception without hiding it."""
-        if error is None:
-            self.close()
-            return
         try:
             self.close()
-        except TxnLogError as second:
-            error.add_note(f"closing the producer failed too: {second}")
+        except TxnLogError as failure:
+            if error is None:
+                raise
+            # What went wrong first is what the caller must see.
+            error.add_note(f"the producer could not be closed: {failure}")
 
+    # --- how they are done -------------------------------------------------------------------------------------------
 
-def _named(topics: dict[str, TopicState], key: TopicPartition) -> tuple[str, int]:
-    return topics[key.topic_id].name, key.partition
+    def _check(self, call: Call) -> None:
+        if self._fatal is not None:
+            raise self._fatal.with_traceback(None)
+        unknown = None if self._unsettled is None else self._unsettled.call
+        check_call(call, self._status, is_transactional=self.settings.is_transactional, unknown=unknown)
+
+    def _identity(self) -> ProducerRef:
+        if self._ref is None:
+            raise InternalError("a transactional producer without an identity")
+        return self._ref
+
+    def _topic(self, name: str) -> TopicState:
+        state = self._log.state
+        if name not in state.topic_ids:
+            state = self._log.refresh()  # it may be new
+        return state.topic(name)
+
+    def _now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._log.committer.clock.now().wall_ms / 1000, datetime.UTC)
+
+    def _make_room(self, coming: int) -> None:
+        """Write what is buffered when it is too much or, outside transactions, too old."""
+        if self._unsettled is not None:
+            self._flush(Call.SEND)
+        elif not self._staging:
+            return
+        elif self._staging.is_over(coming):
+            if self._streams:
+                self._guarded(lambda: self._staging.stream(coming))
+            else:
+                self._flush(Call.SEND)
+        elif not self.settings.is_transactional:
+            age_ms = self._log.committer.clock.now().wall_ms - self._oldest_ms
+            if age_ms < 0 or age_ms >= self.settings.linger_ms:
+                self._flush(Call.SEND)
+
+    def _guarded(self, upload: Callable[[], None]) -> None:
+        """Upload; when earlier records went down with a file, the transaction can only be aborted."""
+        try:
+            upload()
+        finally:
+            if self._staging.is_broken and self._status is ProducerStatus.IN_TRANSACTION:
+                self._status = ProducerStatus.ABORT_REQUIRED
+
+    def _flush(self, call: Call) -> CommitInfo:
+        """Append what is buffered, in one entry."""
+        if not self._staging:
+            return _NOTHING
+        return self._info(self._write(call, None))
+
+    def _write(self, call: Call, end: Outcome | None) -> CommitResult:
+        """Upload what is buffered, and commit it and perhaps the transaction's end; or repeat just that."""
+        if self._unsettled is not None:
+            write = self._unsettled.intent.action
+        else:
+            self._guarded(self._staging.finish)
+            write = Write(self._ref, self._staging.appends(numbered=self._ref is not None), end)
+        result = self._commit(call, write)
+        if isinstance(write, Write):
+            self._staging.landed(write.appends)
+        self._appended = True
+        return result
+
+    def _commit(self, call: Call, action: Action) -> CommitResult:
+        """Commit an action, or repeat the intent of the same call whose outcome is unknown."""
+        unsettled = self._unsettled
+        repeated: Intent | None = None
+        if unsettled is not None and (call is not Call.ABORT or unsettled.call is Call.ABORT):
+            repeated = unsettled.intent
+        for attempt in range(FRESH_INTENTS_MAX):
+            intent = repeated or self._log.committer.intend(action)
+            try:
+                result = self._log.committer.commit(intent)
+                break
+            except CommitStateUnknownError as error:
+                # A new intent that is too old to be decided was refused before it was sent, or lost every slot.
+                if error.kind != "commit-too-old" or repeated or attempt == FRESH_INTENTS_MAX - 1:
+                    self._unknown(call, intent)
+                    raise
+            except TxnLogError as error:
+                self._refused(call, error)
+                raise
+            except BaseException:  # interrupted: the request may be on its way
+                self._unknown(call, intent)
+                raise
+        else:
+            raise InternalError("unreachable")
+        self._known()
+        return result
+
+    def _unknown(self, call: Call, intent: Intent) -> None:
+        if self._unsettled is None or call is Call.ABORT:
+            self._unsettled = _Unsettled(call, intent)
+        self._appended = True
+        self._status = ProducerStatus.UNKNOWN_OUTCOME
+
+    def _refused(self, call: Call, error: TxnLogError) -> None:
+        """Note an error after which it is known that this call's own attempts are not in the log."""
+        if isinstance(error, ProducerFencedError | SequenceError):
+            self._fatal = error
+            self._staging.discard()
+            self._unsettled = None
+            self._status = ProducerStatus.FENCED
+        elif isinstance(error, ConflictError) and call is not Call.ABORT:
+            # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
+            # attempts of its own: what it was to settle stays open.
+            self._known()
+
+    def _known(self) -> None:
+        """Leave the unknown: the log has answered."""
+        if self._unsettled is None:
+            return
+        if self._ref is None and self.settings.is_transactional:
+            self._status = ProducerStatus.UNINITIALISED
+        elif self.settings.is_transactional:
+            self._status = ProducerStatus.IN_TRANSACTION
+        else:
+            self._status = ProducerStatus.READY
+        self._unsettled = None
+
+    def _ended(self) -> None:
+        """Go on to the next epoch: every end that is in the log begins one."""
+        ref = self._identity()
+        self._ref = replace(ref, epoch=ref.epoch + 1)
+        self._staging.discard()
+        self._staging.restart_sequences()
+        self._appended = False
+        self._unsettled = None
+        self._status = ProducerStatus.READY
+
+    def _settle(self) -> None:
+        """Leave nothing open: what close does before the producer is closed."""
+        if self._status in (ProducerStatus.CLOSED, ProducerStatus.FENCED, ProducerStatus.UNINITIALISED):
+            return
+        if self._ref is None and self.settings.is_transactional:
+            return  # an init whose outcome is unknown: an identity that is never used does no harm
+        if not self.settings.is_transactional:
+            self._flush(Call.FLUSH if self._unsettled is None else self._unsettled.call)
+        elif self._status is not ProducerStatus.READY:
+            self.abort()
+
+    def _info(self, result: CommitResult) -> CommitInfo:
+        topics = self._log.state.topics
+        offsets = {
+            (topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()
+        }
+        return CommitInfo(result.entry, result.timestamp_ms, offsets)

@@ -1,41 +1,64 @@
-"""Producer ids for producers without a transactional id: one entry per process and 1,000 ids."""
+"""Producer ids for producers without a transactional id: one block of them serves a whole process."""
 
 from __future__ import annotations
 
 import os
-import platform
 import threading
+from dataclasses import dataclass, field
 
-from txnformat.errors import InternalError
-from txnformat.intents import AllocateIds
+from txnformat.committer import operation_of
+from txnformat.errors import CommitStateUnknownError, InternalError
+from txnformat.intents import AllocateIds, Intent
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds
 
-__all__ = ["allocate_producer_id"]
-
-_lock = threading.Lock()
-# (log id, process id) -> the ids left. By process: a forked child must never hand out its parent's.
-_blocks: dict[tuple[str, int], range] = {}
+__all__ = ["next_producer_id"]
 
 
-def allocate_producer_id(log: TxnLog) -> int:
-    """Return a producer id that nobody has had and nobody will have.
+@dataclass(slots=True)
+class _Block:
+    """The ids of one log that this process may still hand out."""
 
-    Requests: 1 entry for the first id of a process on a log, and for every 1,000th after it.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ids: range = range(0)
+    asked: Intent | None = None
+    """A request for a block whose outcome is unknown: only this one is repeated."""
+
+
+_blocks_lock = threading.Lock()
+_blocks: dict[tuple[int, str, str], _Block] = {}
+"""By process, log and place: a forked child must not hand out its parent's ids, a copy of a log has its own."""
+
+
+def next_producer_id(log: TxnLog) -> int:
+    """Return a producer id that nobody else has. Requests: 1 entry per process and 1,000 ids.
+
+    Raises
+    ------
+    TxnLogError
+        No block could be had; after CommitStateUnknownError the same call may be repeated.
     """
-    key = (log.log_id, os.getpid())
-    with _lock:
-        left = _blocks.get(key, range(0))
-        if not left:
-            left = _allocate(log)
-        _blocks[key] = left[1:]
-        return left[0]
+    place = (os.getpid(), log.log_id, log.url)
+    with _blocks_lock:
+        block = _blocks.setdefault(place, _Block())
+    with block.lock:
+        if not block.ids:
+            block.ids = _allocate(log, block)
+        number, block.ids = block.ids[0], block.ids[1:]
+        return number
 
 
-def _allocate(log: TxnLog) -> range:
-    committer = log.committer
-    result = committer.commit(committer.intend(AllocateIds(f"{platform.node()}:{os.getpid()}")))
-    for operation in result.operations:
-        if isinstance(operation, AllocateProducerIds):
-            return range(operation.first, operation.last + 1)
-    raise InternalError("an allocation of producer ids gave none", entry=result.entry)
+def _allocate(log: TxnLog, block: _Block) -> range:
+    intent = block.asked or log.committer.intend(AllocateIds(owner=log.committer.ids.new()))
+    block.asked = intent
+    try:
+        result = log.committer.commit(intent)
+    except CommitStateUnknownError as error:
+        if error.kind == "commit-too-old":
+            block.asked = None  # a lost block costs numbers and nothing else
+        raise
+    block.asked = None
+    allocated = operation_of(result, AllocateProducerIds)
+    if not isinstance(allocated, AllocateProducerIds):
+        raise InternalError("another operation than was asked for", entry=result.entry)
+    return range(allocated.first, allocated.last + 1)

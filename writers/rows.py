@@ -100,10 +100,7 @@ class RowFormat:
         self._schema = schema
         self._count = len(names)
         self._getter: Callable[[Any], Any] = itemgetter(*names) if names else lambda row: ()
-        # A null is plain only where the column may hold one.
-        self._measures = [
-            _measure_of(field.type) if field.nullable else (lambda value: -1) for field in schema
-        ]
+        self._measures = [_measure_of(field.type) for field in schema]
 
     def pack(self, row: Any) -> PlainRow | None:
         """Return the record's values, or None when it needs the careful way."""

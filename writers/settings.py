@@ -8,13 +8,11 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.errors import InvalidInputError
+from writers.upload import ROLL_BYTES
 
-__all__ = ["MIB", "ROLL_BYTES", "Buffer", "ProducerSettings"]
+__all__ = ["MIB", "Buffer", "ProducerSettings"]
 
 MIB = 1024 * 1024
-
-ROLL_BYTES = 512 * MIB
-"""A file that has grown to this is closed and the next one begun."""
 
 
 class Buffer(StrEnum):
@@ -65,11 +63,6 @@ class ProducerSettings:
             problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
         if self.buffer not in set(Buffer):
             problems.append(f"buffer is {str(self.buffer)!r}, not one of {', '.join(Buffer)}")
-        problems += [
-            f"{name} is {value!r}, not True or False"
-            for name, value in (("enable_idempotence", self.enable_idempotence),)
-            if type(value) is not bool
-        ]
         minima: dict[str, tuple[Any, int]] = {
             "linger_ms": (self.linger_ms, 0),
             "batch_bytes": (self.batch_bytes, 1),

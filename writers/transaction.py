@@ -1,52 +1,192 @@
-"""A transaction as a ``with`` block."""
+"""The states of a producer as its user sees them, which calls each allows, and the transaction as a context."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from txnformat.errors import TxnLogError
+from txnformat.errors import InvalidTransactionStateError, TxnLogError
 
 if TYPE_CHECKING:
-    from writers.producer import CommitInfo, Producer
+    from writers.producer import Producer
 
-__all__ = ["Transaction"]
+__all__ = [
+    "LEGAL_IN",
+    "REPEATS",
+    "Call",
+    "CommitInfo",
+    "ProducerStatus",
+    "Transaction",
+    "check_call",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """What a flush or a commit did."""
+
+    entry: int | None = None
+    """Entry of the log that holds it; None when there was nothing to append, and no entry was made."""
+    timestamp_ms: int | None = None
+    """That entry's log time, ms since the epoch; None when it is not known (a repeat, answered from memory)."""
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """(topic, partition) to the offset of the first record appended there."""
+
+
+class ProducerStatus(StrEnum):
+    """Where a producer stands."""
+
+    UNINITIALISED = "uninitialised"
+    READY = "ready"
+    """Initialised; of a transactional producer: no transaction is open."""
+    IN_TRANSACTION = "in-transaction"
+    ABORT_REQUIRED = "abort-required"
+    """Records of the open transaction are lost: it can only be aborted."""
+    UNKNOWN_OUTCOME = "unknown-outcome"
+    """Nobody could tell whether the last call's entry is in the log."""
+    FENCED = "fenced"
+    """The identity can never be used again."""
+    CLOSED = "closed"
+
+
+class Call(StrEnum):
+    """What a user can ask of a producer, but close, which is always allowed."""
+
+    INIT = "init"
+    BEGIN = "begin"
+    SEND = "send"
+    FLUSH = "flush"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+_OPEN = frozenset({ProducerStatus.IN_TRANSACTION})
+
+LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
+    Call.INIT: frozenset({ProducerStatus.UNINITIALISED}),
+    Call.BEGIN: frozenset({ProducerStatus.READY}),
+    Call.SEND: _OPEN,  # without transactions: READY
+    Call.FLUSH: _OPEN,  # likewise
+    Call.COMMIT: _OPEN,
+    Call.ABORT: _OPEN | {ProducerStatus.ABORT_REQUIRED},
+}
+"""The statuses in which a call is legal, besides what an unknown outcome allows."""
+
+REPEATS: Mapping[Call, frozenset[Call]] = {
+    Call.INIT: frozenset({Call.INIT}),
+    # What a send had to flush first is repeated by a flush as well as by the same send.
+    Call.SEND: frozenset({Call.SEND, Call.FLUSH, Call.ABORT}),
+    Call.FLUSH: frozenset({Call.FLUSH, Call.ABORT}),
+    Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
+    Call.ABORT: frozenset({Call.ABORT}),
+}
+"""After a call with an unknown outcome: the calls that are legal."""
+
+_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT})
+
+_REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
+    ProducerStatus.UNINITIALISED: (
+        "not-initialised",
+        "the producer is not initialised",
+        "call init() once, or use the producer in a with statement",
+    ),
+    ProducerStatus.READY: ("no-transaction", "no transaction is open", "call begin() first"),
+    ProducerStatus.IN_TRANSACTION: (
+        "transaction-open",
+        "a transaction is open",
+        "commit or abort it first",
+    ),
+    ProducerStatus.ABORT_REQUIRED: (
+        "abort-required",
+        "records of this transaction could not be uploaded and are lost",
+        "abort the transaction and send everything again",
+    ),
+    ProducerStatus.UNKNOWN_OUTCOME: (
+        "outcome-unknown",
+        "it is not known whether the last call is in the log",
+        "repeat that call, abort, or close",
+    ),
+    ProducerStatus.CLOSED: ("producer-closed", "the producer is closed", "make a new one"),
+}
+
+
+def check_call(call: Call, status: ProducerStatus, *, is_transactional: bool, unknown: Call | None) -> None:
+    """Raise unless ``call`` is legal.
+
+    Parameters
+    ----------
+    unknown : Call or None
+        The call whose outcome is unknown, in status UNKNOWN_OUTCOME.
+
+    Raises
+    ------
+    InvalidTransactionStateError
+        The kind names the reason, the hint a way out.
+    """
+    if not is_transactional and call in _NEEDS_TRANSACTIONS:
+        raise InvalidTransactionStateError(
+            f"{call}() is for transactional producers",
+            kind="not-transactional",
+            hint="give the producer a transactional_id",
+        )
+    legal = LEGAL_IN[call]
+    if not is_transactional and call in (Call.SEND, Call.FLUSH):
+        legal = frozenset({ProducerStatus.READY})
+    if status in legal or (unknown is not None and call in REPEATS[unknown]):
+        return
+    if call is Call.INIT and status not in (ProducerStatus.CLOSED, ProducerStatus.UNKNOWN_OUTCOME):
+        kind, what, hint = "already-initialised", "the producer is initialised already", "call init() once"
+    else:
+        kind, what, hint = _REFUSALS[status]
+    values: dict[str, Any] = {} if unknown is None else {"unknown": str(unknown)}
+    raise InvalidTransactionStateError(
+        f"{call}() is not possible now: {what}", kind=kind, hint=hint, status=str(status), **values
+    )
 
 
 class Transaction:
-    """Begins on entry, commits on a normal exit, aborts on an exception.
+    """One transaction: begins on entering, commits on a normal exit, aborts on an exception.
+
+    Made by :meth:`writers.producer.Producer.transaction`.
 
     Attributes
     ----------
     info : CommitInfo or None
-        What was committed, after a normal exit.
+        What the commit did, after the exit.
     """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.info: CommitInfo | None = None
 
-    def send(self, topic: str, data: Any, partition: int | None = None) -> None:
-        """Hand over records; see :meth:`writers.producer.Producer.send`."""
-        self._producer.send(topic, data, partition)
+    def send(self, topic: str, data: Any = None, partition: int | None = None, **record: Any) -> None:
+        """Send records; see :meth:`writers.producer.Producer.send`."""
+        self._producer.send(topic, data, partition, **record)
 
     def flush(self) -> CommitInfo:
-        """Write what is buffered; see :meth:`writers.producer.Producer.flush`."""
+        """Flush; see :meth:`writers.producer.Producer.flush`."""
         return self._producer.flush()
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._producer.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort and let the exception pass."""
         if error is None:
             self.info = self._producer.commit()
             return
+        if self._producer.status not in (
+            ProducerStatus.IN_TRANSACTION,
+            ProducerStatus.ABORT_REQUIRED,
+            ProducerStatus.UNKNOWN_OUTCOME,
+        ):
+            return  # fenced or closed, or ended by the block itself
         try:
             self._producer.abort()
-        except TxnLogError as second:
-            error.add_note(f"aborting the transaction failed too: {second}")
+        except TxnLogError as failure:  # what went wrong first is what the caller must see
+            error.add_note(f"the transaction could not be aborted: {failure}")
