@@ -8,7 +8,6 @@ from pathlib import Path
 from txnformat.errors import NotFoundError
 from txnformat.keys import FORMAT_KEY
 from txnformat.log import TxnLog
-from txnformat.store.open import open_store
 
 __all__ = ["absolute", "open_log"]
 
@@ -36,11 +35,11 @@ def open_log(path: str) -> TxnLog:
     """
     if path not in _logs:
         log = TxnLog.open(path)
-        _logs[path] = (_format(log, path), log)
+        _logs[path] = (_format(log), log)
         return log
     known, log = _logs[path]
     try:
-        if _format(log, path) == known:
+        if _format(log) == known:
             log.refresh()
             return log
     except NotFoundError:
@@ -50,10 +49,10 @@ def open_log(path: str) -> TxnLog:
     return open_log(path)
 
 
-def _format(log: TxnLog, path: str) -> bytes:
+def _format(log: TxnLog) -> bytes:
     data = log.store.get(FORMAT_KEY)
     if data is None:
         raise NotFoundError(
-            "there is no log here", kind="no-log", hint="check the path", path=open_store(path).url
+            "there is no log here any more", kind="no-log", hint="check the path", path=log.url
         )
     return data
