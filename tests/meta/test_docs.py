@@ -1,0 +1,345 @@
+"""Documentation is executed, its links lead somewhere, and what it lists is what the code has."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_datasource import options
+from spark_datasource.options import parse_read_options, parse_write_options
+from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
+from tests.meta.runner import NOT_RUN, in_directory, run_blocks
+from txnformat import errors
+from txnformat.commit import CommitSettings
+from txnformat.document import Document
+from txnformat.errors import TxnLogError
+from txnformat.invariants import INVARIANTS
+from txnformat.reader import METADATA_FIELDS
+
+FILES = sorted(
+    path.relative_to(ROOT)
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("notebooks/*.md"),
+        *ROOT.glob("tests/**/*.md"),
+    ]
+)
+SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+LIMITS = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def _text(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+# --- code blocks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+def test_every_python_block_runs(name: str, tmp_path: Path) -> None:
+    """Top to bottom in one namespace; what needs Spark runs in tests/spark/test_docs_spark.py."""
+    with in_directory(tmp_path):
+        assert run_blocks(name, {}, with_spark=False) >= 1
+
+
+def test_a_block_that_fails_is_reported_with_its_line() -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_blocks("sample.md", {}, with_spark=False, text="\n\n```python\nx = 1\nassert x == 2\n```\n")
+    assert caught.traceback[-1].lineno == 4  # zero-based
+    assert str(caught.traceback[-1].path).endswith("sample.md")
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
+    run = {"README.md", "docs/quickstart.md", "docs/spark.md"}
+    for block in blocks(_text(path)):
+        if block.info == "python" and str(path) not in run:
+            assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
+        assert block.info != "py", f"{path}:{block.line}: call it python"
+
+
+# --- links and commands ----------------------------------------------------------------------------------------------
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that a heading gets on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _links(path: Path) -> Iterator[str]:
+    for match in re.finditer(r"\[[^\]]*\]\(([^)\s]+)\)", prose(_text(path))):
+        yield match[1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    for link in _links(path):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        file = (ROOT / path.parent / target) if target else ROOT / path
+        assert file.exists(), f"{path}: {link}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", prose(file.read_text(encoding="utf-8")), re.MULTILINE)
+            assert anchor in set(map(_anchor, headings)), f"{path}: {link}"
+
+
+def test_links_are_found() -> None:
+    assert "docs/spec.md" in set(_links(Path("README.md")))
+
+
+MAKEFILE = _text("Makefile")
+TARGETS = set(re.findall(r"^([a-z0-9-]+):(?!=)", MAKEFILE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_every_make_target_that_is_named_exists(path: Path) -> None:
+    text = _text(path)
+    named = set(re.findall(r"`make ([a-z0-9-]+)", text)) | set(
+        re.findall(r"^ *make ([a-z0-9-]+)", text, re.MULTILINE)
+    )
+    assert named <= TARGETS
+
+
+def test_the_readme_names_the_commands_that_a_newcomer_needs() -> None:
+    assert {"demo", "test", "help"} <= set(re.findall(r"\bmake ([a-z]+)", _text("README.md"))) <= TARGETS
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_every_file_of_the_tree_that_is_named_exists(path: Path) -> None:
+    folders = "bench|demo|docs|notebooks|spark_datasource|tests|txnformat|writers"
+    for name in re.findall(rf"`((?:{folders})/[\w./-]+\.(?:py|md|ipynb|json))(?:::\w+)?`", _text(path)):
+        if "NNNN" not in name:
+            assert (ROOT / name).exists(), f"{path}: {name}"
+
+
+# --- docs/spark.md ---------------------------------------------------------------------------------------------------
+
+
+def _option_rows(direction: str) -> dict[str, list[str]]:
+    (table,) = [table for table in tables(SPARK) if table.header[0] == f"{direction} option"]
+    return {codes(row[0])[0]: row for row in table.rows}
+
+
+READ_MINIMUM = {"path": "/log", "topic": "orders"}
+
+
+@pytest.mark.parametrize(("direction", "known"), [("read", options._READ), ("write", options._WRITE)])
+def test_the_options_are_exactly_those_of_the_code(direction: str, known: tuple[str, ...]) -> None:
+    assert sorted(_option_rows(direction)) == sorted(known)
+
+
+def _parse(direction: str, given: dict[str, str]) -> Any:
+    minimum = {name: value for name, value in READ_MINIMUM.items() if name not in given}
+    if "subscribe" in given:
+        del minimum["topic"]
+    if "txnAppId" in given:
+        given = {**given, "txnVersion": "1"}
+    elif "txnVersion" in given:
+        given = {**given, "txnAppId": "job"}
+    return (parse_read_options if direction == "read" else parse_write_options)({**minimum, **given})
+
+
+OPTION_ROWS = [
+    (direction, name, row) for direction in ("read", "write") for name, row in _option_rows(direction).items()
+]
+
+
+@pytest.mark.parametrize(("direction", "name", "row"), OPTION_ROWS, ids=lambda value: str(value)[:30])
+def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
+    direction: str, name: str, row: list[str]
+) -> None:
+    _, _, default, example, _ = row
+    accepted = _parse(direction, {name: codes(example)[0]})
+    plain = _parse(direction, {})
+    if name not in ("path", "topic", "subscribe"):
+        assert accepted != plain, "an example should do something"
+    for value in codes(default):
+        if "()" not in value:
+            without = 1 if name == "partitions" else None
+            assert (
+                _parse(direction, {name: value}) == plain
+                or (plain.partitions is None
+                and without == int(value))
+            )
+
+
+def test_the_options_of_later_versions_are_named_and_refused() -> None:
+    later = section(SPARK, "## Not in this version")
+    assert codes(later) == [*options._LATER, "storage.*"]
+    for name in [*options._LATER, "storage.key"]:
+        with pytest.raises(TxnLogError, match="is not supported by this version"):
+            parse_read_options({**READ_MINIMUM, name: "1"})
+
+
+def test_the_metadata_columns_are_those_of_the_code() -> None:
+    (table,) = tables(section(SPARK, "## Metadata columns"))
+    assert [codes(row[0])[0] for row in table.rows] == list(METADATA_FIELDS)
+
+
+KINDS = {
+    *re.findall(
+        r'kind="([a-z-]+)"',
+        "\n".join(
+            path.read_text(encoding="utf-8")
+            for folder in ("spark_datasource", "txnformat", "writers")
+            for path in (ROOT / folder).rglob("*.py")
+        ),
+    ),
+    *(getattr(errors, name).default_kind for name in errors.__all__),
+}
+
+
+def test_every_error_code_is_one_that_the_code_can_give() -> None:
+    named = re.findall(r"TXNLOG_[A-Z_]+", SPARK)
+    assert len(named) > 10
+    assert {name.removeprefix("TXNLOG_").lower().replace("_", "-") for name in named} <= KINDS
+
+
+# --- docs/quickstart.md ----------------------------------------------------------------------------------------------
+
+
+def test_the_quickstart_says_of_every_error_what_to_do() -> None:
+    (table,) = tables(section(_text("docs/quickstart.md"), "## Errors"))
+    assert sorted(
+        [
+            *(name for row in table.rows for name in codes(row[0])),
+            "FormatError",
+            "SequenceError",
+            "TxnLogError",
+        ]
+    ) == sorted(errors.__all__)
+
+
+# --- docs/limits.md --------------------------------------------------------------------------------------------------
+
+UNITS = {"KiB": 2**10, "MiB": 2**20, "s": 1_000, "ms": 1}
+
+# What a row of docs/limits.md says, and the constants (module:name) that its numbers are, in order.
+LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
+    "commit entry, as stored": ("txnformat.entry:ENTRY_BYTES_MAX",),
+    "operations in one entry": ("txnformat.entry:OPERATIONS_MAX",),
+    "batches that an entry names itself; more go to a batch table": (
+        "txnformat.batch_table:BATCHES_IN_ENTRY_MAX",
+    ),
+    "partitions of one topic": ("txnformat.operation_codec:PARTITIONS_MAX",),
+    "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
+    "string in metadata": ("txnformat.document:Document.text.bytes_max",),
+    "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
+    "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
+    "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
+    "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
+    "producer ids, epochs, sequences, offsets": (),
+    "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
+    "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
+    "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
+    "a writer's clock against store time": ("txnformat.assemble:CLOCK_SKEW_MS_MAX",),
+    "isolation level": (),
+    "rows of a record batch when reading": ("txnformat.reader:ROWS_PER_BATCH",),
+    "lost slots before `ConflictError` (`commit-contention`)": (
+        "txnformat.commit:CommitSettings.attempts_max",
+    ),
+    "time before an unclear commit answers `CommitStateUnknownError`": (
+        "txnformat.commit:CommitSettings.deadline_ms",
+    ),
+    "producer id block": ("txnformat.intents:AllocateIds.count",),
+    "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),
+    "row group": ("txnformat.segment_writer:ROW_GROUP_BYTES_MAX",),
+    "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
+    "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
+    "linger of a producer without transactions": ("writers.settings:ProducerSettings.linger_ms",),
+    "buffer of one partition before it is written as a batch": (
+        "writers.settings:ProducerSettings.batch_bytes",
+    ),
+    "buffers of a producer over all partitions": ("writers.settings:ProducerSettings.buffer_bytes",),
+}
+
+
+def _constant(place: str) -> int:
+    module, _, path = place.partition(":")
+    owner, _, attribute = path.partition(".")
+    found: Any = getattr(importlib.import_module(module), owner)
+    if not attribute:
+        return int(found)
+    if found is Document:
+        return int(inspect.signature(Document.text).parameters["bytes_max"].default)
+    return int(inspect.signature(found).parameters[attribute].default)
+
+
+def _numbers(cell: str) -> list[int]:
+    """Return the numbers of a cell, with their units applied."""
+    found = re.findall(r"(?<![\w-])(\d[\d,]*)(?: (KiB|MiB|s|ms)\b)?", re.sub(r"`[^`]*`", "", cell))
+    return [int(number.replace(",", "")) * UNITS.get(unit, 1) for number, unit in found]
+
+
+LIMIT_ROWS = {row[0]: row for table in tables(LIMITS) for row in table.rows}
+
+
+def test_every_limit_has_a_row_and_every_row_its_constant() -> None:
+    assert set(LIMIT_ROWS) == set(LIMIT_CONSTANTS)
+
+
+@pytest.mark.parametrize("name", [name for name, places in LIMIT_CONSTANTS.items() if places])
+def test_every_number_of_the_limits_is_that_of_the_code(name: str) -> None:
+    places = LIMIT_CONSTANTS[name]
+    assert _numbers(LIMIT_ROWS[name][1]) == [_constant(place) for place in places]
+
+
+@pytest.mark.parametrize("name", [name for name, places in LIMIT_CONSTANTS.items() if places])
+def test_the_limits_name_the_place_of_the_constant(name: str) -> None:
+    for named in codes(LIMIT_ROWS[name][2]) if len(LIMIT_ROWS[name]) == 3 else []:
+        module, _, path = LIMIT_CONSTANTS[name][0].partition(":")
+        assert named in (module.replace(".", "/") + ".py", path) or not named.endswith(".py"), named
+
+
+def test_the_default_isolation_level_is_named() -> None:
+    assert codes(LIMIT_ROWS["isolation level"][1]) == [str(_parse("read", {}).isolation)]
+    assert CommitSettings().attempts_max == _constant("txnformat.commit:CommitSettings.attempts_max")
+
+
+# --- ARCHITECTURE.md -------------------------------------------------------------------------------------------------
+
+
+def _invariants() -> list[list[str]]:
+    (table,) = tables(section(ARCHITECTURE, "## Invariants"))
+    return table.rows
+
+
+def test_the_invariants_are_exactly_those_of_the_code() -> None:
+    assert [(number, text) for number, text, _ in _invariants()] == list(INVARIANTS.items())
+
+
+@pytest.mark.parametrize("row", _invariants(), ids=lambda row: str(row[0]))
+def test_the_tests_that_show_an_invariant_are_there(row: list[str]) -> None:
+    named = codes(row[2])
+    assert named
+    for name in named:
+        file, _, function = name.partition("::")
+        assert f"\ndef {function}(" in _text(file), name
+
+
+def test_the_layers_name_modules_that_are_there() -> None:
+    drawn = next(block for block in blocks(ARCHITECTURE) if "txnformat" in block.text)
+    modules = re.findall(r"^   ((?:[a-z_]+ )+)  ", drawn.text, re.MULTILINE)
+    names = [name for line in modules for name in line.split()]
+    assert len(names) > 15
+    missing = [name for name in names if importlib.util.find_spec(f"txnformat.{name}") is None]
+    assert not missing
+
+
+def test_documentation_names_no_place_of_this_machine() -> None:
+    root = str(ROOT)
+    for path in FILES:
+        assert root not in _text(path)
+
+
+def test_the_changelog_has_a_section_for_what_is_not_released() -> None:
+    assert "## [Unreleased]" in _text("CHANGELOG.md")
