@@ -17,10 +17,11 @@ from txnformat.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
 from txnformat.clock import Ids
 from txnformat.datafile import SegmentFileWriter
 from txnformat.entry import sha256_hex
-from txnformat.errors import InternalError, StorageError
+from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
 from txnformat.schema import TopicSchema
 from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
 
 __all__ = ["ROLL_BYTES", "TopicUpload", "Uploaded", "combine", "topic_append", "with_batch_table"]
@@ -29,6 +30,9 @@ ROLL_BYTES = 512 * 1024 * 1024
 """A file that has grown to this is closed and the next one begun."""
 
 TABLE_ATTEMPTS_MAX = 5
+
+END_BYTES = 64 * 1024
+"""What is compared of an object to tell that it is the one that was uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class TopicUpload:
         if self._writer is None:
             key = keys.data_key(self._directory, self._born, self._ids.new())
             self._writer = SegmentFileWriter(
-                self._store.open_write(key),
+                _ConfirmedWriter(self._store, key),
                 key,
                 self._schema.arrow_schema,
                 timestamp_column=self._schema.timestamp_column,
@@ -114,6 +118,47 @@ class TopicUpload:
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
+
+
+class _ConfirmedWriter(Writer):
+    """An upload whose end is looked up when its answer is lost.
+
+    Nobody else has the key, so an object of the right size that ends as ours does is ours: what is written last is
+    a Parquet footer, which holds the checksum of everything before it.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._inner = store.open_write(key)
+        self._size = 0
+        self._last = b""
+
+    def write(self, data: bytes | memoryview) -> int:
+        written = self._inner.write(data)
+        self._size += written
+        self._last = bytes(data[-END_BYTES:])
+        return written
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        except StorageError as error:
+            if not (error.transient or error.kind == "object-exists") or not self._is_there():
+                raise
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    def _is_there(self) -> bool:
+        try:
+            found = self._store.head(self._key)
+            if found is None or found.size != self._size:
+                return False
+            start = self._size - len(self._last)
+            return self._store.get_range(self._key, start, len(self._last)) == self._last
+        except (StorageError, NotFoundError):
+            return False
 
 
 def combine(uploads: Iterable[Uploaded]) -> Uploaded:
