@@ -1,0 +1,112 @@
+"""Every notebook is valid, says what it claims with asserts, and runs from top to bottom."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+DIRECTORY = "TXNLOG_NOTEBOOK_DIR"
+"""Where notebooks put what they write."""
+
+# Runs the code cells in one namespace, as a kernel does. Tracebacks name the cell and the line.
+RUN = """
+import json, sys
+namespace = {"__name__": "__main__"}
+for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        source, name = "".join(cell["source"]), f"<{cell['id']}>"
+        exec(compile(source, name, "exec"), namespace)
+"""
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _run(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a notebook in one directory, with another one to write to."""
+    (folder / "cwd").mkdir(parents=True, exist_ok=True)
+    (folder / "out").mkdir(exist_ok=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "error::DeprecationWarning:__main__",
+        "MPLBACKEND": "Agg",
+        "MPLCONFIGDIR": str(folder / "matplotlib"),
+        DIRECTORY: str(folder / "out"),
+    }
+    return subprocess.run(
+        [sys.executable, "-c", RUN, str(path)],
+        cwd=folder / "cwd",
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_there_are_notebooks_and_their_names_give_an_order() -> None:
+    assert [path.name[:3] for path in NOTEBOOKS] == [
+        f"{number:02d}_" for number in range(1, len(NOTEBOOKS) + 1)
+    ]
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_has_the_form_that_jupyter_asks_for(path: Path) -> None:
+    """What the JSON schema of notebook format 4.5 requires of what we use of it."""
+    notebook = _read(path)
+    assert set(notebook) == {"cells", "metadata", "nbformat", "nbformat_minor"}
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert notebook["metadata"]["kernelspec"].keys() >= {"name", "display_name"}
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    for cell in notebook["cells"]:
+        code = {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
+        assert set(cell) == {"cell_type", "id", "metadata", "source"} | code
+        assert cell["cell_type"] in ("code", "markdown")
+        assert re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", cell["id"])
+        assert isinstance(cell["metadata"], dict)
+        assert all(isinstance(line, str) for line in cell["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_is_plain_python_without_stored_results(path: Path) -> None:
+    asserts = 0
+    for cell in _read(path)["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert (cell["execution_count"], cell["outputs"]) == (None, [])
+        tree = ast.parse("".join(cell["source"]))  # a magic or a shell command is no Python
+        asserts += sum(isinstance(node, ast.Assert) for node in ast.walk(tree))
+    assert asserts >= 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_runs_twice_in_the_same_place_and_writes_nowhere_else(path: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = _run(path, tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not list((tmp_path / "cwd").iterdir())
+    assert any(file.suffix == ".png" for file in (tmp_path / "out").iterdir())
+
+
+def test_a_notebook_that_fails_is_reported(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "id": "last", "source": ["x = 1\n", "assert x == 2"]}]
+    (tmp_path / "bad.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    done = _run(tmp_path / "bad.ipynb", tmp_path / "run")
+    assert done.returncode == 1
+    assert '"<last>", line 2' in done.stderr
