@@ -1,0 +1,1 @@
+"""The test kit that ships: store conformance, the deterministic simulator, reference models, strategies."""
