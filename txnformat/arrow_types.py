@@ -156,14 +156,18 @@ def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -
     if _is_list(type_) or pt.is_map(type_) or pt.is_struct(type_):
         return _canonical_nested(type_, path, problems, depth)
     advice = next((text for accepts, text in _REFUSED if accepts(type_)), f"use one of {', '.join(_SCALARS)}")
-    problems.append(f"column {path!r:.300} has the type {str(type_)!r:.100}, which Spark cannot carry; {advice}")
+    problems.append(
+        f"column {path!r:.300} has the type {str(type_)!r:.100}, which Spark cannot carry; {advice}"
+    )
     return type_
 
 
 def _canonical_nested(type_: pa.DataType, path: str, problems: list[str], depth: int) -> pa.DataType:
     if pt.is_map(type_):
         if _contains_map(type_.key_type, depth):
-            problems.append(f"column {path!r:.300} is a map whose key contains a map; Spark refuses such keys")
+            problems.append(
+                f"column {path!r:.300} is a map whose key contains a map; Spark refuses such keys"
+            )
         key = _canonical(type_.key_type, f"{path}.key", problems, depth + 1)
         return map_of(key, _canonical(type_.item_type, f"{path}.value", problems, depth + 1))
     if pt.is_struct(type_):
@@ -205,7 +209,9 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
             problems.append(f"column {shown} has a name with a NUL character or half a surrogate pair")
         folded = name.lower()
         if folded in seen:
-            problems.append(f"column {shown} clashes with {seen[folded]}: Spark does not tell upper from lower case")
+            problems.append(
+                f"column {shown} clashes with {seen[folded]}: Spark does not tell upper from lower case"
+            )
         seen.setdefault(folded, shown)
         if top and folded in RESERVED_COLUMNS:
             problems.append(f"column {shown} is the name of a metadata column; choose another")
@@ -262,7 +268,11 @@ def _fields_from_json(
         problems.append(f"{path or 'the schema'!r:.300} is not a list of fields")
         return names, types
     for index, field in enumerate(fields):
-        if not isinstance(field, dict) or set(field) != {"name", "type"} or not isinstance(field["name"], str):
+        if (
+            not isinstance(field, dict)
+            or set(field) != {"name", "type"}
+            or not isinstance(field["name"], str)
+        ):
             problems.append(f"field {index} of {path or 'the schema'!r:.300} is not a name and a type")
             continue
         names.append(field["name"])

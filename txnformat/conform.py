@@ -63,7 +63,9 @@ def _from_foreign(data: Any) -> pa.Table:
             return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _mismatch([f"the data cannot become Arrow: {error}"]) from error
-    raise _mismatch([f"a {type(data).__name__} is not data; pass a pyarrow Table or RecordBatch, or a list of dicts"])
+    raise _mismatch(
+        [f"a {type(data).__name__} is not data; pass a pyarrow Table or RecordBatch, or a list of dicts"]
+    )
 
 
 def _mismatch(problems: list[str]) -> InvalidInputError:
@@ -74,7 +76,9 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     names = table.schema.names
     problems = [f"column {name!r:.300} is missing" for name in schema.names if name not in names]
     problems += [f"column {name!r:.300} is not in the topic" for name in names if name not in schema.names]
-    problems += [f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1]
+    problems += [
+        f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
+    ]
     columns: list[Any] = []
     for field in schema:
         if names.count(field.name) != 1:
@@ -88,7 +92,9 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
             try:
                 columns.append(column.cast(field.type))
             except (pa.ArrowException, ValueError) as error:
-                problems.append(f"column {field.name!r:.300} has a value that {field.type} cannot hold: {error}")
+                problems.append(
+                    f"column {field.name!r:.300} has a value that {field.type} cannot hold: {error}"
+                )
     if problems:
         raise _mismatch(problems)
     return pa.Table.from_arrays(columns, schema=schema)
@@ -120,7 +126,9 @@ def _fits(got: pa.DataType, expected: pa.DataType) -> bool:
 def _nested_fits(got: pa.DataType, expected: pa.DataType) -> bool:
     if pt.is_map(expected):
         return (
-            pt.is_map(got) and _fits(got.key_type, expected.key_type) and _fits(got.item_type, expected.item_type)
+            pt.is_map(got)
+            and _fits(got.key_type, expected.key_type)
+            and _fits(got.item_type, expected.item_type)
         )
     if pt.is_list(expected):
         is_list = pt.is_list(got) or pt.is_large_list(got) or pt.is_fixed_size_list(got)

@@ -139,7 +139,9 @@ class Document:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings as a tuple."""
         values = self.items(key)
-        if all(isinstance(value, str) and len(value) <= 4096 and not _has_surrogate(value) for value in values):
+        if all(
+            isinstance(value, str) and len(value) <= 4096 and not _has_surrogate(value) for value in values
+        ):
             return tuple(values)
         self.fail(key, "list of texts")
 

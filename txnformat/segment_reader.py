@@ -95,7 +95,9 @@ class SegmentFileReader:
         footer = self._metadata()
         unknown = [name for name in columns if name not in self._leaves]
         if unknown:
-            raise InvalidInputError([f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column")
+            raise InvalidInputError(
+                [f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column"
+            )
         for group in row_groups:
             if not 0 <= group < footer.num_row_groups:
                 raise self._corrupt(
@@ -153,14 +155,18 @@ class SegmentFileReader:
         digits = 8 * footer.num_row_groups * footer.num_columns
         text: str = found.decode("ascii", "replace")
         if len(text) != digits or set(text) - set("0123456789abcdef"):
-            raise self._corrupt("the chunk checksums of a segment file are malformed", f"{digits} hex digits", text)
+            raise self._corrupt(
+                "the chunk checksums of a segment file are malformed", f"{digits} hex digits", text
+            )
         return text
 
     def _chunk(self, group: int, leaf: int) -> _Chunk:
         footer = self._footer
         start, length = chunk_range(footer.row_group(group).column(leaf))
         if start < 4 or length < 0 or start + length > self._file.size - self._file.footer_bytes:
-            raise self._corrupt("a column chunk lies outside the data of its file", "a range inside", (start, length))
+            raise self._corrupt(
+                "a column chunk lies outside the data of its file", "a range inside", (start, length)
+            )
         crc32 = None
         if self._checksums is not None:
             place = 8 * (group * footer.num_columns + leaf)
@@ -234,7 +240,9 @@ class SegmentFileReader:
         expected = pa.schema([self._schema.field(name) for name in columns])
         rows = sum(self.row_group_rows(group) for group in groups)
         if table.num_rows != rows or not table.schema.equals(expected):
-            raise self._corrupt("row groups of a segment file are not what its footer says", rows, table.num_rows)
+            raise self._corrupt(
+                "row groups of a segment file are not what its footer says", rows, table.num_rows
+            )
         return table
 
     def _fetch_chunks(self, chunks: list[_Chunk]) -> dict[int, bytes]:

@@ -150,6 +150,7 @@ class SegmentFileWriter:
         self._rows = 0
         self._metadata: list[Any] = []
         self._ended = False
+
     @property
     def size(self) -> int:
         """Bytes written so far, without the footer: what decides when to begin the next file."""
@@ -178,10 +179,16 @@ class SegmentFileWriter:
         self._check_open()
         if table.num_rows == 0 or not table.schema.equals(self._schema):
             self.abort()
-            raise InternalError("a batch is empty or has another schema", object=self._key, rows=table.num_rows)
+            raise InternalError(
+                "a batch is empty or has another schema", object=self._key, rows=table.num_rows
+            )
         rows = table.num_rows
         nbytes = table.nbytes
-        group_rows = rows if nbytes <= self._row_group_bytes_max else max(1, rows * self._row_group_bytes_max // nbytes)
+        group_rows = (
+            rows
+            if nbytes <= self._row_group_bytes_max
+            else max(1, rows * self._row_group_bytes_max // nbytes)
+        )
         smallest, largest = self._timestamps(table)
         try:
             parquet = self._opened(rows)
@@ -304,9 +311,15 @@ class SegmentFileWriter:
             for column in range(metadata.num_columns):
                 start, length = chunk_range(row_group.column(column))
                 if start != end or start not in at or start + length not in at:
-                    raise InternalError("column chunks do not lie one after another", object=self._key, start=start)
+                    raise InternalError(
+                        "column chunks do not lie one after another", object=self._key, start=start
+                    )
                 end = start + length
                 checksums.append(crc32_of_part(at[start], at[end], length))
-        if end != self._sink.size or metadata.num_row_groups != self._row_groups or metadata.num_rows != self._rows:
+        if (
+            end != self._sink.size
+            or metadata.num_row_groups != self._row_groups
+            or metadata.num_rows != self._rows
+        ):
             raise InternalError("pyarrow counts other row groups than were written", object=self._key)
         return checksums

@@ -44,13 +44,17 @@ def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
     """
     if value.get("type") != "struct":
         raise InvalidInputError(
-            "this is not the JSON form of a Spark StructType", kind="unsupported-schema", got=repr(value)[:100]
+            "this is not the JSON form of a Spark StructType",
+            kind="unsupported-schema",
+            got=repr(value)[:100],
         )
     problems: list[str] = []
     names, types = _fields(value, "", problems, 1)
     if problems:
         raise InvalidInputError(problems, kind="unsupported-schema", hint="cast these columns before writing")
-    return canonical_schema(pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]))
+    return canonical_schema(
+        pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
+    )
 
 
 def _fields(

@@ -32,17 +32,23 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     names = st.lists(NAMES, min_size=1, max_size=3, unique_by=str.lower)
-    return names.flatmap(lambda found: st.tuples(*(types for _ in found)).map(lambda kinds: struct_of(found, kinds)))
+    return names.flatmap(
+        lambda found: st.tuples(*(types for _ in found)).map(lambda kinds: struct_of(found, kinds))
+    )
 
 
 TYPES = st.recursive(
     st.sampled_from(SCALARS),
     lambda types: st.one_of(
-        types.map(list_of), structs(types), st.builds(map_of, st.sampled_from([pa.string(), pa.int32()]), types)
+        types.map(list_of),
+        structs(types),
+        st.builds(map_of, st.sampled_from([pa.string(), pa.int32()]), types),
     ),
     max_leaves=5,
 )
-SCHEMAS = structs(TYPES).map(lambda type_: pa.schema([field for field in type_ if not field.name.startswith("_")]))
+SCHEMAS = structs(TYPES).map(
+    lambda type_: pa.schema([field for field in type_ if not field.name.startswith("_")])
+)
 SCHEMAS = SCHEMAS.filter(lambda schema: len(schema) > 0)
 
 
@@ -96,7 +102,9 @@ def written(table: pa.Table, batches: int = 1) -> tuple[bytes, FileRecord]:
 def read(data: bytes, file: FileRecord, schema: pa.Schema, groups: list[int]) -> pa.Table:
     store = MemoryStore()
     store.put("k", data)
-    return pa.Table.from_batches(SegmentFileReader(store, file, schema).read(groups, schema.names, 100), schema=schema)
+    return pa.Table.from_batches(
+        SegmentFileReader(store, file, schema).read(groups, schema.names, 100), schema=schema
+    )
 
 
 @given(SCHEMAS)
@@ -110,13 +118,20 @@ def test_a_schema_survives_its_json_form(schema: pa.Schema) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 40) | st.sampled_from(["int8", "string", "decimal", "a"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["name", "type", "list", "map", "struct", "decimal"]), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "type", "list", "map", "struct", "decimal"]), inner, max_size=2
+        )
+    ),
     max_leaves=12,
 )
 
 
-@given(JSON | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "A"]), "type": JSON}), max_size=3))
+@given(
+    JSON
+    | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "A"]), "type": JSON}), max_size=3)
+)
 def test_any_json_is_a_schema_or_corrupt(value: Any) -> None:
     try:
         schema = fields_from_json(value)
@@ -126,7 +141,9 @@ def test_any_json_is_a_schema_or_corrupt(value: Any) -> None:
 
 
 @given(TABLES, st.integers(1, 3))
-def test_rows_survive_the_way_through_a_segment_file(case: tuple[pa.Schema, list[dict[str, Any]]], batches: int) -> None:
+def test_rows_survive_the_way_through_a_segment_file(
+    case: tuple[pa.Schema, list[dict[str, Any]]], batches: int
+) -> None:
     schema, records = case
     table = conform(records, schema)
     data, file = written(table, batches)

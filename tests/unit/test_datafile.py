@@ -50,7 +50,11 @@ def write(
 
 
 def read(
-    store: ObjectStore, file: FileRecord, schema: pa.Schema, groups: Sequence[int], columns: Sequence[str] | None = None
+    store: ObjectStore,
+    file: FileRecord,
+    schema: pa.Schema,
+    groups: Sequence[int],
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
     names = schema.names if columns is None else columns
     batches = SegmentFileReader(store, file, schema).read(groups, names, 65_536)
@@ -86,9 +90,18 @@ def every_type() -> pa.Table:
         "time": (UTC, [old, far, None]),
         "local": (pa.timestamp("us"), [old.replace(tzinfo=None), far.replace(tzinfo=None), None]),
         "list": (pa.list_(pa.field("element", pa.int64())), [[], [None, 1], None]),
-        "lists": (pa.list_(pa.field("element", pa.list_(pa.field("element", item)))), [[[], None], [[None]], None]),
-        "map": (pa.map_(pa.string(), pa.list_(pa.field("element", UTC))), [[], [("a", None), ("b", [EPOCH])], None]),
-        "struct": (pa.struct([("a.b", item), ("c", pa.int8())]), [{"a.b": None, "c": 1}, {"a.b": None, "c": None}, None]),
+        "lists": (
+            pa.list_(pa.field("element", pa.list_(pa.field("element", item)))),
+            [[[], None], [[None]], None],
+        ),
+        "map": (
+            pa.map_(pa.string(), pa.list_(pa.field("element", UTC))),
+            [[], [("a", None), ("b", [EPOCH])], None],
+        ),
+        "struct": (
+            pa.struct([("a.b", item), ("c", pa.int8())]),
+            [{"a.b": None, "c": 1}, {"a.b": None, "c": None}, None],
+        ),
         "a": (pa.int64(), [1, 2, 3]),
         "a.b": (pa.int64(), [4, 5, 6]),
     }
@@ -113,7 +126,10 @@ def test_the_deepest_nesting_can_be_written_and_read() -> None:
     type_, value = pa.int8(), 1
     for level in range(63):
         nested: Any = [value] if level % 2 else {"s": value}
-        type_, value = (pa.list_(pa.field("element", type_)) if level % 2 else pa.struct([("s", type_)])), nested
+        type_, value = (
+            (pa.list_(pa.field("element", type_)) if level % 2 else pa.struct([("s", type_)])),
+            nested,
+        )
     table = pa.table({"c": pa.array([value, None], type_)})
     store = MemoryStore()
     file, _ = write(store, [table])
@@ -157,7 +173,9 @@ def test_any_parquet_reader_reads_the_file_and_the_checksums_are_those_of_the_ch
     for index in range(footer.num_row_groups * footer.num_columns):
         chunk = footer.row_group(index // footer.num_columns).column(index % footer.num_columns)
         start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-        assert int(text[8 * index : 8 * index + 8], 16) == zlib.crc32(data[start : start + chunk.total_compressed_size])
+        assert int(text[8 * index : 8 * index + 8], 16) == zlib.crc32(
+            data[start : start + chunk.total_compressed_size]
+        )
     assert file.rows == 12_000
 
 
@@ -438,5 +456,3 @@ def test_the_crc_of_a_part_comes_from_the_values_at_its_ends() -> None:
     for start, end in ((0, 0), (0, 1), (5, 5), (1, 70_000), (65_535, 65_537), (123, 4_567)):
         found = crc32_of_part(zlib.crc32(data[:start]), zlib.crc32(data[:end]), end - start)
         assert found == zlib.crc32(data[start:end])
-
-

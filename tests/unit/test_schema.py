@@ -58,7 +58,9 @@ def problems_of(schema: pa.Schema) -> list[str]:
     ],
     ids=str,
 )
-def test_a_near_type_is_replaced_by_one_that_holds_all_its_values(near: pa.DataType, expected: pa.DataType) -> None:
+def test_a_near_type_is_replaced_by_one_that_holds_all_its_values(
+    near: pa.DataType, expected: pa.DataType
+) -> None:
     assert canonical(near) == expected
 
 
@@ -80,7 +82,9 @@ def test_a_near_type_is_replaced_by_one_that_holds_all_its_values(near: pa.DataT
     ids=str,
 )
 def test_a_type_that_spark_cannot_carry_is_refused_with_advice(refused: pa.DataType, advice: str) -> None:
-    schema = pa.schema([pa.field("ok", pa.int8()), pa.field("s", pa.struct([pa.field("x", pa.list_(refused))]))])
+    schema = pa.schema(
+        [pa.field("ok", pa.int8()), pa.field("s", pa.struct([pa.field("x", pa.list_(refused))]))]
+    )
     (problem,) = problems_of(schema)
     assert "'s.x.element'" in problem
     assert str(refused)[:20] in problem
@@ -134,15 +138,23 @@ def test_children_are_nullable_and_named_as_in_spark_and_metadata_goes() -> None
     schema = TopicSchema(
         pa.schema(
             [
-                pa.field("l", pa.list_(pa.field("item", pa.int8(), nullable=False)), nullable=False, metadata={"a": "b"}),
+                pa.field(
+                    "l",
+                    pa.list_(pa.field("item", pa.int8(), nullable=False)),
+                    nullable=False,
+                    metadata={"a": "b"},
+                ),
                 pa.field("m", pa.map_(pa.int8(), pa.field("v", pa.int8(), nullable=False))),
             ],
             metadata={"x": "y"},
         )
     ).arrow_schema
     assert schema.metadata is None
-    assert str(schema) == "l: list<element: int8>\n  child 0, element: int8\nm: map<int8, int8>\n  child 0, entries: " \
+    assert (
+        str(schema)
+        == "l: list<element: int8>\n  child 0, element: int8\nm: map<int8, int8>\n  child 0, entries: "
         "struct<key: int8 not null, value: int8> not null\n      child 0, key: int8 not null\n      child 1, value: int8"
+    )
     assert all(field.nullable and field.metadata is None for field in schema)
 
 
@@ -232,7 +244,9 @@ def test_spark_schemas_equal_what_pyspark_makes_of_them() -> None:
         [
             *struct.fields,
             types.StructField("list", types.ArrayType(types.ArrayType(struct))),
-            types.StructField("map", types.MapType(types.StringType(), types.MapType(types.LongType(), struct))),
+            types.StructField(
+                "map", types.MapType(types.StringType(), types.MapType(types.LongType(), struct))
+            ),
             types.StructField("struct", types.StructType([types.StructField("inner", struct)])),
         ]
     )
@@ -256,7 +270,10 @@ def test_every_unsupported_spark_type_is_listed_with_its_path() -> None:
         "fields": [
             {"name": "v", "type": "variant", **field},
             {"name": "ok", "type": "varchar(10)", **field},
-            {"name": "i", "type": {"type": "array", "elementType": "interval day to second", "containsNull": True}},
+            {
+                "name": "i",
+                "type": {"type": "array", "elementType": "interval day to second", "containsNull": True},
+            },
             {"name": "u", "type": {"type": "udt", "sqlType": "long"}},
             {"name": "d", "type": "decimal(39,0)"},
         ],
@@ -266,7 +283,9 @@ def test_every_unsupported_spark_type_is_listed_with_its_path() -> None:
     assert [problem.split("'")[1] for problem in caught.value.problems] == ["v", "i.element", "u", "d"]
 
 
-@pytest.mark.parametrize("value", [{}, {"type": "struct"}, {"type": "struct", "fields": [3]}, {"type": "long"}])
+@pytest.mark.parametrize(
+    "value", [{}, {"type": "struct"}, {"type": "struct", "fields": [3]}, {"type": "long"}]
+)
 def test_a_malformed_spark_schema_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         from_spark_json(value)

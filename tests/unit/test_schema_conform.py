@@ -71,7 +71,9 @@ def test_every_difference_is_listed() -> None:
     ],
     ids=str,
 )
-def test_a_value_that_would_change_is_an_error_that_names_the_column(array: pa.Array, type_: pa.DataType) -> None:
+def test_a_value_that_would_change_is_an_error_that_names_the_column(
+    array: pa.Array, type_: pa.DataType
+) -> None:
     (problem,) = problems_of(pa.table({"c": array}), pa.schema([("c", type_)]))
     assert problem.startswith("column 'c' has a value that")
 
@@ -100,7 +102,16 @@ def test_a_type_of_another_meaning_is_refused(array: pa.Array, type_: pa.DataTyp
 
 def test_nested_near_types_are_cast() -> None:
     expected = pa.schema(
-        [("c", pa.list_(pa.field("element", pa.struct([("a", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))]))))]
+        [
+            (
+                "c",
+                pa.list_(
+                    pa.field(
+                        "element", pa.struct([("a", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))])
+                    )
+                ),
+            )
+        ]
     )
     near = pa.large_list(pa.struct([("m", pa.map_(pa.large_string(), pa.int8())), ("a", pa.string_view())]))
     rows: list[Any] = [{"c": [{"a": "x", "m": [("k", 1)]}, None]}, {"c": None}, {"c": []}]
@@ -153,7 +164,9 @@ def test_what_is_no_data_is_refused(data: Any) -> None:
 
 def test_pandas_and_arrow_streams_are_taken() -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": [1, 2], "name": ["a", None], "at": pandas.to_datetime([0, 1], unit="s", utc=True)})
+    frame = pandas.DataFrame(
+        {"id": [1, 2], "name": ["a", None], "at": pandas.to_datetime([0, 1], unit="s", utc=True)}
+    )
     found = conform(frame, SCHEMA)
     assert found.column("name").to_pylist() == ["a", None]
     reader = pa.RecordBatchReader.from_batches(SCHEMA, found.to_batches())
