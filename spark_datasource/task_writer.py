@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from txnformat.conform import conform
 from txnformat.schema import TopicSchema
-from writers.partitioner import assign_partitions, round_robin
+from writers.partitioner import split_by_partition
 
 __all__ = ["BATCH_BYTES", "BUFFER_BYTES", "Rechunker", "distribute"]
 
@@ -99,24 +98,6 @@ def distribute(
         table = conform(pa.Table.from_batches([batch]).rename_columns(list(names)), schema.arrow_schema)
         if not table.num_rows:
             continue
-        if partition_count == 1:
-            sink.add(0, table)
-        elif not schema.key_columns:
-            partition, turn = round_robin(turn, partition_count)
-            sink.add(partition, table)
-        else:
-            keys = [table.column(name) for name in schema.key_columns]
-            partitions, turn = assign_partitions(keys, partition_count, turn)
-            _scatter(table, partitions, sink)
-
-
-def _scatter(
-    table: pa.Table, partitions: np.ndarray[tuple[int], np.dtype[np.int32]], sink: Rechunker
-) -> None:
-    """Add the records of each partition, in their order."""
-    order = np.argsort(partitions, kind="stable")
-    by_partition = table.take(pa.array(order))
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(order)]
-    for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
-        sink.add(number, by_partition.slice(start, end - start))
+        parts, turn = split_by_partition(table, schema.key_columns, partition_count, turn)
+        for partition, part in parts:
+            sink.add(partition, part)

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from txnformat.errors import NotFoundError
 from txnformat.schema import conform
 from txnformat.state import TopicState
 from txnformat.types import TopicPartition
-from writers.partitioner import assign_partitions, round_robin
+from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat
 
 __all__ = ["Accumulator", "Prepared"]
@@ -229,15 +228,5 @@ def _distribute(
     """Return the table by partition, the order of its rows kept, and whose turn it is next."""
     if partition is not None:
         return ((partition, table),), turn
-    columns = [table.column(name) for name in topic.schema.key_columns]
-    if not columns:
-        partition, turn = round_robin(turn, topic.partitions)
-        return ((partition, table),), turn
-    numbers, turn = assign_partitions(columns, topic.partitions, turn)
-    found, counts = np.unique(numbers, return_counts=True)
-    if len(found) == 1:
-        return ((int(found[0]), table),), turn
-    rows = table.take(np.argsort(numbers, kind="stable"))
-    starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-    parts = zip(found.tolist(), starts.tolist(), counts.tolist(), strict=True)
-    return tuple((number, rows.slice(start, count)) for number, start, count in parts), turn
+    parts, turn = split_by_partition(table, topic.schema.key_columns, topic.partitions, turn)
+    return tuple(parts), turn

@@ -46,6 +46,7 @@ __all__ = [
     "murmur2_of_array",
     "partition_for_keys",
     "round_robin",
+    "split_by_partition",
 ]
 
 NO_PARTITION = -1
@@ -113,6 +114,34 @@ def round_robin(next_partition: int, num_partitions: int) -> tuple[int, int]:
     _check_partitions(num_partitions)
     partition = next_partition % num_partitions
     return partition, (partition + 1) % num_partitions
+
+
+def split_by_partition(
+    table: Any, key_columns: Sequence[str], num_partitions: int, next_partition: int
+) -> tuple[list[tuple[int, Any]], int]:
+    """Return the records of a table by partition, ascending, their order kept, and whose turn it is next.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        At least one row.
+    key_columns : sequence of str
+        Empty: the whole table takes one turn.
+    num_partitions, next_partition : int
+        As for :func:`assign_partitions`.
+    """
+    if not key_columns or num_partitions == 1:
+        partition, next_partition = round_robin(next_partition, num_partitions)
+        return [(partition, table)], next_partition
+    keys = [table.column(name) for name in key_columns]
+    partitions, next_partition = assign_partitions(keys, num_partitions, next_partition)
+    numbers, counts = np.unique(partitions, return_counts=True)
+    if len(numbers) == 1:
+        return [(int(numbers[0]), table)], next_partition
+    rows = table.take(np.argsort(partitions, kind="stable"))
+    starts = np.cumsum(counts) - counts
+    found = zip(numbers.tolist(), starts.tolist(), counts.tolist(), strict=True)
+    return [(number, rows.slice(start, count)) for number, start, count in found], next_partition
 
 
 def partition_for_keys(keys: Any, num_partitions: int) -> npt.NDArray[np.int32]:
