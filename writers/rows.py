@@ -36,8 +36,8 @@ class PlainRow(NamedTuple):
     """Bytes, roughly."""
 
 
-def _whole(bits: int, *, signed: bool) -> Measure:
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+def _whole(bits: int) -> Measure:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1)
 
     def measure(value: Any) -> int:
         return FIXED_BYTES if value is None or (type(value) is int and low <= value < high) else -1
@@ -77,8 +77,8 @@ def _only_null(value: Any) -> int:
 
 
 def _measure_of(type_: Any) -> Measure:
-    if pt.is_integer(type_):
-        return _whole(type_.bit_width, signed=bool(pt.is_signed_integer(type_)))
+    if pt.is_signed_integer(type_):
+        return _whole(type_.bit_width)
     if pt.is_float64(type_):
         return _exactly(float)
     if pt.is_boolean(type_):

@@ -1,0 +1,226 @@
+"""Requests and bytes that actions cost (specification, section "Budgets"): numbers, not times."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txnformat.segment_writer import chunk_range
+from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass, Operation
+from txnlog import Producer, TxnLog
+
+NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
+DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
+ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
+TABLE_PUT = RequestClass(Operation.CREATE, KeyClass.TABLE)
+ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": numbers, "text": [f"row {n}" for n in numbers]}, schema=NUMBERS)
+
+
+def counted() -> tuple[CountingStore, TxnLog]:
+    store = CountingStore(MemoryStore())
+    log = TxnLog.create(store)
+    for name in ("t", "u"):
+        log.create_topic(name, NUMBERS, partitions=500)
+    return store, log
+
+
+def requests(counts: RequestCounts) -> dict[RequestClass, int]:
+    return dict(counts.requests)
+
+
+def test_a_one_shot_costs_one_put_per_topic_and_one_entry_whatever_the_partitions() -> None:
+    store, log = counted()
+    with Producer(log, "p") as producer:
+        for _ in range(2):
+            with store.measure() as begun:
+                producer.begin()
+                for number in range(500):
+                    producer.send("t", rows(number), partition=number)
+                    producer.send("u", rows(number), partition=number)
+            assert requests(begun.counts) == {}
+            with store.measure() as measured:
+                producer.commit()
+            assert requests(measured.counts) == {DATA_PUT: 2, ENTRY_PUT: 1}
+
+
+def test_a_batch_table_above_1000_batches_is_one_more_put() -> None:
+    store, log = counted()
+    with (
+        Producer(log, "p", batch_bytes=1) as producer,
+        store.measure() as measured,
+        producer.transaction() as txn,
+    ):
+        for number in range(1_001):
+            txn.send("t", rows(number))
+    assert requests(measured.counts) == {
+        DATA_PUT: 1,
+        TABLE_PUT: 1,
+        ENTRY_PUT: 1,
+    }
+
+
+def test_each_inline_flush_is_one_put_and_one_entry() -> None:
+    store, log = counted()
+    with (
+        Producer(log, "p", buffer="inline") as producer,
+        store.measure() as measured,
+        producer.transaction() as txn,
+    ):
+        for number in range(3):
+            txn.send("t", rows(number))
+            txn.flush()
+    assert requests(measured.counts) == {DATA_PUT: 3, ENTRY_PUT: 4}
+
+
+def test_an_abort_costs_nothing_or_one_entry() -> None:
+    store, log = counted()
+    for buffer, expected in (("auto", {}), ("inline", {DATA_PUT: 1, ENTRY_PUT: 2})):
+        with Producer(log, f"p-{buffer}", buffer=buffer) as producer, store.measure() as measured:
+            producer.begin()
+            producer.send("t", rows(1))
+            producer.flush()
+            producer.abort()
+            producer.begin()
+            producer.commit()
+            producer.begin()
+            producer.abort()
+        assert requests(measured.counts) == expected
+
+
+def test_opening_a_producer_is_one_entry_and_ids_one_per_process_and_1000() -> None:
+    store, log = counted()
+    with store.measure() as measured:
+        Producer(log, "p").init()
+    assert requests(measured.counts) == {ENTRY_PUT: 1}
+    with store.measure() as measured:
+        for _ in range(1_000):
+            Producer(log).init()
+    assert requests(measured.counts) == {ENTRY_PUT: 1}
+    with store.measure() as measured:
+        Producer(log).init()
+    assert requests(measured.counts) == {ENTRY_PUT: 1}
+    with store.measure() as measured:
+        Producer(log, enable_idempotence=False).init()
+    assert requests(measured.counts) == {}
+
+
+def test_a_warm_refresh_with_nothing_new_is_one_get() -> None:
+    store, log = counted()
+    log.refresh()
+    with store.measure() as measured:
+        log.refresh()
+    assert requests(measured.counts) == {ENTRY_GET: 1}
+
+
+@pytest.mark.parametrize("buffer", ["auto", "inline"])
+def test_planning_a_partition_reads_no_data(buffer: str) -> None:
+    store, log = counted()
+    with Producer(log, "p", buffer=buffer) as producer:
+        for number in range(20):
+            producer.begin()
+            producer.send("t", rows(number), partition=7)
+            producer.flush()
+            producer.abort() if number % 3 == 0 else producer.commit()
+    with store.measure() as measured:
+        plan = log.plan("t", partitions=[7])
+    assert len(plan.partitions[0].rows) == 13
+    assert requests(measured.counts) == {ENTRY_GET: 1}
+
+
+# --- 30 % aborted --------------------------------------------------------------------------------------------------------
+
+WIDE = pa.schema([("n", pa.int64()), ("a", pa.float64()), ("b", pa.string()), ("c", pa.binary())])
+BATCH_ROWS = 2_000
+
+
+def _wide(first: int) -> pa.Table:
+    numbers = range(first, first + BATCH_ROWS)
+    return pa.table(
+        {
+            "n": numbers,
+            "a": [n * 0.1 for n in numbers],
+            "b": [f"some text {n * 7919 % 100_003}" for n in numbers],
+            "c": [(n * 2654435761 % 2**64).to_bytes(8, "big") * 4 for n in numbers],
+        },
+        schema=WIDE,
+    )
+
+
+def _chunk_bytes(log: TxnLog, columns: list[str]) -> tuple[int, int, int]:
+    """Return the bytes of the asked chunks of committed row groups, of the footers, and the number of files."""
+    (part,) = log.plan("w").partitions
+    total = footers = 0
+    touched = sorted(set(part.rows["file"].tolist()))
+    for number in touched:
+        file = log.state.files[number]
+        footer = pq.read_metadata(pa.BufferReader(log.store.get(file.key)))
+        footers += file.footer_bytes
+        for row in part.rows[part.rows["file"] == number]:
+            for group in range(row["row_group"], row["row_group"] + row["row_group_count"]):
+                for leaf in range(footer.num_columns):
+                    chunk = footer.row_group(group).column(leaf)
+                    if chunk.path_in_schema in columns:
+                        total += chunk_range(chunk)[1]
+    return total, footers, len(touched)
+
+
+@pytest.mark.parametrize("columns", [["n"], ["b", "a"], WIDE.names])
+def test_a_read_fetches_only_asked_chunks_of_committed_row_groups(columns: list[str]) -> None:
+    store = CountingStore(MemoryStore())
+    log = TxnLog.create(store)
+    log.create_topic("w", WIDE)
+    with Producer(log, "p", buffer="inline") as producer:
+        for number in range(10):
+            producer.begin()
+            for part in range(2):  # one file each
+                producer.send("w", _wide((2 * number + part) * BATCH_ROWS))
+                producer.flush()
+            producer.abort() if number in (1, 4, 8) else producer.commit()
+    chunks, footers, files = _chunk_bytes(log, columns)
+    assert files == 14
+    with store.measure() as measured:
+        table = log.read("w", columns=columns).read_all()
+    assert table.num_rows == 14 * BATCH_ROWS
+    assert measured.counts.bytes_read(KeyClass.DATA) <= 1.02 * chunks + footers
+    assert measured.counts.count(Operation.GET, KeyClass.DATA) == 0
+    # A footer and at most one range for each run of asked columns; nothing of the six aborted files.
+    assert measured.counts.count(Operation.GET_RANGE, KeyClass.DATA) <= files * (1 + len(columns))
+    assert measured.counts.count(None, KeyClass.DATA) == measured.counts.count(
+        Operation.GET_RANGE, KeyClass.DATA
+    )
+
+
+def test_a_file_with_committed_and_aborted_batches_gives_only_the_committed() -> None:
+    """Two transactions whose batches lie in different files, of which one is aborted: its file is never touched."""
+    store = CountingStore(MemoryStore())
+    log = TxnLog.create(store)
+    log.create_topic("w", WIDE)
+    with Producer(log, "a", buffer="inline") as lost, Producer(log, "b", buffer="inline") as kept:
+        lost.begin()
+        kept.begin()
+        for number in range(4):
+            (lost if number % 2 else kept).send("w", _wide(number * BATCH_ROWS))
+            (lost if number % 2 else kept).flush()
+        lost.abort()
+        kept.commit()
+    touched: list[str] = []
+    inner_get_range = store.get_range
+
+    class Watching(CountingStore):
+        def get_range(self, key: str, start: int, length: int) -> bytes:
+            touched.append(key)
+            return inner_get_range(key, start, length)
+
+    watched = TxnLog.open(Watching(store))
+    table = watched.read("w", columns=["n"]).read_all()
+    expected = [*range(BATCH_ROWS), *range(2 * BATCH_ROWS, 3 * BATCH_ROWS)]
+    assert table.column("n").to_pylist() == expected
+    files = log.state.files
+    assert set(touched) == {files[0].key, files[2].key}

@@ -1,0 +1,231 @@
+"""Buffering by topic and partition, single records, settings, and which call is legal when."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
+from txnformat.operations import CreateTopic
+from txnformat.schema import TopicSchema, conform
+from txnformat.state import TopicState
+from txnformat.types import TopicPartition
+from writers.accumulator import SPOOL_ROWS_MAX, Accumulator
+from writers.partitioner import murmur2
+from writers.rows import RowFormat
+from writers.settings import Buffer, ProducerSettings
+from writers.transaction import LEGAL_IN, REPEATS, Call, ProducerStatus, check_call
+
+ARROW = pa.schema([("key", pa.string()), ("n", pa.int64())])
+
+
+def topic(partitions: int = 4, *key_columns: str, schema: pa.Schema = ARROW) -> TopicState:
+    created = CreateTopic("id", "t", "t-00000000", partitions, (), key_columns, None)
+    return TopicState("id", "t", "t-00000000", partitions, TopicSchema(schema, key_columns), created, 0)
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"key": [f"k{n % 5}" for n in numbers], "n": numbers}, schema=ARROW)
+
+
+def send(held: Accumulator, where: TopicState, data: Any, partition: int | None = None) -> None:
+    held.accept(held.prepare(where, data, partition))
+
+
+def content(held: Accumulator) -> dict[int, list[int]]:
+    return {key.partition: held.batch(key).column("n").to_pylist() for key in sorted(held.largest_first())}
+
+
+def test_partitions_are_named_or_take_turns() -> None:
+    held = Accumulator(10**9)
+    send(held, topic(3), rows(1, 2))
+    send(held, topic(3), rows(9), partition=0)
+    send(held, topic(3), rows(3, 4))
+    send(held, topic(3), rows(5))
+    send(held, topic(3), rows(6))
+    assert content(held) == {0: [1, 2, 9, 6], 1: [3, 4], 2: [5]}
+
+
+def test_keys_decide_and_the_order_within_a_partition_is_kept() -> None:
+    held = Accumulator(10**9)
+    where = topic(4, "key")
+    send(held, where, rows(*range(50)))
+    for number in range(50, 100):
+        send(held, where, [{"key": f"k{number % 5}", "n": number}])
+    send(held, where, rows(*range(100, 150)))
+    expected: dict[int, list[int]] = {}
+    for number in range(150):
+        partition = (murmur2(f"k{number % 5}".encode()) & 0x7FFFFFFF) % 4
+        expected.setdefault(partition, []).append(number)
+    assert content(held) == expected
+
+
+def test_single_records_without_a_key_are_one_batch() -> None:
+    held = Accumulator(10**9)
+    for number in range(SPOOL_ROWS_MAX + 5):
+        send(held, topic(3), [{"key": None, "n": number}])
+    assert content(held) == {
+        0: list(range(SPOOL_ROWS_MAX)),
+        1: list(range(SPOOL_ROWS_MAX, SPOOL_ROWS_MAX + 5)),
+    }
+
+
+def test_single_records_for_a_named_partition_and_others_do_not_mix() -> None:
+    held = Accumulator(10**9)
+    send(held, topic(3), [{"key": None, "n": 1}], partition=2)
+    send(held, topic(3), [{"key": None, "n": 2}])
+    send(held, topic(3), [{"key": None, "n": 3}], partition=2)
+    assert content(held) == {0: [2], 2: [1, 3]}
+
+
+@pytest.mark.parametrize("partition", [-1, 4, True, 1.0, "1"])
+def test_a_partition_that_does_not_exist_is_refused(partition: Any) -> None:
+    held = Accumulator(10**9)
+    with pytest.raises(NotFoundError) as caught:
+        held.prepare(topic(4), rows(1), partition)
+    assert caught.value.kind == "unknown-partition"
+
+
+def test_prepare_keeps_nothing() -> None:
+    held = Accumulator(10**9)
+    send(held, topic(3), rows(1))
+    for _ in range(5):
+        held.prepare(topic(3), rows(7), None)
+    with pytest.raises(InvalidInputError):
+        held.prepare(topic(3), [{"n": 1}], None)
+    send(held, topic(3), rows(2))
+    assert content(held) == {0: [1], 1: [2]}
+
+
+def test_sizes_are_counted_and_full_partitions_listed() -> None:
+    table = rows(*range(100))
+    held = Accumulator(2 * table.nbytes)
+    assert not held
+    send(held, topic(), table, partition=1)
+    send(held, topic(), rows(1), partition=2)
+    assert (held.size, held.full) == (table.nbytes + rows(1).nbytes, set())
+    send(held, topic(), table, partition=1)
+    full = TopicPartition("id", 1)
+    assert held.full == {full}
+    assert held.largest_first() == [full, TopicPartition("id", 2)]
+    held.drop([full])
+    assert (held.size, held.full, bool(held)) == (rows(1).nbytes, set(), True)
+    held.clear()
+    assert (held.size, bool(held), held.topics()) == (0, False, [])
+
+
+def test_large_single_records_fill_a_partition_without_many_of_them() -> None:
+    schema = pa.schema([("n", pa.int64()), ("x", pa.binary())])
+    held = Accumulator(1_000_000)
+    where = topic(2, schema=schema)
+    for number in range(3):
+        send(held, where, [{"n": number, "x": bytes(400_000)}])
+    assert held.size >= 1_200_000
+    assert held.full == {TopicPartition("id", 0)}
+
+
+def test_an_empty_send_is_nothing() -> None:
+    held = Accumulator(10**9)
+    send(held, topic(3), rows())
+    send(held, topic(3), [])
+    assert not held
+    send(held, topic(3), rows(1))
+    assert content(held) == {0: [1]}
+
+
+def test_many_small_tables_become_one_piece() -> None:
+    held = Accumulator(10**9)
+    for number in range(200):
+        send(held, topic(1), rows(number))
+    assert held.batch(TopicPartition("id", 0)).column("n").num_chunks == 1
+
+
+# --- single records ------------------------------------------------------------------------------------------------------
+
+MIXED = pa.schema(
+    [
+        ("i8", pa.int8()), ("i64", pa.int64()), ("f", pa.float64()), ("f32", pa.float32()), ("b", pa.bool_()),
+        ("s", pa.string()), ("x", pa.binary()), ("utc", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us")),
+        ("day", pa.date32()), ("d", pa.decimal128(5, 2)), ("l", pa.list_(pa.field("element", pa.int64()))),
+    ]
+)  # fmt: skip
+MIXED = TopicSchema(MIXED).arrow_schema
+ANY = st.one_of(
+    st.none(), st.booleans(), st.integers(-300, 300), st.integers(-(2**65), 2**65), st.floats(), st.text(),
+    st.text(st.characters()), st.binary(), st.datetimes(), st.datetimes(timezones=st.just(datetime.UTC)),
+    st.dates(), st.decimals(allow_nan=False), st.lists(st.integers(0, 9)),
+)  # fmt: skip
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(MIXED.names, ANY)))
+def test_a_plain_record_converts_as_the_careful_way_does(row: dict[str, Any]) -> None:
+    form = RowFormat(MIXED)
+    for name in MIXED.names:
+        lone = {**dict.fromkeys(MIXED.names), name: row[name]}
+        packed = form.pack(lone)
+        if packed is not None:
+            assert form.table([packed.values]).equals(conform([lone], MIXED)) or row[name] != row[name]
+
+
+@pytest.mark.parametrize(
+    "row", [{"n": 1}, {"key": "a", "m": 1}, {"key": "a", "n": 1, "o": 2}, [1, 2], None, "ab"]
+)
+def test_another_shape_is_not_plain(row: Any) -> None:
+    assert RowFormat(ARROW).pack(row) is None
+
+
+@pytest.mark.parametrize("value", [1.0, True, "1", 2**63, -(2**63) - 1])
+def test_a_value_of_another_type_is_not_plain(value: Any) -> None:
+    assert RowFormat(ARROW).pack({"key": "a", "n": value}) is None
+    assert RowFormat(ARROW).pack({"key": "a", "n": 2**63 - 1}) is not None
+
+
+# --- settings ------------------------------------------------------------------------------------------------------------
+
+
+def test_settings_report_every_problem() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        ProducerSettings(
+            transactional_id="x" * 250, enable_idempotence=False, linger_ms=-1, batch_bytes=0, buffer_bytes=0,
+            roll_bytes=True,
+        )  # fmt: skip
+    assert caught.value.kind == "invalid-settings"
+    assert len(caught.value.problems) == 6
+    settings = ProducerSettings(transactional_id="p", buffer="inline")  # type: ignore[arg-type]  # as users write it
+    assert settings.buffer is Buffer.INLINE
+    assert settings.is_transactional
+
+
+# --- which call is legal when --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ProducerStatus)
+@pytest.mark.parametrize("call", Call)
+def test_calls_are_legal_exactly_where_the_table_says(call: Call, status: ProducerStatus) -> None:
+    if status is ProducerStatus.FENCED:
+        return  # the producer answers with what fenced it before it asks the table
+    for unknown in Call if status is ProducerStatus.UNKNOWN_OUTCOME else [None]:
+        if unknown is Call.BEGIN:
+            continue  # begin has no outcome
+        legal = status in LEGAL_IN[call] or (unknown is not None and call in REPEATS[unknown])
+        if legal:
+            check_call(call, status, is_transactional=True, unknown=unknown)
+            continue
+        with pytest.raises(InvalidTransactionStateError) as caught:
+            check_call(call, status, is_transactional=True, unknown=unknown)
+        assert caught.value.hint
+
+
+def test_after_an_unknown_outcome_only_the_same_call_and_abort_are_legal() -> None:
+    assert {unknown: set(calls) for unknown, calls in REPEATS.items()} == {
+        Call.INIT: {Call.INIT},
+        Call.SEND: {Call.SEND, Call.FLUSH, Call.ABORT},
+        Call.FLUSH: {Call.FLUSH, Call.ABORT},
+        Call.COMMIT: {Call.COMMIT, Call.ABORT},
+        Call.ABORT: {Call.ABORT},
+    }
