@@ -1,0 +1,315 @@
+"""A reader made from the specification alone, without the project's code, gets the same rows and offsets.
+
+It is small because the format is, and it uses nothing but a JSON parser, hashes and a Parquet reader: what a team that
+works in another language has. Section numbers are those of docs/spec.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from txnlog import Producer, TxnLog
+
+Json = dict[str, Any]
+Rows = list[Json]
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def document(data: bytes) -> Json:
+    """Section 3."""
+    if data[:4] == bytes.fromhex("28b52ffd"):
+        data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+    found = json.loads(data)
+    assert isinstance(found, dict)
+    return found
+
+
+class Partition:
+    """What folding keeps of one partition."""
+
+    def __init__(self) -> None:
+        self.log_end = 0
+        self.open: dict[tuple[int, int], int] = {}
+        self.batches: Rows = []
+        self.aborted: list[tuple[int, int, int]] = []
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self.open.values(), default=self.log_end)
+
+
+class SpecReader:
+    """Folds a log on a local disk from entry 0 to the last, or to ``last`` (sections 4, 5 and 6.5)."""
+
+    def __init__(self, root: Path, last: int = 2**63) -> None:
+        self.root = root
+        self.topics: dict[str, Json] = {}
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.owners: dict[str, tuple[int, int]] = {}
+        self.checkpoints: Rows = []
+        data = (root / "_txnlog/format.json").read_bytes()
+        log_id, number = document(data)["log_id"], 0
+        while number <= last and (path := root / f"_txnlog/log/{number:020d}.json").exists():
+            previous, data = sha256(data), path.read_bytes()
+            entry = document(data)
+            assert (entry["format"], entry["entry"], entry["log_id"]) == (1, number, log_id)
+            assert entry["previous"] == previous
+            for operation in entry["operations"]:
+                getattr(self, operation["operation"])(entry, operation)
+            number += 1
+        self.next_slot = number
+
+    def upgrade(self, _: Json, op: Json) -> None:
+        assert op["reader"] == ["base-1"]
+
+    def create_topic(self, _: Json, op: Json) -> None:
+        self.topics[op["name"]] = op
+        for number in range(op["partitions"]):
+            self.partitions[op["topic_id"], number] = Partition()
+
+    def allocate_producer_ids(self, _: Json, op: Json) -> None: ...
+
+    def app_version(self, _: Json, op: Json) -> None: ...
+
+    def checkpoint(self, _: Json, op: Json) -> None:
+        self.checkpoints.append(op)
+
+    def init_producer(self, _: Json, op: Json) -> None:
+        for marker in op["aborted"]:
+            self._end(marker, (op["producer_id"], op["epoch"] - 1), commit=False)
+
+    def end_txn(self, _: Json, op: Json) -> None:
+        for marker in op["markers"]:
+            self._end(marker, (op["producer_id"], op["epoch"]), commit=op["outcome"] == "commit")
+
+    def _end(self, marker: Json, transaction: tuple[int, int], *, commit: bool) -> None:
+        partition = self.partitions[marker["topic_id"], marker["partition"]]
+        assert marker["offset"] == partition.log_end
+        first = partition.open.pop(transaction)
+        partition.log_end += 1
+        if not commit:
+            partition.aborted.append((first, marker["offset"], transaction[0]))
+
+    def append(self, entry: Json, op: Json) -> None:
+        batches = op["batches"] if "batches" in op else self._table(op)
+        for part in op["partitions"]:
+            partition = self.partitions[op["topic_id"], part["partition"]]
+            assert part["base_offset"] == partition.log_end
+            for batch in (one for one in batches if one["partition"] == part["partition"]):
+                place = {
+                    "offset": partition.log_end,
+                    "object": op["files"][batch["file"]],
+                    "entry": entry["entry"],
+                }
+                who = {"producer_id": op["producer_id"], "transactional": op["transactional_id"] is not None}
+                partition.batches.append({**batch, **place, **who})
+                partition.log_end += batch["records"]
+            assert partition.log_end == part["base_offset"] + part["records"]
+            if op["transactional_id"] is not None:
+                partition.open.setdefault((op["producer_id"], op["epoch"]), part["base_offset"])
+
+    def _table(self, op: Json) -> Rows:
+        data = (self.root / op["table"]["key"]).read_bytes()
+        assert (len(data), sha256(data)) == (op["table"]["size"], op["table"]["sha256"])
+        rows: Rows = pa.ipc.open_file(data).read_all().to_pylist()
+        return [row for row in rows if row["section"] == op["section"]]
+
+    def read(self, topic: str, number: int, *, committed: bool) -> Rows:
+        """Section 6: the rows of one partition, with their offsets and entries."""
+        partition = self.partitions[self.topics[topic]["topic_id"], number]
+        heap = sorted(partition.aborted)
+        active: list[tuple[int, int, int]] = []
+        found: Rows = []
+        for batch in partition.batches:
+            first, last = batch["offset"], batch["offset"] + batch["records"] - 1
+            while heap and heap[0][0] <= last:
+                active.append(heapq.heappop(heap))
+            active = [one for one in active if one[1] >= first]
+            hidden = batch["transactional"] and any(
+                producer == batch["producer_id"] and begin <= first < end for begin, end, producer in active
+            )
+            if committed and (hidden or first >= partition.last_stable_offset):
+                continue
+            for index, row in enumerate(self._rows(batch)):
+                found.append({**row, "_offset": first + index, "_entry": batch["entry"]})
+        return found
+
+    def _rows(self, batch: Json) -> Rows:
+        """Section 6.1."""
+        file = batch["object"]
+        data = (self.root / file["key"]).read_bytes()
+        footer = data[file["size"] - file["footer_bytes"] :]
+        assert sha256(footer) == file["footer_sha256"]
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        digits, position = parquet.metadata.metadata[b"txnlog.chunk_crc32"].decode(), 4
+        for group in range(parquet.metadata.num_row_groups):
+            for column in range(parquet.metadata.num_columns):
+                length = parquet.metadata.row_group(group).column(column).total_compressed_size
+                assert int(digits[:8], 16) == zlib.crc32(data[position : position + length])
+                digits, position = digits[8:], position + length
+        assert (position, digits) == (len(data) - len(footer), "")
+        groups = range(batch["row_group"], batch["row_group"] + batch["row_group_count"])
+        rows: Rows = parquet.read_row_groups(list(groups)).to_pylist()
+        assert len(rows) == batch["records"]
+        return rows
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A log with what there is: two topics, both kinds of producers, aborts, an open transaction, a batch table."""
+    path = tmp_path / "log"
+    with TxnLog.create(path) as log:
+        log.create_topic(
+            "a", pa.schema([("n", pa.int64()), ("text", pa.string())]), partitions=3, key_columns=["n"]
+        )
+        log.create_topic("b", pa.schema([("n", pa.int64())]))
+        with Producer(log, "one-shot") as one_shot, Producer(log) as plain:
+            inline, other = Producer(log, "inline", buffer="inline"), Producer(log, "other", buffer="inline")
+            for producer in (inline, other):
+                producer.init()
+            for turn in range(6):
+                with one_shot.transaction() as txn:
+                    txn.send("a", [{"n": number, "text": "x" * turn} for number in range(20)])
+                    txn.send("b", [{"n": turn}])
+                inline.begin()
+                inline.send("a", [{"n": number, "text": "aborted"} for number in range(turn + 1)])
+                inline.send("b", [{"n": -turn}])
+                inline.flush()
+                plain.send("b", [{"n": 100 + turn}])
+                plain.flush()
+                inline.send("b", [{"n": -turn}])
+                inline.flush()
+                (inline.abort if turn % 3 else inline.commit)()
+            # Many batches in one transaction: more than an entry names itself.
+            with Producer(log, "many", batch_bytes=1) as many, many.transaction() as txn:
+                for number in range(1_100):
+                    txn.send("b", [{"n": number}], partition=0)
+            other.begin()
+            other.send("a", [{"n": 1, "text": "left open"}])
+            other.flush()
+            with one_shot.transaction() as txn:
+                txn.send("a", [{"n": number, "text": "behind it"} for number in range(20)])
+    return path
+
+
+def test_a_reader_made_from_the_specification_gets_the_same_rows(root: Path) -> None:
+    reader, log = SpecReader(root), TxnLog.open(root)
+    assert reader.next_slot == log.state.entry + 1
+    assert sorted(reader.topics) == log.topics()
+    for topic in log.topics():
+        columns = [*(field["name"] for field in reader.topics[topic]["fields"]), "_offset", "_entry"]
+        for offsets in log.offsets(topic):
+            partition = reader.partitions[reader.topics[topic]["topic_id"], offsets.partition]
+            assert (partition.last_stable_offset, partition.log_end) == (
+                offsets.last_stable_offset,
+                offsets.log_end,
+            )
+            for isolation in ("read_committed", "read_uncommitted"):
+                expected = log.read(
+                    topic, isolation=isolation, columns=columns, partitions=[offsets.partition]
+                )
+                found = reader.read(topic, offsets.partition, committed=isolation == "read_committed")
+                assert found == expected.read_all().to_pylist()
+    log.close()
+
+
+def test_the_history_has_what_a_reader_must_cope_with(root: Path) -> None:
+    reader = SpecReader(root)
+    entries = [document(path.read_bytes())["operations"] for path in sorted((root / "_txnlog/log").iterdir())]
+    operations = [operation for found in entries for operation in found]
+    assert any("table" in operation for operation in operations)
+    assert {operation["operation"] for operation in operations} >= {
+        "upgrade",
+        "init_producer",
+        "allocate_producer_ids",
+    }
+    assert any(partition.aborted for partition in reader.partitions.values())
+    assert any(partition.open for partition in reader.partitions.values())
+    assert any(
+        partition.last_stable_offset < partition.log_end - 1 for partition in reader.partitions.values()
+    )
+
+
+def stream(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def lines(table: pa.Table) -> bytes:
+    return "".join(" ".join(map(str, row.values())) + "\n" for row in table.to_pylist()).encode()
+
+
+def packed(table: pa.Table) -> bytes:
+    """Return rows as packed little-endian structures of the columns in their order."""
+    types = {pa.int64(): "<i8", pa.int32(): "<i4"}
+    rows = np.empty(len(table), [(field.name, types[field.type]) for field in table.schema])
+    for field in table.schema:
+        rows[field.name] = table.column(field.name).to_numpy()
+    return rows.tobytes()
+
+
+def test_a_snapshot_is_what_the_specification_says(root: Path) -> None:
+    """Section 10: container, columns, digest, and the checkpoint and hint that name it."""
+    with TxnLog.open(root) as log, Producer(log) as producer:
+        for number in range(110):
+            producer.send("b", [{"n": number}])
+            producer.flush()
+    reader = SpecReader(root)
+    hint = document((root / "_txnlog/latest").read_bytes())
+    named = reader.checkpoints[-1]
+    assert hint == {name: named[name] for name in ("entry", "key", "sha256")}
+    data = (root / named["key"]).read_bytes()
+    assert (len(data), sha256(data)) == (named["size"], named["sha256"])
+    outer = stream(data)
+    sections = dict(zip(outer["section"].to_pylist(), outer["data"].to_pylist(), strict=True))
+    state = document(sections.pop("state"))
+    tables = {name: stream(value) for name, value in sections.items()}
+    digest = hashlib.sha256(
+        json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    )
+    for name in ("extents", "markers", "aborted"):
+        digest.update(packed(tables[name]))
+    for name in ("files", "tables"):
+        digest.update(lines(tables[name]))
+    assert digest.hexdigest() == named["digest"]
+    assert (state["entry"], state["log_id"]) == (
+        named["entry"],
+        document((root / "_txnlog/format.json").read_bytes())["log_id"],
+    )
+    entry = (root / f"_txnlog/log/{named['entry']:020d}.json").read_bytes()
+    assert (sha256(entry), document(entry)["timestamp_ms"]) == (state["entry_sha256"], state["timestamp_ms"])
+    # Its partitions, one after the other, are those of the fold up to its entry.
+    folded = SpecReader(root, last=named["entry"])
+    start = {"extents": 0, "markers": 0, "aborted": 0}
+    for known in state["partitions"]:
+        partition = folded.partitions[known["topic_id"], known["partition"]]
+        assert known["log_end"] == partition.log_end
+        assert {
+            (one["producer_id"], one["epoch"]): one["first_offset"] for one in known["open"]
+        } == partition.open
+        rows = {name: tables[name].slice(first, known[name]).to_pylist() for name, first in start.items()}
+        start = {name: first + known[name] for name, first in start.items()}
+        assert [
+            (row["first_offset"], row["last_offset"], row["producer_id"]) for row in rows["aborted"]
+        ] == partition.aborted
+        assert sum(row["records"] for row in rows["extents"]) + len(rows["markers"]) == partition.log_end
+        assert sum(row["batch_count"] for row in rows["extents"]) == len(partition.batches)
+        batches = {batch["offset"]: batch for batch in partition.batches}
+        for row in rows["extents"]:
+            batch = batches[row["base_offset"]]
+            number = row["file"] if row["table"] < 0 else row["first_file"] + batch["file"]
+            assert tables["files"]["key"][number].as_py() == batch["object"]["key"]
+    assert start == {name: len(tables[name]) for name in start}
