@@ -19,6 +19,16 @@ T = TypeVar("T")
 Rows = npt.NDArray[Any]
 
 
+def _joined(parts: Sequence[Rows], size: int, dtype: np.dtype[Any]) -> Rows:
+    """Return the parts as one array; for structured rows several times cheaper than ``np.concatenate``."""
+    joined = np.empty(size, dtype)
+    end = 0
+    for part in parts:
+        joined[end : end + len(part)] = part
+        end += len(part)
+    return joined
+
+
 class Columns:
     """An immutable table of fixed-width columns (numpy structured rows), appended to by making a new one."""
 
@@ -43,7 +53,7 @@ class Columns:
         while chunks and len(chunks[-1]) <= 2 * size:
             size += len(chunks[-1])
             tail.append(chunks.pop())
-        merged = np.concatenate(tail[::-1]) if len(tail) > 1 else rows
+        merged = _joined(tail[::-1], size, self.dtype) if len(tail) > 1 else rows
         merged.flags.writeable = False
         return Columns(self.dtype, (*chunks, merged))
 
