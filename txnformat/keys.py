@@ -16,6 +16,7 @@ Names that come from a log are checked on read as on write: nothing in a log can
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from txnformat.errors import CorruptDataError, InvalidInputError
@@ -144,9 +145,18 @@ def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:
     return ObjectName(int(match[1]), match[2]) if match else None
 
 
-def check_key(key: str, *, where: str) -> str:
-    """Return ``key`` if it is one of the patterns that an entry may name, else raise CorruptDataError."""
-    if parse_data_key(key) or parse_table_key(key) or parse_snapshot_key(key):
+def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str) -> str:
+    """Return ``key`` if ``parse`` recognises it, else raise CorruptDataError.
+
+    Parameters
+    ----------
+    parse : callable
+        :func:`parse_data_key`, :func:`parse_table_key` or :func:`parse_snapshot_key`: the only kind of object that may
+        be named there.
+    where : str
+        The document, for the message.
+    """
+    if parse(key) is not None:
         return key
     raise CorruptDataError(
         "an object key is not one that a txnlog writer makes",

@@ -47,8 +47,8 @@ def _uuid(doc: Document, key: str) -> str:
     return value
 
 
-def _key(doc: Document) -> str:
-    return keys.check_key(doc.text("key"), where=doc.path)
+def _key(doc: Document, parse: Callable[[str], keys.ObjectName | None]) -> str:
+    return keys.check_key(doc.text("key"), parse, where=doc.path)
 
 
 def _marker(doc: Document) -> Marker:
@@ -199,7 +199,11 @@ def _decode_append(doc: Document, intent: int) -> Append:
         files=files,
         partitions=tuple(map(_appended_partition, doc.documents("partitions"))),
         batches=() if table else tuple(_batch(batch, len(files)) for batch in doc.documents("batches")),
-        table=ObjectRecord(_key(table), table.integer("size", minimum=1), table.hexadecimal("sha256", 64))
+        table=ObjectRecord(
+            _key(table, keys.parse_table_key),
+            table.integer("size", minimum=1),
+            table.hexadecimal("sha256", 64),
+        )
         if table
         else None,
         section=doc.integer("section", maximum=INT32_MAX) if table else 0,
@@ -210,7 +214,7 @@ def _decode_append(doc: Document, intent: int) -> Append:
 def _file(doc: Document) -> FileRecord:
     size = doc.integer("size", minimum=1)
     return FileRecord(
-        _key(doc),
+        _key(doc, keys.parse_data_key),
         size,
         doc.hexadecimal("sha256", 64),
         doc.integer("footer_bytes", minimum=8, maximum=size),
@@ -260,7 +264,7 @@ def _encode_end_txn(op: EndTxn) -> Json:
 def _decode_end_txn(doc: Document, intent: int) -> EndTxn:
     if doc.text("outcome") not in set(Outcome):
         doc.fail("outcome", "commit or abort")
-    if doc.text("cause") not in set(Cause):
+    if doc.text("cause") != Cause.PRODUCER:  # what an init aborts is in the init itself
         raise UnsupportedFeatureError(
             "a transaction was ended by a cause that this version does not know",
             hint="upgrade txnlog",
@@ -272,7 +276,7 @@ def _decode_end_txn(doc: Document, intent: int) -> EndTxn:
         doc.integer("producer_id"),
         doc.integer("epoch"),
         Outcome(doc.text("outcome")),
-        Cause(doc.text("cause")),
+        Cause.PRODUCER,
         tuple(map(_marker, doc.documents("markers"))),
         intent,
     )
@@ -292,7 +296,7 @@ def _encode_checkpoint(op: Checkpoint) -> Json:
 
 def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
     entry = doc.integer("entry")
-    name = keys.parse_snapshot_key(_key(doc))
+    name = keys.parse_snapshot_key(_key(doc, keys.parse_snapshot_key))
     if name is None or name.born != entry:
         doc.fail("key", f"key of a snapshot of entry {entry}")
     return Checkpoint(

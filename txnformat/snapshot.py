@@ -267,8 +267,9 @@ def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any,
         if field.endswith("sha256"):
             valid = pc.match_substring_regex(table.column(field), _HEX_64)
             _expect(name, field, "64 hex digits in each row", _verdict(pc.all(valid).as_py()))
+    parse = keys.parse_data_key if types is _FILES else keys.parse_table_key
     for key in table.column("key").to_pylist():
-        keys.check_key(key, where=name)
+        keys.check_key(key, parse, where=name)
     return zip(*(table.column(field).to_pylist() for field in types), strict=True)
 
 
