@@ -13,7 +13,7 @@ holds the slot it was sent to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnformat.apply import apply
 from txnformat.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
@@ -29,7 +29,7 @@ from txnformat.errors import (
     UnsupportedFeatureError,
 )
 from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, refresh
-from txnformat.intents import CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
+from txnformat.intents import AppRef, CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
@@ -65,9 +65,19 @@ def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
 
 
 def commit_group(
-    view: View, intents: Sequence[Intent], settings: CommitSettings
+    view: View,
+    intents: Sequence[Intent],
+    settings: CommitSettings,
+    *,
+    unsent: frozenset[str] = frozenset(),
 ) -> Steps[tuple[View, Answers]]:
     """Commit the intents that wait at the same time in one process.
+
+    Parameters
+    ----------
+    unsent : frozenset of str
+        Ids of those intents that were never sent to any slot. However old the view that they were made with, no
+        entry so far can hold them, so the window need not reach back to that view.
 
     Returns
     -------
@@ -79,7 +89,7 @@ def commit_group(
     Requests: with a fresh view 1 conditional PUT. Per lost slot: 1 PUT, 1 GET, and the refresh.
     """
     start: Times = yield ReadClock()
-    group = _Group(list(intents), settings, start)
+    group = _Group(list(intents), settings, start, unsent)
     if abs(start.wall_ms - start.store_ms) > CLOCK_SKEW_MS_MAX:
         group.fail_all(_clock_skew(start))
         return view, group.answers
@@ -101,6 +111,7 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[V
     view = yield from _writable(view, settings)
     times: Times = yield ReadClock()
     write_id = yield DrawId()
+    group.move_to(view.state.entry + 1)
     assembled = assemble(view.state, group.waiting, store_time_ms=times.store_ms, write_id=write_id)
     if not group.refreshed and group.has_refusal(assembled):
         group.refreshed = True
@@ -121,6 +132,8 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[V
         case Unknown(reason):
             yield from group.fail(assembled, slot, _unknown(slot, reason))
         case Lost() | Gone():
+            if isinstance(outcome, Gone):
+                group.note_gone()
             view = yield from _after_loss(view, outcome, times, group.start)
             group.refreshed = True
             now: Times = yield ReadClock()
@@ -221,7 +234,9 @@ def _unknown(slot: int, error: StorageError | None) -> CommitStateUnknownError:
 class _Group:
     """The intents of one call that have no answer yet."""
 
-    def __init__(self, intents: list[Intent], settings: CommitSettings, start: Times) -> None:
+    def __init__(
+        self, intents: list[Intent], settings: CommitSettings, start: Times, unsent: frozenset[str]
+    ) -> None:
         self.waiting = intents
         self.answers: Answers = {}
         self.start = start
@@ -230,6 +245,25 @@ class _Group:
         """Whether the view was refreshed since the call began."""
         self._settings = settings
         self._losses = 0
+        self._nowhere = unsent
+        """Ids of intents that no entry before the next slot can hold."""
+
+    def move_to(self, slot: int) -> None:
+        """Say that the next attempt goes to ``slot``.
+
+        An intent that was sent to nothing but slots that somebody else holds is in no entry before: for its
+        window, ``slot`` is the first that it is sent to.
+        """
+        self.waiting = [
+            replace(intent, first_slot=max(intent.first_slot, slot))
+            if intent.intent_id in self._nowhere
+            else intent
+            for intent in self.waiting
+        ]
+
+    def note_gone(self) -> None:
+        """Say that a slot was taken and is deleted: by whom, nobody can tell any more."""
+        self._nowhere = frozenset()
 
     def has_refusal(self, assembled: Assembled) -> bool:
         """Return whether anybody would be told no."""
@@ -279,6 +313,7 @@ class _Group:
             attempts=self._losses,
             waited_ms=self._waited_ms(now),
         )
+        self.move_to(state.entry + 1)
         for intent in list(self.waiting):
             match decide(state, intent):
                 case Done() as done:
@@ -310,7 +345,9 @@ class _Group:
         """Answer with what the log holds already."""
         try:
             answer: CommitResult | TxnLogError = yield from _original(intent, done, own)
-        except StorageError as error:  # it is done; only its result could not be read
+        except TxnLogError as error:
+            # It is done; only its result could not be read. That must not become the answer of others in the group,
+            # whose entry has landed.
             answer = CommitStateUnknownError(
                 "the commit is done, but its result could not be read",
                 hint="repeat the same call",
@@ -357,7 +394,7 @@ def _holder(intent: Intent, entry: CommitEntry) -> int | None:
     if not isinstance(write, Write):
         return None
     for op in entry.operations:
-        if isinstance(op, AppVersion) and write.app is not None and op.app_id == write.app.app_id:
+        if isinstance(op, AppVersion) and write.app == AppRef(op.namespace, op.app_id, op.version):
             return op.intent
         named = write.producer
         if (

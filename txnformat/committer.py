@@ -29,11 +29,17 @@ __all__ = ["Committer"]
 logger = logging.getLogger("txnlog")
 
 
+def _interrupted() -> CommitStateUnknownError:
+    return CommitStateUnknownError("the commit was interrupted", hint="repeat the same call, abort, or close")
+
+
 @dataclass(eq=False, slots=True)
 class _Waiter:
     """A thread that waits for the answer to its intent, or for the lead."""
 
     intent: Intent
+    unsent: bool = False
+    """Whether the intent was never sent to any slot."""
     wake: threading.Event = field(default_factory=threading.Event)
     answer: CommitResult | TxnLogError | None = None
 
@@ -63,7 +69,8 @@ class Committer:
         self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
         self._queue_lock = threading.Lock()
         self._queue: list[_Waiter] = []
-        self._led = False
+        self._leader: _Waiter | None = None
+        self._unsent: set[str] = set()  # ids of intents made here that no call of commit has taken yet
         self._snapshot: threading.Thread | None = None
 
     def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
@@ -94,7 +101,10 @@ class Committer:
 
     def intend(self, action: Action) -> Intent:
         """Return an intent for ``action``; committing the same intent again never applies it twice."""
-        return Intent(self.ids.new(), self.state.entry + 1, action)
+        intent = Intent(self.ids.new(), self.state.entry + 1, action)
+        with self._queue_lock:
+            self._unsent.add(intent.intent_id)
+        return intent
 
     def commit(self, intent: Intent) -> CommitResult:
         """Commit an intent, together with those of other threads that wait at the same time.
@@ -105,14 +115,14 @@ class Committer:
             Whatever says why it was not applied; CommitStateUnknownError when nobody can tell.
         """
         waiter = _Waiter(intent)
-        with self._queue_lock:
-            self._queue.append(waiter)
-            leads = not self._led
-            self._led = True
-        if not leads:
-            waiter.wake.wait()
-        if waiter.answer is None:
-            self._lead(waiter)
+        try:
+            self._join(waiter)
+            if self._leader is not waiter:
+                waiter.wake.wait()
+            if waiter.answer is None:
+                self._lead(waiter)
+        finally:
+            self._leave(waiter)
         answer = waiter.answer
         if isinstance(answer, TxnLogError):
             raise answer.with_traceback(None)
@@ -120,37 +130,62 @@ class Committer:
             raise InternalError("a commit ended without an answer", intent=intent.intent_id)
         return answer
 
+    def _join(self, waiter: _Waiter) -> None:
+        """Queue up; whoever comes first leads."""
+        with self._queue_lock:
+            waiter.unsent = waiter.intent.intent_id in self._unsent
+            self._unsent.discard(waiter.intent.intent_id)
+            self._queue.append(waiter)
+            if self._leader is None:
+                self._leader = waiter
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Take the waiter out, answered or interrupted (Ctrl-C); its lead goes to whoever has waited longest."""
+        with self._queue_lock:
+            if waiter in self._queue:
+                self._queue.remove(waiter)
+            if self._leader is waiter:
+                self._leader = self._queue[0] if self._queue else None
+                if self._leader is not None:
+                    self._leader.wake.set()
+
     def _lead(self, own: _Waiter) -> None:
+        group: list[_Waiter] = []
         try:
             while own.answer is None:
                 with self._queue_lock:
                     group, self._queue = self._queue, []
                 self._commit_group(group)
         finally:
-            with self._queue_lock:
-                heir = self._queue[0] if self._queue else None
-                self._led = heir is not None
-            if heir is not None:
-                heir.wake.set()
+            self._answer(group, {}, _interrupted())  # those whom an interrupt left without an answer
 
     def _commit_group(self, group: list[_Waiter]) -> None:
         answers: dict[str, CommitResult | TxnLogError] = {}
-        unanswered: TxnLogError = CommitStateUnknownError(
-            "the commit was interrupted", hint="repeat the same call, abort, or close"
-        )
+        unanswered: TxnLogError = _interrupted()
         try:
             with self._view_lock:
                 view = self._view if self._view is not None else self._driver.run(open_view())
                 self._view, answers = self._driver.run(
-                    commit_group(view, [waiter.intent for waiter in group], self.settings)
+                    commit_group(
+                        view,
+                        [waiter.intent for waiter in group],
+                        self.settings,
+                        unsent=frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent),
+                    )
                 )
         except TxnLogError as error:
             unanswered = error
         finally:
-            for waiter in group:
+            self._answer(group, answers, unanswered)
+        self._snapshot_if_due(answers)
+
+    def _answer(
+        self, group: list[_Waiter], answers: dict[str, CommitResult | TxnLogError], unanswered: TxnLogError
+    ) -> None:
+        for waiter in group:
+            if waiter.answer is None:
                 waiter.answer = answers.get(waiter.intent.intent_id, unanswered)
                 waiter.wake.set()
-        self._snapshot_if_due(answers)
 
     def _snapshot_if_due(self, answers: dict[str, CommitResult | TxnLogError]) -> None:
         """Start writing a snapshot in the background, after the acknowledgement, when the tail is long."""
@@ -159,10 +194,14 @@ class Committer:
             return
         landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
         if snapshot_due(view.state, landed, self.ids.uniform()):
-            self._snapshot = threading.Thread(
-                target=self._write_snapshot, args=(view,), name="txnlog-snapshot"
-            )
-            self._snapshot.start()
+            thread = threading.Thread(target=self._write_snapshot, args=(view,), name="txnlog-snapshot")
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # No thread can be started (the interpreter shuts down): no reason to fail a commit that has landed.
+                logger.debug("no snapshot: %s", error)
+            else:
+                self._snapshot = thread
 
     def _write_snapshot(self, view: View) -> None:
         try:

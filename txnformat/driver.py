@@ -86,4 +86,10 @@ class Driver:
         if len(requests) <= 1:
             return [attempt(request) for request in requests]
         with ThreadPoolExecutor(min(len(requests), REQUESTS_IN_FLIGHT_MAX)) as pool:
-            return list(pool.map(attempt, requests))
+            try:
+                return list(pool.map(attempt, requests))
+            except RuntimeError:
+                # No thread can be started: the interpreter shuts down, or the machine has no more. Reads may be
+                # repeated, so go without.
+                pass
+        return [attempt(request) for request in requests]
