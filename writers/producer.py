@@ -401,7 +401,6 @@ class Producer:
     def _unknown(self, call: Call, intent: Intent) -> None:
         if self._unsettled is None or call is Call.ABORT:
             self._unsettled = _Unsettled(call, intent)
-        self._appended = True
         self._status = ProducerStatus.UNKNOWN_OUTCOME
 
     def _refused(self, call: Call, error: TxnLogError) -> None:
