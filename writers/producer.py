@@ -372,10 +372,13 @@ class Producer:
         return result
 
     def _commit(self, call: Call, action: Action) -> CommitResult:
-        """Commit an action, or repeat the intent of the same call whose outcome is unknown."""
+        """Commit an action, or repeat the intent of the same call whose outcome is unknown.
+
+        An abort is always a new intent: the log knows a repeated end by its epoch.
+        """
         unsettled = self._unsettled
         repeated: Intent | None = None
-        if unsettled is not None and (call is not Call.ABORT or unsettled.call is Call.ABORT):
+        if unsettled is not None and call is not Call.ABORT:
             repeated = unsettled.intent
         for attempt in range(FRESH_INTENTS_MAX):
             intent = repeated or self._log.committer.intend(action)

@@ -299,6 +299,24 @@ def test_an_unknown_commit_that_lost_its_slot_is_known_not_to_be_there(buffer: s
     assert read(log) == [1, 2]
 
 
+def test_an_abort_that_lost_its_slot_leaves_the_commit_before_it_unknown() -> None:
+    plan = Plan()
+    log, take = _contended(plan)
+    with Producer(log, "p") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        unclear_commit(plan, FaultKind.FAIL_BEFORE)
+        with pytest.raises(CommitStateUnknownError):
+            producer.commit()
+        plan.clear()
+        take()
+        with pytest.raises(ConflictError):
+            producer.abort()
+        assert producer.status is ProducerStatus.UNKNOWN_OUTCOME
+        producer.abort()
+    assert read(log) == []
+
+
 def test_an_unknown_init_that_lost_its_slot_begins_anew() -> None:
     plan = Plan()
     log, take = _contended(plan)

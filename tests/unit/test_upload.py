@@ -224,8 +224,9 @@ def test_a_close_without_an_answer_is_looked_up(kind: FaultKind, there: bool) ->
     assert content(store, done.files[0], done.batches[0]) == [1, 2]
 
 
-def test_another_object_under_the_key_is_not_taken_for_ours() -> None:
-    """Size and end decide: an object of the same size that ends differently is somebody else's."""
+@pytest.mark.parametrize(("at", "more"), [(6, b""), (5, b"x")])
+def test_another_object_under_the_key_is_not_taken_for_ours(at: int, more: bytes) -> None:
+    """Size and end decide: one of the same size that ends differently, or a longer one, is somebody else's."""
     inner = MemoryStore()
 
     def lost(operation: Operation, key: str, nth: int) -> Fault | None:
@@ -236,8 +237,8 @@ def test_another_object_under_the_key_is_not_taken_for_ours() -> None:
     twin.add(0, rows(1, 2, at=5))
     (good,) = twin.finish().files
     files = upload(store)
-    files.add(0, rows(1, 2, at=6))
+    files.add(0, rows(1, 2, at=at))
     assert files._writer is not None
-    inner.create(files._writer._key, inner.get(good.key) or b"")
+    inner.create(files._writer._key, (inner.get(good.key) or b"") + more)
     with pytest.raises(StorageError):
         files.finish()
