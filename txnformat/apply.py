@@ -35,7 +35,11 @@ from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, Topic
 from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus, is_legal_transition
 from txnformat.types import NO_PRODUCER, NO_TIMESTAMP_MS, BatchRecord, Outcome, TopicPartition
 
-__all__ = ["At", "apply", "apply_operation"]
+__all__ = ["At", "apply", "apply_operation", "finish_entry"]
+
+
+NUMBER_MAX = 2**62
+"""Offsets, sequences and producer ids end below this (exclusive): far above any log, and sums of two fit int64."""
 
 
 class At(NamedTuple):
@@ -89,6 +93,11 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
         _corrupt(at, "log time does not advance", previous=state.timestamp_ms, got=entry.timestamp_ms)
     for operation in entry.operations:
         state = apply_operation(state, operation, at)
+    return finish_entry(state, entry, sha256)
+
+
+def finish_entry(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
+    """Return the state after ``entry``, all of whose operations ``state`` has; the last part of :func:`apply`."""
     return replace(
         state,
         entry=entry.entry,
@@ -152,6 +161,8 @@ def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
             expected=state.next_producer_id,
             got=op.first,
         )
+    if op.last >= NUMBER_MAX:
+        _corrupt(at, "a block of producer ids goes beyond the largest id", got=op.last)
     return replace(
         state,
         next_producer_id=op.last + 1,
@@ -320,6 +331,8 @@ def _check_appended(
             expected=partition.log_end,
             got=part.base_offset,
         )
+    if max(part.base_offset, part.base_sequence) + part.records > NUMBER_MAX:
+        _corrupt(at, "an append goes beyond the largest offset", partition=part.partition, records=part.records)
     if op.table is None and (
         len(batches) != part.batch_count or sum(batch.records for batch in batches) != part.records
     ):

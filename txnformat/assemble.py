@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from txnformat.apply import At, apply_operation
+from txnformat.apply import At, apply_operation, finish_entry
 from txnformat.decide import decide
 from txnformat.document import encode_json
 from txnformat.entry import ENTRY_BYTES_MAX, OPERATIONS_MAX, CommitEntry, encode_entry, sha256_hex
@@ -40,7 +40,13 @@ class Assembled:
     entry: CommitEntry | None
     data: bytes
     """The entry's bytes."""
-    sha256: str
+    after: LogState
+    """The state after the entry; the given one when there is none."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the entry's bytes."""
+        return self.after.entry_sha256
 
 
 def next_timestamp_ms(state: LogState, store_time_ms: int) -> int:
@@ -88,7 +94,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
             continue
         verdict = decide(draft, intent)
         if isinstance(verdict, Included):
-            cost = sum(len(encode_json(encode_operation(op))) for op in verdict.operations)
+            cost = _size(verdict.operations) if len(intents) > 1 else 0
             if operations and (
                 size + cost > _GROUP_BYTES_MAX or len(operations) + len(verdict.operations) > OPERATIONS_MAX
             ):
@@ -102,7 +108,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
             _note(intent, opened, touched)
         verdicts[intent.intent_id] = verdict
     if not operations:
-        return Assembled(verdicts, None, b"", "")
+        return Assembled(verdicts, None, b"", state)
     entry = CommitEntry(
         entry=at.entry,
         log_id=state.log_id,
@@ -117,8 +123,13 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
         data = encode_entry(entry)
     except InvalidInputError as error:
         # Only a lone intent can be too large: a group stops growing far below the cap.
-        return Assembled({accepted[0]: Rejected(error)}, None, b"", "")
-    return Assembled(verdicts, entry, data, sha256_hex(data))
+        return Assembled({accepted[0]: Rejected(error)}, None, b"", state)
+    # The draft has folded every operation already: folding the entry again would give the same.
+    return Assembled(verdicts, entry, data, finish_entry(draft, entry, sha256_hex(data)))
+
+
+def _size(operations: Sequence[Operation]) -> int:
+    return sum(len(encode_json(encode_operation(op))) for op in operations)
 
 
 def _producer_of(intent: Intent) -> str | None:

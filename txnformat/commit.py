@@ -125,7 +125,7 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[V
         outcome = yield from _check_age(view, slot, outcome, settings)
     match outcome:
         case Ours(sent):
-            view = View(apply(view.state, assembled.entry, assembled.sha256), sent)
+            view = View(assembled.after, sent)
             yield from group.deliver(assembled, assembled.entry)
         case Refused(cause):
             yield from group.fail(assembled, slot, cause)
