@@ -39,9 +39,6 @@ from writers.upload import ROLL_BYTES
 
 __all__ = ["Producer"]
 
-FRESH_INTENTS_MAX = 3
-"""Times that a call is tried under a new name, when the log went on too far while its slot was sought."""
-
 _NOTHING = CommitInfo()
 
 
@@ -377,27 +374,19 @@ class Producer:
         An abort is always a new intent: the log knows a repeated end by its epoch.
         """
         unsettled = self._unsettled
-        repeated: Intent | None = None
-        if unsettled is not None and call is not Call.ABORT:
-            repeated = unsettled.intent
-        for attempt in range(FRESH_INTENTS_MAX):
-            intent = repeated or self._log.committer.intend(action)
-            try:
-                result = self._log.committer.commit(intent)
-                break
-            except CommitStateUnknownError as error:
-                # A new intent that is too old to be decided was refused before it was sent, or lost every slot.
-                if error.kind != "commit-too-old" or repeated or attempt == FRESH_INTENTS_MAX - 1:
-                    self._unknown(call, intent)
-                    raise
-            except TxnLogError as error:
-                self._refused(call, error)
-                raise
-            except BaseException:  # interrupted: the request may be on its way
-                self._unknown(call, intent)
-                raise
-        else:
-            raise InternalError("unreachable")
+        intent = unsettled.intent if unsettled is not None and call is not Call.ABORT else None
+        intent = intent or self._log.committer.intend(action)
+        try:
+            result = self._log.committer.commit(intent)
+        except CommitStateUnknownError:
+            self._unknown(call, intent)
+            raise
+        except TxnLogError as error:
+            self._refused(call, error)
+            raise
+        except BaseException:  # interrupted: the request may be on its way
+            self._unknown(call, intent)
+            raise
         self._known()
         return result
 
