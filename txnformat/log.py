@@ -27,6 +27,7 @@ from txnformat.document import encode_json
 from txnformat.entry import FORMAT_VERSION
 from txnformat.errors import (
     ConflictError,
+    CorruptDataError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -142,6 +143,17 @@ class TxnLog:
 
     def _create(self) -> bool:
         """Create format.json; False when somebody else's is there."""
+        # A log that has lost its format.json must not get another: its entries would never chain to that. Asked
+        # twice, because another creator may have written format.json and the first entry in between.
+        missing = self.store.head(keys.FORMAT_KEY) is None
+        if missing and self.store.list(keys.LOG_PREFIX) and self.store.head(keys.FORMAT_KEY) is None:
+            raise CorruptDataError(
+                "there are commit entries, but the log's format.json is missing",
+                kind="format-missing",
+                hint="restore it from a copy; nothing was written",
+                object=keys.FORMAT_KEY,
+                path=self.url,
+            )
         data = encode_json({"format": FORMAT_VERSION, "log_id": self.committer.ids.new()})
         answer = self.store.create(keys.FORMAT_KEY, data)
         if answer.outcome is CreateOutcome.CREATED:
