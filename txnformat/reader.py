@@ -103,8 +103,14 @@ def read_rows(
         fetched.append(schema.timestamp_column)
     for run in _runs(rows):
         reader = _Run(store, topic, schema, partition, run, file_of(int(run["file"][0])), meta)
-        for batch in reader.batches(fetched, batch_rows_max):
-            yield pa.RecordBatch.from_arrays([batch[name] for name in wanted.names], schema=wanted)
+        for count, arrays in reader.batches(fetched, batch_rows_max):
+            yield _record_batch(count, arrays, wanted)
+
+
+def _record_batch(count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
+    if not len(wanted):  # no array tells how many rows there are
+        return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), count, [None]))
+    return pa.RecordBatch.from_arrays([arrays[name] for name in wanted.names], schema=wanted)
 
 
 def _runs(rows: Rows) -> Iterator[Rows]:
@@ -138,8 +144,8 @@ class _Run:
         self._file = file
         self._ends = np.cumsum(rows["take"])  # rows of the run up to the end of each extent
 
-    def batches(self, columns: list[str], batch_rows_max: int) -> Iterator[dict[str, Any]]:
-        """Yield the arrays of each batch by column name."""
+    def batches(self, columns: list[str], batch_rows_max: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number of rows, and the arrays by column name, of each batch."""
         done = 0
         for table in self._own_batches(columns, batch_rows_max):
             arrays: dict[str, Any] = {name: table.column(name) for name in table.schema.names}
@@ -147,7 +153,7 @@ class _Run:
             if self._meta:
                 arrays |= self._metadata(done, done + count, arrays)
             done += count
-            yield arrays
+            yield count, arrays
         if done != self._ends[-1]:
             raise CorruptDataError(
                 "a segment file holds another number of records than the log says",
