@@ -332,7 +332,9 @@ def _check_appended(
             got=part.base_offset,
         )
     if max(part.base_offset, part.base_sequence) + part.records > NUMBER_MAX:
-        _corrupt(at, "an append goes beyond the largest offset", partition=part.partition, records=part.records)
+        _corrupt(
+            at, "an append goes beyond the largest offset", partition=part.partition, records=part.records
+        )
     if op.table is None and (
         len(batches) != part.batch_count or sum(batch.records for batch in batches) != part.records
     ):

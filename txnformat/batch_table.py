@@ -39,6 +39,15 @@ TABLE_ROW: np.dtype[Any] = np.dtype(
 _SCHEMA = pa.schema(
     [pa.field(name, pa.from_numpy_dtype(TABLE_ROW[name]), nullable=False) for name in TABLE_ROW.names or ()]
 )
+_MINIMA = {
+    "section": 0,
+    "partition": 0,
+    "file": 0,
+    "row_group": 0,
+    "row_group_count": 1,
+    "records": 1,
+    "size": 0,
+}
 
 
 def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) -> bytes:
@@ -97,4 +106,13 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
     rows = np.empty(table.num_rows, TABLE_ROW)
     for name in TABLE_ROW.names or ():
         rows[name] = table.column(name).to_numpy()
+    for name, minimum in _MINIMA.items():
+        if len(rows) and rows[name].min() < minimum:
+            raise CorruptDataError(
+                "a batch table holds a number that cannot be",
+                object=named.key,
+                field=name,
+                expected=f"at least {minimum}",
+                got=int(rows[name].min()),
+            )
     return rows

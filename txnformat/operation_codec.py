@@ -190,6 +190,8 @@ def _decode_append(doc: Document, intent: int) -> Append:
         doc.fail("epoch", "-1 exactly when producer_id is -1")
     table = doc.document("table") if doc.has("table") else None
     files = tuple(map(_file, doc.documents("files")))
+    if not files:
+        doc.fail("files", "at least one file")
     return Append(
         topic_id=_uuid(doc, "topic_id"),
         producer_id=doc.integer("producer_id", minimum=-1),

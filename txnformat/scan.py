@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
+from txnformat.errors import CorruptDataError, InvalidInputError, OffsetOutOfRangeError
 from txnformat.partition import EXTENT, PartitionState
 from txnformat.persistent import Rows
 from txnformat.types import IsolationLevel, OffsetRange
@@ -182,6 +182,18 @@ def _expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
             continue
         table = tables[int(extent["table"][0])]
         batches = table[(table["section"] == extent["section"][0]) & (table["partition"] == number)]
+        found = (int(batches["records"].sum()), len(batches))
+        expected = (int(extent["records"][0]), int(extent["batch_count"][0]))
+        if found != expected:
+            raise CorruptDataError(
+                "a batch table holds other batches of a partition than the append that names it says",
+                hint="run no writer on this log before its cause is known",
+                partition=number,
+                entry=int(extent["entry"][0]),
+                section=int(extent["section"][0]),
+                expected=f"{expected[0]} records in {expected[1]} batches",
+                got=f"{found[0]} records in {found[1]} batches",
+            )
         rows = np.repeat(extent, len(batches))
         before = np.concatenate(([0], np.cumsum(batches["records"])[:-1]))
         rows["base_offset"] += before
