@@ -74,7 +74,7 @@ class WriteOptions:
     path: str
     topic: str
     app: AppRef | None = None
-    """The application version that the write stands for: it is applied once."""
+    """The application version that the write stands for: it is applied once to this topic."""
     partitions: int | None = None
     """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
     key_columns: tuple[str, ...] | None = None
@@ -128,10 +128,11 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     partitions = found.integer("partitions", 1)
     if partitions is not None and partitions > PARTITIONS_MAX:
         found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
+    topic = _topic(found, found.text("topic"))
     parsed = WriteOptions(
         path=_path(found),
-        topic=_topic(found, found.text("topic")),
-        app=_app(found),
+        topic=topic,
+        app=_app(found, topic),
         partitions=partitions,
         key_columns=found.names("keyColumns"),
         timestamp_column=found.text("timestampColumn"),
@@ -151,6 +152,12 @@ class _Options:
         names = {name.lower(): name for name in known}
         later = {name.lower(): name for name in _LATER}
         other = {name.lower(): name for name in other_direction}
+        if "provider" in self._values:  # CREATE TABLE: Spark passes properties of its own, not the options
+            raise InvalidInputError(
+                "tables of a catalog are not supported by this version",
+                kind="unsupported-operation",
+                hint="use CREATE TEMPORARY VIEW name USING txnlog OPTIONS (topic '...', path '...')",
+            )
         for key in sorted(self._values.keys() - names.keys()):
             if key == "paths":
                 self.problems.append("load one path: a read covers one log")
@@ -168,6 +175,10 @@ class _Options:
         """Raise when there was any problem."""
         if self.problems:
             raise InvalidInputError(self.problems, kind="invalid-option")
+
+    def has(self, name: str) -> bool:
+        """Whether an option was given, known or not."""
+        return name.lower() in self._values
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None when it is absent or empty."""
@@ -238,7 +249,8 @@ class _Options:
 def _path(found: _Options) -> str:
     text = found.text("path")
     if text is None:
-        found.problems.append("the path of the log is missing; pass it to load(), save() or option path")
+        if not found.has("paths"):  # load([...]), a problem already
+            found.problems.append("the path of the log is missing; pass it to load(), save() or option path")
         return ""
     return absolute(text)
 
@@ -287,10 +299,17 @@ def _bytes(found: _Options) -> int:
     return int(digits) * unit
 
 
-def _app(found: _Options) -> AppRef | None:
+def _app(found: _Options, topic: str) -> AppRef | None:
+    """Return the application version of a write.
+
+    It is counted by topic, as Delta Lake counts it by table: a job that writes two topics under one name and version
+    would otherwise find its second write "done". No topic's name has a slash in it.
+    """
     app_id, version = found.text("txnAppId"), found.integer("txnVersion", 0)
     if (app_id is None) != (found.text("txnVersion") is None):
         found.problems.append("give txnAppId and txnVersion both, or neither")
     if version is not None and version > VERSION_MAX:
         found.problems.append(f"option txnVersion is {version}; use at most 2^63 - 1")
-    return AppRef(BATCH_NAMESPACE, app_id, version) if app_id is not None and version is not None else None
+    if app_id is None or version is None:
+        return None
+    return AppRef(BATCH_NAMESPACE, f"{topic}/{app_id}", version)

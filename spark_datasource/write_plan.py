@@ -88,7 +88,7 @@ def _is_done(state: LogState, app: AppRef | None) -> bool:
         return False
     if known.version > app.version:
         raise StaleAppVersionError(
-            "the log holds a later version of this application",
+            "the log holds a later version of this topic/application",
             hint="do not repeat old batches with new data; use a new txnAppId for a new history",
             app_id=app.app_id,
             version=app.version,

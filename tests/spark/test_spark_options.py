@@ -113,6 +113,10 @@ def test_offsets_and_timestamps_exclude_each_other_and_keep_their_order() -> Non
     )
 
 
+def test_several_paths_are_one_problem() -> None:
+    assert problems({"paths": '["a", "b"]', "topic": "t"}) == ["load one path: a read covers one log"]
+
+
 def test_all_problems_come_at_once() -> None:
     assert len(problems({"isolation": "x", "startingOfset": "y", "minPartitions": "z"})) == 5
     assert len(problems({"partitions": "10001", "keyColumns": ",", "txnAppId": "a"}, write=True)) == 5

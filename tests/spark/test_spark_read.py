@@ -373,3 +373,18 @@ def test_streams_are_refused_with_one_clear_error(
         PySparkException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\] writing streams is not supported"
     ):
         query.awaitTermination()
+
+
+def test_a_table_of_a_catalog_is_refused_in_words_and_a_temporary_view_reads(
+    busy: TxnLog, spark: SparkSession, path: str
+) -> None:
+    options = f"OPTIONS (topic 't', path '{path}')"
+    with pytest.raises(
+        AnalysisException, match=r"\[TXNLOG_UNSUPPORTED_OPERATION\].*TEMPORARY VIEW"
+    ) as caught:
+        spark.sql(f"CREATE TABLE no_table USING txnlog {options}")
+    assert "there is no option" not in str(caught.value)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW a_view USING txnlog {options}")
+    expected = busy.read("t").read_all().num_rows
+    assert spark.sql("SELECT n FROM a_view").count() == expected
+    spark.catalog.dropTempView("a_view")

@@ -105,6 +105,14 @@ def test_every_version_of_an_application_is_written_once(
     assert len(rows(log)) == 201
 
 
+def test_versions_of_an_application_are_counted_by_topic(log: TxnLog, save: Save, frame: DataFrame) -> None:
+    """One job, one version, two topics: the second write is not taken for a repeat of the first."""
+    for _ in range(2):
+        save(frame, "t", txnAppId="job", txnVersion="5")
+        save(frame, "other", txnAppId="job", txnVersion="5")
+    assert len(rows(log, "t")) == len(rows(log, "other")) == 100
+
+
 @pytest.mark.parametrize(
     "options",
     [
