@@ -147,7 +147,9 @@ class Writer:
         assert read == entry
         assert encode_entry(read) == assembled.data
         after = apply(before, read, sha256_hex(assembled.data))
-        assert state_digest(after) == state_digest(assembled.after), "the writer's draft is not what readers fold"
+        assert state_digest(after) == state_digest(assembled.after), (
+            "the writer's draft is not what readers fold"
+        )
         assert check_state(before, entry, after) == []
         assert check_whole(after) == []
         return after
