@@ -208,7 +208,9 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
         elif "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
             problems.append(f"column {shown} has a name with a NUL character or half a surrogate pair")
         folded = name.lower()
-        if folded in seen:
+        if seen.get(folded) == shown:
+            problems.append(f"column {shown} is there twice")
+        elif folded in seen:
             problems.append(
                 f"column {shown} clashes with {seen[folded]}: Spark does not tell upper from lower case"
             )

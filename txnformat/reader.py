@@ -51,12 +51,18 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
     Raises
     ------
     InvalidInputError
-        Unknown or repeated names, all of them listed.
+        Unknown or repeated names, all of them listed; or one text instead of a list.
     """
     own = {field.name: field for field in schema.arrow_schema}
     if columns is None:
         return pa.schema(list(own.values()))
     known = {**own, **METADATA_FIELDS}
+    if isinstance(columns, str):  # a sequence of letters
+        raise InvalidInputError(
+            f"columns is the text {columns!r:.300}, not a list of names",
+            kind="unknown-column",
+            hint=f"pass [{columns!r:.300}]",
+        )
     problems = [f"there is no column {name!r}" for name in columns if name not in known]
     problems += [
         f"column {name!r} is asked for twice"

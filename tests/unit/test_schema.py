@@ -10,6 +10,7 @@ import pytest
 
 from txnformat.arrow_types import NESTING_MAX, RESERVED_COLUMNS
 from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.reader import output_schema
 from txnformat.schema import (
     KAFKA_SCHEMA,
     TopicSchema,
@@ -289,3 +290,20 @@ def test_every_unsupported_spark_type_is_listed_with_its_path() -> None:
 def test_a_malformed_spark_schema_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         from_spark_json(value)
+
+
+def test_a_name_that_is_there_twice_is_not_called_a_matter_of_letter_case() -> None:
+    fields = [("a", pa.int8()), ("a", pa.int8()), ("A", pa.int8())]
+    with pytest.raises(InvalidInputError) as caught:
+        as_topic_schema(pa.schema(fields))
+    assert caught.value.problems == [
+        "column 'a' is there twice",
+        "column 'A' clashes with 'a': Spark does not tell upper from lower case",
+    ]
+
+
+def test_columns_of_a_read_given_as_one_text_are_not_taken_for_a_list_of_letters() -> None:
+    schema = as_topic_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    with pytest.raises(InvalidInputError, match=r"'ab', not a list.*pass \['ab'\]") as caught:
+        output_schema(schema, "ab")
+    assert caught.value.kind == "unknown-column"
