@@ -30,6 +30,8 @@ setup:  ## Make .venv with everything pinned, and find or install Java
 	@printf 'Python: %s\nJava:   %s\n' "$$(.venv/bin/python --version)" "$$(scripts/find-java)"
 
 demo: export PYTHONUNBUFFERED = 1
+# Spark prints it for every Python that it starts; the demo uses no pandas.
+demo: export PYTHONWARNINGS = ignore:PySpark does not yet fully support pandas:FutureWarning
 demo:  ## Real flights in transactions, read with Spark at each isolation level
 	@$(RUN) --java -m demo
 
