@@ -242,6 +242,17 @@ def _open_at(empty: LogState, hint: Hint | None, listed: Sequence[str] = ()) -> 
     boundary = yield from read_boundary()
     if corrupt is not None and boundary <= first:
         raise corrupt
+    end = first + len(tail)
+    newest = max((n for n in map(keys.parse_entry_key, listed) if n is not None), default=-1)
+    if newest >= end and boundary <= end:
+        # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.
+        raise CorruptDataError(
+            "a commit entry is missing: later ones are there",
+            kind="missing-entry",
+            hint="restore it from a copy; a writer that went on from here would lose the later ones",
+            object=keys.entry_key(end),
+            newest=newest,
+        )
     # What begins below the boundary may be deleted entries, created again by a writer that slept: it proves nothing.
     if state is None or boundary > state.entry + 1:
         return None

@@ -141,3 +141,20 @@ def test_a_block_of_ids_beyond_the_largest_is_refused() -> None:
     entry["operations"][0]["last"] = 2**63 - 1
     with pytest.raises(CorruptDataError, match="largest id"):
         fold_bytes(state, encode_json(entry))
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_a_log_with_a_missing_entry_is_not_opened_as_a_shorter_one(from_snapshot: bool) -> None:
+    """A writer would take the empty slot, and everything after it would be lost without a word."""
+    store = MemoryStore()
+    log = TxnLog.create(store)
+    for _ in range(130 if from_snapshot else 20):
+        log.committer.commit(log.committer.intend(AllocateIds("unit", 1)))
+    log.close()
+    newest = log.refresh().entry
+    assert bool(log.state.checkpoints) is from_snapshot
+    store.delete(keys.entry_key(newest - 5))
+    with pytest.raises(CorruptDataError) as error:
+        TxnLog.open(store)
+    assert error.value.kind == "missing-entry"
+    assert error.value.values["object"] == keys.entry_key(newest - 5)

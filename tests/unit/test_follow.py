@@ -128,12 +128,15 @@ def test_a_snapshot_that_is_not_what_its_checkpoint_says_is_not_used() -> None:
     assert hand.run(open_view()).state.entry_sha256 == tip.entry_sha256
 
 
-def test_a_listing_counts_only_as_far_as_it_is_contiguous() -> None:
+def test_a_hole_in_the_listing_is_a_lost_entry_and_no_shorter_log() -> None:
     hand, states = _log(6)
     _, tip = _snapshot(hand, states[1], states[5])
     del hand.objects[keys.entry_key(4)]
-    _, hinted = _snapshot(hand, states[1], states[2])  # names the snapshot within the part that counts
-    assert hand.run(open_view()).state.entry == hinted.entry == 3
+    _snapshot(hand, states[1], states[2])  # names the snapshot within the part that is contiguous
+    with pytest.raises(CorruptDataError) as caught:
+        hand.run(open_view())
+    assert caught.value.kind == "missing-entry"
+    assert caught.value.values["object"] == keys.entry_key(4)
     assert tip.entry == 6
 
 
