@@ -210,7 +210,8 @@ def test_a_damaged_entry_is_named(root: Path) -> None:
 
 
 def _data_files(root: Path) -> list[Path]:
-    return sorted(root.glob("t-*/data/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    """Return the segment files in the order in which the log names them."""
+    return [root / file.key for file in TxnLog.open(root).state.files]
 
 
 def test_a_damaged_or_missing_segment_file_is_named(root: Path) -> None:
