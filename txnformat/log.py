@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -165,6 +165,9 @@ class TxnLog:
             raise answer.error or StorageError("the log could not be created", transient=True, path=self.url)
         return found == data
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
     @property
     def url(self) -> str:
         """Where the log is, for people."""
@@ -196,6 +199,7 @@ class TxnLog:
         partitions: int = 1,
         key_columns: Sequence[str] | None = None,
         timestamp_column: str | None = None,
+        exist_ok: bool = False,
     ) -> TopicState:
         """Create a topic. Requests: 1 entry.
 
@@ -209,6 +213,8 @@ class TxnLog:
             Records with equal keys go to one partition (Kafka's murmur2).
         timestamp_column : str, optional
             The column that is the records' time; log time of the append without one.
+        exist_ok : bool
+            Return a topic that exists already, if it has the same schema, columns and partition count.
 
         Raises
         ------
@@ -220,7 +226,23 @@ class TxnLog:
         wanted = self.topic_operation(
             name, schema, partitions=partitions, key_columns=key_columns, timestamp_column=timestamp_column
         )
-        self.committer.commit(self.committer.intend(wanted))
+        try:
+            self.committer.commit(self.committer.intend(wanted))
+        except ConflictError as error:
+            found = self.refresh().topics.get(self.state.topic_ids.get(name, ""))
+            if not exist_ok or error.kind != "topic-exists" or found is None:
+                raise
+            same = replace(wanted, topic_id=found.topic_id, directory=found.directory)
+            if same != found.created:
+                raise ConflictError(
+                    "the topic exists already, and differs",
+                    kind="topic-exists",
+                    hint="compare schema, columns and partition count, or choose another name",
+                    topic=name,
+                    partitions=found.partitions,
+                    columns=found.schema.arrow_schema.names,
+                ) from None
+            return found
         return self.committer.state.topics[wanted.topic_id]
 
     def topic_operation(
@@ -382,6 +404,14 @@ def _check_partitions(
     topic: TopicState, partitions: Sequence[int] | None, start: OffsetSpec, end: OffsetSpec
 ) -> list[int]:
     """Return the partitions to read, or raise about every one that does not exist."""
+    if partitions is not None and (
+        isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence)
+    ):
+        raise InvalidInputError(
+            f"partitions is {partitions!r}, not a list of partition numbers",
+            kind="invalid-partitions",
+            hint="name them as in partitions=[0, 2]",
+        )
     named = set() if partitions is None else set(partitions)
     for name, spec in (("start", start), ("end", end)):
         if spec is None:

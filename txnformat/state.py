@@ -52,8 +52,8 @@ class TopicState:
     name: str
     directory: str
     partitions: int
-    schema: TopicSchema
-    created: CreateTopic
+    schema: TopicSchema = field(repr=False)
+    created: CreateTopic = field(repr=False)
     """The operation that made it."""
     created_entry: int
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -92,6 +92,12 @@ class Producer:
             buffer_bytes=buffer_bytes,
             roll_bytes=roll_bytes,
         )
+        if not isinstance(log, TxnLog):
+            raise InvalidInputError(
+                f"{log!r:.80} is not a log",
+                kind="not-a-log",
+                hint="open it first: Producer(TxnLog.open(path), …)",
+            )
         self._log = log
         self._lock = threading.RLock()
         self._status = ProducerStatus.UNINITIALISED
@@ -102,6 +108,10 @@ class Producer:
         self._oldest_ms = 0  # when the oldest buffered record was sent; without transactions only
         self._streams = self.settings.is_transactional and self.settings.buffer is Buffer.AUTO
         self._staging = Staging(log.store, log.committer.ids, self.settings, lambda: log.state.entry)
+
+    def __repr__(self) -> str:
+        name = self.settings.transactional_id
+        return f"{type(self).__name__}({self._log.url!r}, transactional_id={name!r}, status={self._status.value!r})"
 
     @property
     def status(self) -> ProducerStatus:
@@ -160,7 +170,7 @@ class Producer:
         *,
         key: bytes | str | None = None,
         value: bytes | str | None = None,
-        headers: Sequence[tuple[str, bytes]] | None = None,
+        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None,
         timestamp: datetime.datetime | None = None,
     ) -> None:
         """Send records to a topic.

@@ -133,7 +133,7 @@ def kafka_record(
     schema: TopicSchema,
     key: bytes | str | None,
     value: bytes | str | None,
-    headers: Sequence[tuple[str, bytes]] | None,
+    headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None,
     timestamp: datetime.datetime,
 ) -> Mapping[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
@@ -153,6 +153,21 @@ def kafka_record(
     return {
         "key": key.encode() if isinstance(key, str) else key,
         "value": value.encode() if isinstance(value, str) else value,
-        "headers": None if headers is None else [{"key": name, "value": data} for name, data in headers],
+        "headers": None
+        if headers is None
+        else [{"key": name, "value": data} for name, data in _pairs(headers)],
         "timestamp": timestamp,
     }
+
+
+def _pairs(headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]]) -> Sequence[tuple[str, bytes]]:
+    """Return headers as (name, value) pairs; a mapping's in its order."""
+    pairs: Any = list(headers.items()) if isinstance(headers, Mapping) else headers
+    if isinstance(pairs, str | bytes) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in pairs
+    ):
+        raise InvalidInputError(
+            f"headers is {headers!r:.80}, not a mapping or a list of (name, value) pairs",
+            kind="invalid-headers",
+        )
+    return list(pairs)
