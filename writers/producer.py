@@ -8,6 +8,7 @@ transactional id, numbers that do not fit) ends the producer.
 from __future__ import annotations
 
 import datetime
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.state import TopicState
 from txnformat.types import Outcome
+from writers.linger import Linger
 from writers.producer_ids import next_producer_id
 from writers.rows import kafka_record
 from writers.settings import MIB, Buffer, ProducerSettings
@@ -38,6 +40,8 @@ from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction, c
 from writers.upload import ROLL_BYTES
 
 __all__ = ["Producer"]
+
+logger = logging.getLogger("txnlog")
 
 _NOTHING = CommitInfo()
 
@@ -105,7 +109,7 @@ class Producer:
         self._unsettled: _Unsettled | None = None
         self._fatal: TxnLogError | None = None
         self._appended = False  # whether the log holds, or may hold, something of the open transaction
-        self._oldest_ms = 0  # when the oldest buffered record was sent; without transactions only
+        self._linger = Linger(linger_ms, self._flush_held)
         self._streams = self.settings.is_transactional and self.settings.buffer is Buffer.AUTO
         self._staging = Staging(log.store, log.committer.ids, self.settings, lambda: log.state.entry)
 
@@ -205,9 +209,9 @@ class Producer:
                 raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
             prepared = self._staging.buffered.prepare(found, data, partition)
             self._make_room(prepared.size)
-            if not self.settings.is_transactional and not self._staging:
-                self._oldest_ms = self._log.committer.clock.now().wall_ms
             self._staging.buffered.accept(prepared)
+            if not self.settings.is_transactional:
+                self._linger.arm()
 
     def flush(self) -> CommitInfo:
         """Write what is buffered.
@@ -293,6 +297,7 @@ class Producer:
                 raise
             except ProducerFencedError:
                 pass  # the newer instance has aborted the transaction
+            self._linger.stop()
             self._staging.discard()
             self._unsettled = None
             self._status = ProducerStatus.CLOSED
@@ -336,7 +341,7 @@ class Producer:
         return datetime.datetime.fromtimestamp(self._log.committer.clock.now().wall_ms / 1000, datetime.UTC)
 
     def _make_room(self, coming: int) -> None:
-        """Write what is buffered when it is too much or, outside transactions, too old."""
+        """Write what is buffered when it is too much."""
         if self._unsettled is not None:
             self._flush(Call.SEND)
         elif not self._staging:
@@ -346,10 +351,16 @@ class Producer:
                 self._guarded(lambda: self._staging.stream(coming))
             else:
                 self._flush(Call.SEND)
-        elif not self.settings.is_transactional:
-            age_ms = self._log.committer.clock.now().wall_ms - self._oldest_ms
-            if age_ms < 0 or age_ms >= self.settings.linger_ms:
+
+    def _flush_held(self) -> None:
+        """Flush what has lingered, in the background. What fails stays held: the next call tries again, and says so."""
+        with self._lock:
+            if self._status is not ProducerStatus.READY or self._fatal is not None:
+                return
+            try:
                 self._flush(Call.SEND)
+            except TxnLogError as error:
+                logger.warning("records are held back: %s", error)
 
     def _guarded(self, upload: Callable[[], None]) -> None:
         """Upload; when earlier records went down with a file, the transaction can only be aborted."""

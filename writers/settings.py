@@ -41,7 +41,7 @@ class ProducerSettings:
     buffer: Buffer = Buffer.AUTO
     """For transactions."""
     linger_ms: int = 5
-    """Age of the oldest buffered record at which a send outside transactions flushes first; 0: every send does."""
+    """How long a record that is sent outside transactions may wait for others, before a thread flushes it."""
     batch_bytes: int = 8 * MIB
     """Arrow bytes of one partition at which its records leave the buffer: the size of a row group."""
     buffer_bytes: int = 64 * MIB

@@ -392,15 +392,6 @@ def test_each_flush_is_one_append(log: TxnLog, idempotent: bool) -> None:
     assert ids == ([producer.producer_id] * 3 if idempotent else [None] * 3)
 
 
-def test_a_send_flushes_what_lingers_too_long(log: TxnLog) -> None:
-    with Producer(log, linger_ms=0) as producer:
-        producer.send("t", rows(1))
-        assert read(log) == []
-        producer.send("t", rows(2))
-        assert read(log) == [1]
-    assert read(log) == [1, 2]
-
-
 def test_one_entry_of_producer_ids_serves_a_process(log: TxnLog) -> None:
     entry = log.refresh().entry
     producers = [Producer(log) for _ in range(5)]

@@ -168,16 +168,3 @@ def test_two_processes_with_one_identity_are_found_and_end(monkeypatch: pytest.M
         two.send("t", rows(3))
     two.close()
     assert read(log) == [1]
-
-
-def test_a_clock_that_is_set_back_does_not_hold_records_for_long() -> None:
-    clock = QuickClock()
-    log = TxnLog.create(MemoryStore(clock), clock=clock)
-    log.create_topic("t", NUMBERS)
-    with Producer(log, linger_ms=1_000) as producer:
-        producer.send("t", rows(1))
-        producer.send("t", rows(2))
-        assert read(log) == []
-        clock.set_back(5_000)
-        producer.send("t", rows(3))
-        assert read(log) == [1, 2]

@@ -146,7 +146,7 @@ def test_an_unknown_flush_is_repeated_with_the_same_sequences(
 ) -> None:
     plan = Plan()
     log = faulty(plan)
-    with Producer(log, enable_idempotence=idempotent, linger_ms=0) as producer:
+    with Producer(log, enable_idempotence=idempotent, batch_bytes=1, linger_ms=10**9) as producer:
         producer.send("t", rows(1))
         unclear_commit(plan, kind)
         with pytest.raises(CommitStateUnknownError):
@@ -372,7 +372,7 @@ def test_after_an_unknown_commit_and_an_unknown_abort_the_commit_is_no_longer_po
 def test_a_send_stays_possible_after_the_flush_that_repeats_it_is_unknown_too() -> None:
     plan = Plan()
     log = faulty(plan)
-    with Producer(log, linger_ms=0) as producer:
+    with Producer(log, batch_bytes=1, linger_ms=10**9) as producer:
         producer.send("t", rows(1))
         unclear_commit(plan, FaultKind.FAIL_BEFORE)
         with pytest.raises(CommitStateUnknownError):

@@ -1,0 +1,41 @@
+"""The patience of a producer without transactions: what it holds is flushed after a while, whoever calls it or not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["Linger"]
+
+
+class Linger:
+    """Calls ``flush`` in a thread of its own, ``linger_ms`` after it was armed.
+
+    The thread ends with the call, so that an idle producer has none, and does not keep the process alive.
+    """
+
+    def __init__(self, linger_ms: int, flush: Callable[[], None]) -> None:
+        self._seconds = linger_ms / 1000
+        self._flush = flush
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def arm(self) -> None:
+        """Have a flush made, unless one is due already: what comes later goes along."""
+        with self._lock:
+            if self._timer is None:
+                self._timer = threading.Timer(self._seconds, self._run)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _run(self) -> None:
+        with self._lock:
+            self._timer = None
+        self._flush()
+
+    def stop(self) -> None:
+        """Make no flush that has not begun."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
