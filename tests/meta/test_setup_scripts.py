@@ -1,0 +1,65 @@
+"""What `make demo` and `make test` do first on a fresh machine, where something is missing: one clear message."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Hides every directory in which the script looks for Java: in a mount namespace of its own, so only for this process.
+HIDE_JAVA = """
+for directory in /usr/lib/jvm /usr/java /usr/local/java /opt/java /opt/jdk* /usr/local/openjdk*; do
+    if [ -d "$directory" ]; then mount -t tmpfs none "$directory" || exit 77; fi
+done
+exec scripts/find-java
+"""
+
+
+def _environment(home: Path, **changes: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYTHON")}
+    return {**kept, "HOME": str(home), "TXNLOG_NO_INSTALL": "1", **changes}
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_without_java_one_message_says_what_to_install(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or _run([unshare, "--mount", "true"], _environment(tmp_path)).returncode != 0:
+        pytest.skip("hiding the machine's Java needs a mount namespace, which this machine does not allow")
+    done = _run([unshare, "--mount", "sh", "-c", HIDE_JAVA], _environment(tmp_path))
+    if done.returncode == 77:
+        pytest.skip("hiding the machine's Java needs the right to mount")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (message,) = done.stderr.splitlines()
+    assert message.startswith("txnlog: Spark needs Java 17 or later")
+    assert "apt-get install" in message
+    assert "JAVA_HOME" in message
+
+
+def test_a_java_home_without_java_is_said_and_passed_over(tmp_path: Path) -> None:
+    done = _run(["scripts/find-java"], _environment(tmp_path, JAVA_HOME=str(tmp_path)))
+    assert f"JAVA_HOME={tmp_path} holds no Java 17 or later" in done.stderr
+    if done.returncode == 0:
+        assert (Path(done.stdout.strip()) / "bin" / "java").is_file()
+
+
+def test_a_python_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = _run(["scripts/find-python"], _environment(tmp_path, PYTHON=str(tmp_path / "python")))
+    assert done.returncode == 1
+    assert done.stderr == f"txnlog: PYTHON={tmp_path / 'python'} is not Python 3.11 or later\n"
+
+
+def test_a_python_is_found(tmp_path: Path) -> None:
+    done = _run(["scripts/find-python"], _environment(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_file()
