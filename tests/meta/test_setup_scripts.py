@@ -35,7 +35,8 @@ def test_without_java_one_message_says_what_to_install(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or _run([unshare, "--mount", "true"], _environment(tmp_path)).returncode != 0:
         pytest.skip("hiding the machine's Java needs a mount namespace, which this machine does not allow")
-    done = _run([unshare, "--mount", "sh", "-c", HIDE_JAVA], _environment(tmp_path))
+    environment = _environment(tmp_path, PATH="/usr/sbin:/usr/bin:/sbin:/bin")  # no version manager's Java
+    done = _run([unshare, "--mount", "sh", "-c", HIDE_JAVA], environment)
     if done.returncode == 77:
         pytest.skip("hiding the machine's Java needs the right to mount")
     assert done.returncode == 1
