@@ -203,8 +203,9 @@ def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
             got=(op.producer_id, op.epoch),
         )
     last_end = known.last_end if known else None
+    partitions = state.partitions
     if known is not None and known.status is TransactionStatus.ONGOING:
-        state = _write_markers(state, known, op.aborted, Outcome.ABORT, at)
+        partitions = _with_markers(state, known, op.aborted, Outcome.ABORT, at)
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
         _corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
@@ -212,6 +213,7 @@ def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
     return replace(
         state,
         next_producer_id=next_producer_id,
+        partitions=partitions,
         transactional_ids={**state.transactional_ids, op.transactional_id: opened},
     )
 
@@ -237,7 +239,7 @@ def _end_txn(state: LogState, op: EndTxn, at: At) -> LogState:
     target = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
     if not is_legal_transition(known.status, target):
         _corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
-    state = _write_markers(state, known, op.markers, op.outcome, at)
+    partitions = _with_markers(state, known, op.markers, op.outcome, at)
     ended = TransactionalIdState(
         op.producer_id,
         op.epoch + 1,
@@ -245,20 +247,23 @@ def _end_txn(state: LogState, op: EndTxn, at: At) -> LogState:
         {},
         last_end=LastEnd(op.epoch, op.outcome, op.cause, at.entry),
     )
-    return replace(state, transactional_ids={**state.transactional_ids, op.transactional_id: ended})
+    return replace(
+        state,
+        partitions=partitions,
+        transactional_ids={**state.transactional_ids, op.transactional_id: ended},
+    )
 
 
-def _write_markers(
+def _with_markers(
     state: LogState, known: TransactionalIdState, markers: tuple[Marker, ...], outcome: Outcome, at: At
-) -> LogState:
+) -> dict[TopicPartition, PartitionState]:
+    """Return the partitions after the markers that end the transaction of ``known``."""
     if {marker.topic_partition for marker in markers} != set(known.partitions) or len(markers) != len(
         known.partitions
     ):
         _corrupt(
             at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
         )
-    if not markers:
-        return state
     partitions = dict(state.partitions)
     for marker in markers:
         partition = partitions[marker.topic_partition]
@@ -267,7 +272,7 @@ def _write_markers(
         partitions[marker.topic_partition] = partition.with_marker(
             (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms
         )
-    return replace(state, partitions=partitions)
+    return partitions
 
 
 def _append(state: LogState, op: Append, at: At) -> LogState:
@@ -296,23 +301,24 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         partitions[key] = _grown(partition, op, part, rows, at)
         if owner is not None:
             started.setdefault(key, part.base_offset)
-    state = replace(
+    transactional_ids = state.transactional_ids
+    if owner is not None and op.transactional_id is not None:
+        fresh = owner.status is not TransactionStatus.ONGOING
+        ongoing = replace(
+            owner,
+            status=TransactionStatus.ONGOING,
+            partitions=started,
+            started_entry=at.entry if fresh else owner.started_entry,
+            started_ms=at.timestamp_ms if fresh else owner.started_ms,
+        )
+        transactional_ids = {**transactional_ids, op.transactional_id: ongoing}
+    return replace(
         state,
         partitions=partitions,
+        transactional_ids=transactional_ids,
         files=state.files.extend(op.files),
         tables=state.tables.extend((op.table,)) if op.table else state.tables,
     )
-    if owner is None or op.transactional_id is None:
-        return state
-    fresh = owner.status is not TransactionStatus.ONGOING
-    ongoing = replace(
-        owner,
-        status=TransactionStatus.ONGOING,
-        partitions=started,
-        started_entry=at.entry if fresh else owner.started_entry,
-        started_ms=at.timestamp_ms if fresh else owner.started_ms,
-    )
-    return replace(state, transactional_ids={**state.transactional_ids, op.transactional_id: ongoing})
 
 
 def _check_appended(

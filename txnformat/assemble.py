@@ -101,7 +101,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
                 break
             size += cost
             for op in verdict.operations:
-                numbered = replace(op, intent=len(accepted))
+                numbered = replace(op, intent=len(accepted)) if accepted else op  # decided as number 0
                 draft = apply_operation(draft, numbered, at)
                 operations.append(numbered)
             accepted.append(intent.intent_id)

@@ -255,8 +255,8 @@ class _Group:
         window, ``slot`` is the first that it is sent to.
         """
         self.waiting = [
-            replace(intent, first_slot=max(intent.first_slot, slot))
-            if intent.intent_id in self._nowhere
+            replace(intent, first_slot=slot)
+            if intent.first_slot < slot and intent.intent_id in self._nowhere
             else intent
             for intent in self.waiting
         ]

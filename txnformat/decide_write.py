@@ -79,7 +79,8 @@ def _decide(state: LogState, write: Write) -> Verdict:
     repeats: list[tuple[TopicPartition, AppendedRange]] = []
     ends: dict[TopicPartition, int] = {}
     for append in write.appends:
-        append = replace(append, topic_id=renamed.get(append.topic_id, append.topic_id))
+        if append.topic_id in renamed:
+            append = replace(append, topic_id=renamed[append.topic_id])
         placed = _place(state, created, write.producer, append, ends, repeats)
         if placed is not None:
             operations.append(placed)

@@ -36,6 +36,9 @@ third of the time of a small commit."""
 CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
 """Footer key: 8 hex digits for each column chunk, row group by row group."""
 
+PIECE_BYTES = 256 * 1024
+"""pyarrow writes a header and a body for every page: below this they go to the store together."""
+
 TAIL_BYTES = 8
 """What ends a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
 
@@ -56,12 +59,13 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
 
 
 class _Sink:
-    """Where pyarrow writes to: passes bytes on, counts and hashes them, and keeps the footer back."""
+    """Where pyarrow writes to: passes bytes on in pieces, counts and hashes them, and keeps the footer back."""
 
     def __init__(self, out: ObjectWriter) -> None:
         self._out = out
         self._crc32 = 0
         self._held: list[bytes] | None = None
+        self._piece = bytearray()  # taken in, but not passed on
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.crc32_at = {0: 0}  # at every end of a write: column chunks begin and end at some of them
@@ -72,12 +76,27 @@ class _Sink:
         if self._held is not None:
             self._held.append(bytes(view))
             return view.nbytes
-        self._out.write(view)
-        self.sha256.update(view)
         self._crc32 = zlib.crc32(view, self._crc32)
         self.size += view.nbytes
         self.crc32_at[self.size] = self._crc32
+        if view.nbytes < PIECE_BYTES:
+            self._piece += view
+            if len(self._piece) >= PIECE_BYTES:
+                self.pass_on()
+        else:
+            self.pass_on()
+            self._pass(view)
         return view.nbytes
+
+    def pass_on(self) -> None:
+        """Give the store all that was taken in."""
+        if self._piece:
+            piece, self._piece = self._piece, bytearray()
+            self._pass(memoryview(piece))
+
+    def _pass(self, piece: memoryview) -> None:
+        self._out.write(piece)
+        self.sha256.update(piece)
 
     def hold(self) -> None:
         """Keep from now on what is written."""
@@ -194,6 +213,7 @@ class SegmentFileWriter:
             parquet = self._opened(rows)
             before = self._sink.size
             parquet.write_table(table, row_group_size=group_rows)
+            self._sink.pass_on()  # a batch that the store does not take fails here, not at the next one
         except pa.ArrowException as error:
             self.abort()
             raise InvalidInputError(
@@ -221,6 +241,7 @@ class SegmentFileWriter:
         try:
             footer = self._footer()
             self._sink.write(footer)
+            self._sink.pass_on()
             record = FileRecord(
                 self._key,
                 self._sink.size,
