@@ -78,9 +78,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
     operations: list[Operation] = list(created)
     repeats: list[tuple[TopicPartition, AppendedRange]] = []
     ends: dict[TopicPartition, int] = {}
-    for append in write.appends:
-        if append.topic_id in renamed:
-            append = replace(append, topic_id=renamed[append.topic_id])
+    for append in _renamed(write.appends, renamed):
         placed = _place(state, created, write.producer, append, ends, repeats)
         if placed is not None:
             operations.append(placed)
@@ -185,6 +183,15 @@ def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[Cre
             )
         renamed[wanted.topic_id] = topic_id
     return created, renamed
+
+
+def _renamed(appends: tuple[TopicAppend, ...], renamed: dict[str, str]) -> tuple[TopicAppend, ...]:
+    """Return the appends with the ids that their topics have in the log."""
+    if not renamed:
+        return appends
+    return tuple(
+        replace(append, topic_id=renamed.get(append.topic_id, append.topic_id)) for append in appends
+    )
 
 
 def _place(
