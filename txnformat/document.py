@@ -26,10 +26,12 @@ COMPRESS_BYTES_MIN = 16 * 1024
 
 INT64_MAX = 2**63 - 1
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 
 def encode_json(value: object) -> bytes:
     """Return canonical JSON (sorted keys, no spaces, UTF-8), compressed with zstd above a size."""
-    data = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    data = _CANONICAL.encode(value).encode()
     if len(data) < COMPRESS_BYTES_MIN:
         return data
     compressed: bytes = pa.Codec("zstd", compression_level=3).compress(data, asbytes=True)

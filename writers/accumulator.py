@@ -120,7 +120,7 @@ class Accumulator:
         self._topics[topic_id] = sent.topic
         if sent.row is None:
             self._settle(topic_id)
-            self._keep(topic_id, sent.parts)
+            self._keep(topic_id, sent.parts, sent.size if len(sent.parts) == 1 else None)
             self._turns[topic_id] = sent.next_turn
             return
         spools = self._spools.setdefault(topic_id, {})
@@ -197,13 +197,15 @@ class Accumulator:
             self._turns[topic_id] = turn
             self._keep(topic_id, parts)
 
-    def _keep(self, topic_id: str, parts: Sequence[tuple[int, Any]]) -> None:
+    def _keep(self, topic_id: str, parts: Sequence[tuple[int, Any]], total: int | None = None) -> None:
+        """Add tables to their partitions. ``total``: bytes of the only part, where they are known."""
         for number, table in parts:
             key = TopicPartition(topic_id, number)
             pending = self._pending.get(key)
             if pending is None:
                 pending = self._pending[key] = _Pending()
-            size = table.nbytes
+            # A table's size takes a walk over its buffers: when all of a send is one part, it is known.
+            size = table.nbytes if total is None else total
             pending.tables.append(table)
             pending.size += size
             self.size += size

@@ -26,13 +26,14 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.ranged_file import RangedFile
-from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN
+from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, PIECE_BYTES
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
+from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
@@ -325,6 +326,40 @@ def test_an_error_of_the_store_in_the_middle_of_a_write_comes_through_as_it_is()
         with pytest.raises(InternalError):
             call()
     assert store.head(KEY) is None
+
+
+class _Pieces(Writer):
+    """An upload that remembers the size of every piece."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+def test_pieces_keep_their_order_and_a_small_batch_is_one() -> None:
+    out = _Pieces()
+    batches = [numbers(rows, columns=1) for rows in (10, 100_000, 10)]
+    writer = SegmentFileWriter(out, KEY, batches[0].schema)
+    counts = []
+    for batch in batches:
+        writer.write_batch(0, batch)
+        counts.append(len(out.pieces))
+        assert sum(map(len, out.pieces)) == writer.size  # a batch that was written is with the store
+    record = writer.close()
+    content = b"".join(out.pieces)
+    assert (counts[0], counts[2] - counts[1], len(out.pieces) - counts[2]) == (1, 1, 1)
+    assert max(map(len, out.pieces)) >= PIECE_BYTES
+    assert hashlib.sha256(content).hexdigest() == record.sha256
+    assert pq.read_table(pa.BufferReader(content)).equals(pa.concat_tables(batches))
 
 
 def test_misuse_and_unwritable_values_abort_the_file() -> None:
