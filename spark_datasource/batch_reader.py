@@ -63,7 +63,7 @@ class TxnLogBatchReader(DataSourceReader):
         size = sum(int(part.rows["size"].sum()) for part in plans)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
-        return list(cut(plans, count, state.files))
+        return list(cut(plans, count, plan.files))
 
     def _as_pinned(self, plan: PartitionPlan) -> PartitionPlan:
         """Return a plan made on a newer state with what the pinned entry knew: later commits are not yet there."""

@@ -135,7 +135,7 @@ def _first_record_at(
     # In whole microseconds, so that a record half a millisecond too early does not match.
     wanted = pa.scalar(timestamp_ms * 1_000, pa.int64())
     for batch in read_rows(
-        log.store, topic.name, topic.schema, number, rows, state.files.__getitem__, columns
+        log.store, topic.name, topic.schema, number, rows, plan.files.__getitem__, columns
     ):
         late = pc.fill_null(pc.greater_equal(batch.column("_timestamp").cast(pa.int64()), wanted), False)
         hits = np.flatnonzero(late.to_numpy(zero_copy_only=False))

@@ -6,13 +6,13 @@ batch is never cut in two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
-from txnformat.persistent import Rows, Vector
+from txnformat.persistent import Rows
 from txnformat.scan import PLANNED, PartitionPlan
 from txnformat.types import FileRecord
 
@@ -72,7 +72,7 @@ def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: in
     return max(1, by_size, partitions_min)
 
 
-def cut(plans: Sequence[PartitionPlan], count: int, files: Vector[FileRecord]) -> list[Split]:
+def cut(plans: Sequence[PartitionPlan], count: int, files: Mapping[int, FileRecord]) -> list[Split]:
     """Return at most ``count`` splits of about equal bytes; none is empty."""
     rows = np.concatenate([plan.rows for plan in plans]) if plans else np.empty(0, PLANNED)
     if not len(rows):
@@ -86,7 +86,7 @@ def cut(plans: Sequence[PartitionPlan], count: int, files: Vector[FileRecord]) -
     ]
 
 
-def _split(rows: Rows, partitions: Rows, files: Vector[FileRecord]) -> Split:
+def _split(rows: Rows, partitions: Rows, files: Mapping[int, FileRecord]) -> Split:
     parts = [
         SplitPart(int(partition), rows[partitions == partition].tobytes())
         for partition in np.unique(partitions)

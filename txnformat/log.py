@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.batch_table import decode_batch_table
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
@@ -34,43 +33,17 @@ from txnformat.errors import (
 )
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
-from txnformat.persistent import Rows
-from txnformat.reader import output_schema, read_rows
-from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition
+from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
+from txnformat.reader import output_schema
 from txnformat.schema import as_topic_schema
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.open import open_store
-from txnformat.types import IsolationLevel, TopicPartition
+from txnformat.types import IsolationLevel
 
-__all__ = ["OffsetSpec", "ReadPlan", "TxnLog", "check_isolation"]
+__all__ = ["TxnLog"]
 
 Location = str | os.PathLike[str] | ObjectStore
-OffsetSpec = int | Mapping[int, int] | None
-"""One offset for every partition, an offset per partition, or None for the natural end."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """What to read of a topic, pinned to one entry: planning again later may give more, this never changes."""
-
-    topic: TopicState
-    entry: int
-    isolation: IsolationLevel
-    partitions: tuple[PartitionPlan, ...]
-    state: LogState
-
-
-def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
-    """Return the isolation level that ``value`` names."""
-    try:
-        return IsolationLevel(value)
-    except ValueError:
-        raise InvalidInputError(
-            f"{value!r} is not an isolation level",
-            kind="unknown-isolation-level",
-            hint=f"use one of {', '.join(IsolationLevel)}",
-        ) from None
 
 
 class TxnLog:
@@ -330,7 +303,7 @@ class TxnLog:
         """
         plan = self.plan(topic, isolation=isolation, start=start, end=end, partitions=partitions)
         schema = output_schema(plan.topic.schema, columns)
-        return pa.RecordBatchReader.from_batches(schema, self._batches(plan, columns))
+        return pa.RecordBatchReader.from_batches(schema, read_plan(self.store, plan, columns))
 
     def plan(
         self,
@@ -343,39 +316,15 @@ class TxnLog:
         state: LogState | None = None,
     ) -> ReadPlan:
         """Plan a read on the newest state (or on ``state``) without reading any data."""
-        state = self.refresh() if state is None else state
-        found = state.topic(topic)
-        level = check_isolation(isolation)
-        numbers = _check_partitions(found, partitions, start, end)
-        plans = []
-        for number in numbers:
-            partition = state.partition(TopicPartition(found.topic_id, number))
-            wanted = check_range(
-                partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
-            )
-            tables = self._tables(state, extents_in(partition, wanted))
-            plans.append(plan_partition(number, partition, wanted, level, tables))
-        return ReadPlan(found, state.entry, level, tuple(plans), state)
-
-    def _tables(self, state: LogState, extents: Rows) -> dict[int, Rows]:
-        """Read the batch tables that extents refer to. Requests: 1 GET each."""
-        numbers = sorted({int(number) for number in extents["table"] if number >= 0})
-        return {
-            number: decode_batch_table(self.store.get(state.tables[number].key), state.tables[number])
-            for number in numbers
-        }
-
-    def _batches(self, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        for part in plan.partitions:
-            yield from read_rows(
-                self.store,
-                plan.topic.name,
-                plan.topic.schema,
-                part.partition,
-                part.rows,
-                plan.state.files.__getitem__,
-                columns,
-            )
+        return plan_read(
+            self.store,
+            self.refresh() if state is None else state,
+            topic,
+            isolation=isolation,
+            start=start,
+            end=end,
+            partitions=partitions,
+        )
 
     def close(self) -> None:
         """Wait for background work (a snapshot being written)."""
@@ -392,48 +341,3 @@ class TxnLog:
 
 def _store(location: Location) -> ObjectStore:
     return open_store(os.fspath(location)) if isinstance(location, str | os.PathLike) else location
-
-
-def _offset(spec: OffsetSpec, partition: int) -> int | None:
-    if spec is None or isinstance(spec, int):
-        return spec
-    return spec.get(partition)
-
-
-def _check_partitions(
-    topic: TopicState, partitions: Sequence[int] | None, start: OffsetSpec, end: OffsetSpec
-) -> list[int]:
-    """Return the partitions to read, or raise about every one that does not exist."""
-    if partitions is not None and (
-        isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence)
-    ):
-        raise InvalidInputError(
-            f"partitions is {partitions!r}, not a list of partition numbers",
-            kind="invalid-partitions",
-            hint="name them as in partitions=[0, 2]",
-        )
-    named = set() if partitions is None else set(partitions)
-    for name, spec in (("start", start), ("end", end)):
-        if spec is None:
-            continue
-        values = [spec] if not isinstance(spec, Mapping) else list(spec.values())
-        if any(type(value) is not int for value in values):
-            raise InvalidInputError(
-                f"{name} must be an offset or a mapping of partition to offset",
-                kind="invalid-offset",
-                got=spec,
-            )
-        if isinstance(spec, Mapping):
-            named |= set(spec)
-    unknown = sorted(
-        number for number in named if type(number) is not int or not 0 <= number < topic.partitions
-    )
-    if unknown:
-        raise NotFoundError(
-            "no such partition",
-            kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
-            topic=topic.name,
-            partitions=unknown,
-        )
-    return sorted(set(partitions)) if partitions is not None else list(range(topic.partitions))

@@ -15,8 +15,9 @@ from txnformat import keys
 from txnformat.batch_table import encode_batch_table
 from txnformat.datafile import SegmentFileWriter
 from txnformat.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
-from txnformat.log import ReadPlan, TxnLog
+from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds, Append, InitProducer
+from txnformat.read_plan import ReadPlan
 from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
 from txnformat.state import TopicState
 from txnformat.store.memory import MemoryStore
@@ -272,7 +273,7 @@ def _check(store: MemoryStore, asked: Asked, batch_rows_max: int) -> None:
             asked.plan.topic.schema,
             part.partition,
             part.rows,
-            asked.plan.state.files.__getitem__,
+            asked.plan.files.__getitem__,
             asked.columns,
             batch_rows_max=batch_rows_max,
         )

@@ -15,7 +15,6 @@ from spark_datasource.failures import code_of, coded
 from spark_datasource.options import parse_read_options, parse_write_options
 from spark_datasource.splits import SPLIT_BYTES_MIN, cut, split_count
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
-from txnformat.persistent import Vector
 from txnformat.scan import PLANNED, PartitionPlan
 from txnformat.types import FileRecord, OffsetRange
 
@@ -148,7 +147,7 @@ def plan(partition: int, sizes: list[int]) -> PartitionPlan:
     return PartitionPlan(partition, OffsetRange(0, len(sizes)), rows)
 
 
-FILES: Vector[FileRecord] = Vector((tuple(FileRecord(f"file {n}", 1, "", 1, "", 1) for n in range(9)),))
+FILES = {n: FileRecord(f"file {n}", 1, "", 1, "", 1) for n in range(9)}
 
 
 def shape(plans: list[PartitionPlan], count: int) -> list[list[tuple[int, list[int]]]]:
