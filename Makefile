@@ -15,6 +15,7 @@ endif
 RUN := scripts/run
 TESTS ?= tests
 PYTEST_ARGS ?=
+BENCH ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
 
@@ -62,8 +63,8 @@ replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 
 ##@ Measurements
 
-bench:  ## Commit and scan, against deltalake and Spark's Parquet source in the same run
-	@$(RUN) --java -m bench
+bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
+	@$(RUN) --java -m bench $(BENCH)
 
 memory:  ## Write 4 GiB in one transaction and report the memory it took
 	@$(RUN) -m bench.memory_4gib

@@ -1,6 +1,6 @@
-"""One-shot commit of 1,000 rows against an append of the same rows by deltalake, side by side in one run.
+"""One-shot commit of 1,000 rows against an append of the same rows by deltalake.
 
-They take turns, in two ways: ten commits each (a busy writer: code and data are in the processor's caches), and one each
+They take turns in two ways: ten commits each (a busy writer: code and data are in the processor's caches), and one each
 (a writer that is called now and then: whoever comes is cold). deltalake leaves its writes in the page cache; txnlog syncs
 its own before it answers, and a sync waits for whatever else is dirty. So the system is synced, untimed, before each turn:
 everybody pays for what they write. deltalake is timed as people call it, by path, and on a table that is kept open.
@@ -8,24 +8,26 @@ everybody pays for what they write. deltalake is timed as people call it, by pat
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import numpy as np
 import pyarrow as pa
 
+from bench.table import Benchmark, Context, Measurement, Row, ratio
 from txnlog import Producer, TxnLog
 
+__all__ = ["BENCHMARKS"]
+
 ROWS = 1_000
-CALLS = 100
-WARM_UP = 2
+ROUNDS = 10
+CALLS = 10
+"""Of each in a round."""
+WARM_UP = 1
 
 
 def rows() -> pa.Table:
@@ -44,35 +46,27 @@ def rows() -> pa.Table:
 def _timed(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
-    return (time.perf_counter() - start) * 1_000
+    return time.perf_counter() - start
 
 
-def _series(calls: dict[str, Callable[[], object]], *, turn: int) -> dict[str, float]:
-    """Return the median of each call in ms, over turns of ``turn`` calls."""
+def _round(calls: dict[str, Callable[[], object]], turn: int) -> dict[str, float]:
+    """Return the median seconds of CALLS calls of each, in turns of ``turn``."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(WARM_UP + CALLS // turn):
+    for _ in range(CALLS // turn):
         for name, call in calls.items():
             os.sync()
-            elapsed = [_timed(call) for _ in range(turn)]
-            if number >= WARM_UP:
-                times[name] += elapsed
+            times[name] += [_timed(call) for _ in range(turn)]
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _summary(medians: dict[str, float]) -> dict[str, float]:
-    shown = {f"{name}_ms": round(value, 3) for name, value in medians.items()}
-    for name in ("deltalake_by_path", "deltalake_open_table"):
-        shown[f"times_faster_than_{name}"] = round(medians[name] / medians["txnlog"], 2)
-    return shown
-
-
-def _take_turns(folder: Path, turn: int) -> dict[str, float]:
+def _rounds(folder: Path, turn: int, context: Context) -> dict[str, list[float]]:
     """Measure on a fresh log and fresh tables, so that each has the same number of commits behind it."""
     data = rows()
     by_path, kept_open = str(folder / "by_path"), str(folder / "kept_open")
     for table in (by_path, kept_open):
         deltalake.write_deltalake(table, data)
     opened = deltalake.DeltaTable(kept_open)
+    seconds: dict[str, list[float]] = {"txnlog": [], "by_path": [], "kept_open": []}
     with TxnLog.create(str(folder / "log")) as log:
         log.create_topic("rows", data.schema)
         with Producer(log, "bench") as producer:
@@ -84,27 +78,56 @@ def _take_turns(folder: Path, turn: int) -> dict[str, float]:
 
             calls: dict[str, Callable[[], object]] = {
                 "txnlog": commit,
-                "deltalake_by_path": lambda: deltalake.write_deltalake(by_path, data, mode="append"),
-                "deltalake_open_table": lambda: deltalake.write_deltalake(opened, data, mode="append"),
+                "by_path": lambda: deltalake.write_deltalake(by_path, data, mode="append"),
+                "kept_open": lambda: deltalake.write_deltalake(opened, data, mode="append"),
             }
-            return _summary(_series(calls, turn=turn))
+            for number in range(WARM_UP + ROUNDS):
+                context.tick(f"turns of {turn}, {number + 1}/{WARM_UP + ROUNDS}")
+                order = calls if number % 2 == 0 else dict(reversed(calls.items()))
+                found = _round(order, turn)
+                if number >= WARM_UP:
+                    for name, value in found.items():
+                        seconds[name].append(value)
+    return seconds
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """Return medians in ms and ratios."""
-    results: dict[str, Any] = {"what": f"one-shot commit of {ROWS} rows, local disk", "calls": CALLS}
-    for name, turn in (("ten_in_a_row", 10), ("one_by_one", 1)):
-        (folder / name).mkdir()
-        results[name] = _take_turns(folder / name, turn)
-    results["versions"] = {"deltalake": deltalake.__version__, "pyarrow": pa.__version__}
-    return results
+def measure(context: Context) -> list[Measurement]:
+    """Return how many times faster than deltalake a commit is."""
+    found = []
+    for name, turn in (("ten-in-a-row", 10), ("one-by-one", 1)):
+        (context.folder / name).mkdir()
+        seconds = _rounds(context.folder / name, turn, context)
+        medians = {
+            f"{who}_ms": round(statistics.median(values) * 1_000, 3) for who, values in seconds.items()
+        }
+        found += [
+            ratio(f"one-shot-{other.replace('_', '-')}-{name}", seconds[other], seconds["txnlog"], **medians)
+            for other in ("by_path", "kept_open")
+        ]
+    return found
 
 
-def main() -> None:
-    """Measure on a temporary folder beside the system's other temporary files."""
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(Path(folder)), indent=2))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = (
+    Benchmark(
+        name="one-shot",
+        how=(
+            f"A transaction of one send of {ROWS:,} rows of four columns, by a producer that is kept open, against "
+            "`write_deltalake(mode='append')` of the same rows: by path, as people call it, or on a table kept open. "
+            f"Local disk, {ROUNDS} rounds of {CALLS} commits each, in turns of ten or of one; the system is synced, untimed, "
+            "before each turn, since deltalake leaves its writes in the page cache and txnlog syncs its own."
+        ),
+        rows=tuple(
+            Row(
+                key=f"one-shot-{other}-{name}",
+                work=f"one-shot commit of {ROWS:,} rows, local, {turns}",
+                against=f"deltalake append, {how}",
+                figure="times its speed",
+                target=5,
+            )
+            for name, turns in (("ten-in-a-row", "ten in a row"), ("one-by-one", "one by one"))
+            for other, how in (("by-path", "by path"), ("kept-open", "table kept open"))
+        ),
+        measure=measure,
+        minutes=1,
+    ),
+)

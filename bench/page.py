@@ -1,0 +1,81 @@
+"""``docs/benchmarks.md`` and the table on the terminal, made from results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["PAGE", "RESULTS", "page", "verdict"]
+
+RESULTS = "bench/results/latest.json"
+PAGE = "docs/benchmarks.md"
+
+HEAD = f"""# Benchmarks
+
+<!-- Made by `make bench` from {RESULTS}; not edited by hand. -->
+
+All that is compared took turns in one run on one machine, in an order that was reversed every other round. A figure is
+the median of the rounds' ratios; in brackets the smallest and the largest. Figures of one machine say little about
+another: `make bench` measures yours, `make bench BENCH=scan` only what has "scan" in its name.
+"""
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}"
+
+
+def verdict(result: Mapping[str, Any]) -> str:
+    """Return "met", "missed", "reported", or "not measured"."""
+    if result["figure"] is None:
+        return "not measured"
+    return {True: "met", False: "missed", None: "reported"}[result["met"]]
+
+
+def _target(result: Mapping[str, Any]) -> str:
+    if result["target"] is None:
+        return "–"
+    return f"{'≥' if result['at_least'] else '≤'} {_number(result['target'], result['target_digits'])}"
+
+
+def cells(result: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a row of the table."""
+    digits = result["digits"]
+    got = "–"
+    if result["figure"] is not None:
+        low, high = (_number(result[name], digits) for name in ("smallest", "largest"))
+        got = f"{_number(result['figure'], digits)} ({low} to {high})"
+    return [
+        result["work"],
+        result["against"],
+        result["unit"],
+        _target(result),
+        got,
+        verdict(result),
+    ]
+
+
+HEADER = ["work", "against", "figure", "target", "got", ""]
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """Return the page for what the runner wrote."""
+    lines = [HEAD, "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+    for benchmark in results["benchmarks"]:
+        lines += ["| " + " | ".join(cells(result)) + " |" for result in benchmark["rows"]]
+    missed = [
+        result
+        for benchmark in results["benchmarks"]
+        for result in benchmark["rows"]
+        if verdict(result) in ("missed", "not measured")
+    ]
+    if missed:
+        lines += ["", "## What was missed, and why", ""]
+        for result in missed:
+            lines += [f"* **{result['work']}**, against {result['against']}: {result['note']}"]
+    lines += ["", "## How it is measured", ""]
+    for benchmark in results["benchmarks"]:
+        lines += [f"* **{benchmark['name']}** ({benchmark['seconds']:.0f} s): {benchmark['how']}"]
+    lines += ["", "## Machine and versions", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in results["machine"].items()]
+    lines += ["", f"Measured on {results['date']}, in {results['minutes']:.0f} minutes."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,31 @@
+"""All benchmarks, in the order of the page."""
+
+from __future__ import annotations
+
+from bench.table import Benchmark
+
+__all__ = ["benchmarks", "chosen"]
+
+
+def benchmarks() -> tuple[Benchmark, ...]:
+    """Return all benchmarks. Imported here, because they bring in what they compare with."""
+    from bench import one_shot
+
+    return (*one_shot.BENCHMARKS,)
+
+
+def chosen(words: str) -> tuple[Benchmark, ...]:
+    """Return the benchmarks that any of the words is part of the name of; all without a word.
+
+    Raises
+    ------
+    SystemExit
+        A word fits none.
+    """
+    known = benchmarks()
+    asked = words.split()
+    unknown = [word for word in asked if not any(word in each.name for each in known)]
+    if unknown:
+        names = ", ".join(each.name for each in known)
+        raise SystemExit(f"bench: no benchmark is called like {', '.join(unknown)}; there are {names}")
+    return tuple(each for each in known if not asked or any(word in each.name for word in asked))
