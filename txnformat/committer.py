@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from txnformat.clock import Clock, Ids
 from txnformat.commit import CommitSettings, commit_group
@@ -25,6 +26,8 @@ from txnformat.store.base import ObjectStore
 from txnformat.view import View
 
 __all__ = ["Committer"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("txnlog")
 
@@ -95,7 +98,7 @@ class Committer:
             return self.state
         return self.run(refresh)
 
-    def read(self, steps: Steps[object]) -> object:
+    def read(self, steps: Steps[T]) -> T:
         """Run steps that only read."""
         return self._driver.run(steps)
 

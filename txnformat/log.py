@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +31,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.history import HistoryEntry, read_history
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
@@ -268,6 +269,25 @@ class TxnLog:
             transactional_id=transactional_id,
             epoch=epoch,
         )
+
+    def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
+        """Yield what happened to the log, entry by entry, newest first.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Most entries.
+        start : int, optional
+            The newest entry to show (inclusive); the log's last by default.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-history-range``.
+        CorruptDataError
+            An entry is missing, or not the one that the next one follows.
+        """
+        return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
 
     def read(
         self,

@@ -27,7 +27,7 @@ from txnformat.operations import (
 )
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome
 
-__all__ = ["PARTITIONS_MAX", "decode_operation", "encode_operation"]
+__all__ = ["PARTITIONS_MAX", "decode_operation", "encode_operation", "operation_name"]
 
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic."""
@@ -324,9 +324,14 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
 _NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
 
 
+def operation_name(operation: Operation) -> str:
+    """Return what an operation is called in an entry."""
+    return _NAMES[type(operation)]
+
+
 def encode_operation(operation: Operation) -> Json:
     """Return the JSON object of an operation."""
-    name = _NAMES[type(operation)]
+    name = operation_name(operation)
     return {"operation": name, "intent": operation.intent, **_CODECS[name][1](operation)}
 
 

@@ -25,6 +25,7 @@ from txnformat.errors import (
     UnsupportedStoreError,
     UploadExpiredError,
 )
+from txnformat.history import HistoryEntry
 from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, Outcome
 from txnformat.version import __version__
@@ -38,6 +39,7 @@ __all__ = [
     "ConflictError",
     "CorruptDataError",
     "FormatError",
+    "HistoryEntry",
     "InternalError",
     "InvalidInputError",
     "InvalidTransactionStateError",
