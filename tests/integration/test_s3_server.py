@@ -1,0 +1,86 @@
+"""The S3 servers of the tests answer while they are wanted, and are gone afterwards, whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from txnformat.testing.s3_server import S3Server, free_ports, moto_server, seaweedfs_server
+
+HOLDER = """
+import sys
+from txnformat.testing.s3_server import seaweedfs_server
+with seaweedfs_server() as server:
+    print(server.endpoint_url, flush=True)
+    sys.stdin.read()
+"""
+
+
+def _is_gone(server: S3Server) -> bool:
+    client = server.client()
+    try:
+        client.list_buckets()
+    except EndpointConnectionError:
+        return True
+    finally:
+        client.close()
+    return False
+
+
+def test_seaweedfs_knows_its_identities_and_is_gone_after_an_exception() -> None:
+    reader = {
+        "name": "reader",
+        "credentials": [{"accessKey": "r", "secretKey": "s"}],
+        "actions": ["Read", "List"],
+    }
+    with pytest.raises(KeyError), seaweedfs_server(identities=[reader]) as server:  # noqa: PT012  # what stands after start
+        assert server.secret not in repr(server)
+        client = server.client(key="r", secret="s")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            client.put_object(Bucket=server.bucket, Key="x", Body=b"")
+        assert client.list_objects_v2(Bucket=server.bucket)["KeyCount"] == 0
+        raise KeyError
+    assert _is_gone(server)
+
+
+def test_moto_answers_and_is_gone_after_the_block() -> None:
+    with moto_server(bucket="other") as server:
+        assert server.client().list_objects_v2(Bucket="other")["KeyCount"] == 0
+    assert _is_gone(server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_does_not_outlive_its_process(number: signal.Signals, tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+    )
+    try:
+        assert holder.stdout is not None
+        endpoint = holder.stdout.readline().strip()
+        assert endpoint
+        assert len(list(tmp_path.iterdir())) == 1
+        holder.send_signal(number)
+        holder.wait(30)
+    finally:
+        holder.kill()
+        holder.communicate()
+    server = S3Server(endpoint_url=endpoint, key="k", secret="s")
+    deadline = time.monotonic() + 30
+    while not (_is_gone(server) and not list(tmp_path.iterdir())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(20))) == 20

