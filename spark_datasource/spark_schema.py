@@ -14,6 +14,7 @@ from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS, output_schema
 from txnformat.schema import TopicSchema, as_topic_schema
+from txnformat.variants import as_spark_type
 
 __all__ = ["Projection", "check_frame", "frame_names", "project", "spark_schema"]
 
@@ -32,8 +33,7 @@ class Projection:
         if batch.schema.equals(expected):
             return batch
         arrays = [
-            column if column.type.equals(field.type) else column.cast(field.type)
-            for column, field in zip(batch.columns, expected, strict=True)
+            as_spark_type(column, field.type) for column, field in zip(batch.columns, expected, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=expected)
 

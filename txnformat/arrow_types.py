@@ -1,8 +1,9 @@
 """The column types that a topic may have: one canonical Arrow type for each type that Spark carries.
 
-The canonical schema of a topic equals what ``pyspark.sql.pandas.types.to_arrow_schema`` makes of the same Spark
-schema with every column nullable: list children are called ``element``, map entries ``key`` and ``value``,
-timestamps are microseconds and either ``UTC`` or without a zone.
+The canonical schema of a topic is what ``pyspark.sql.pandas.types.to_arrow_schema`` makes of the same Spark
+schema with everything nullable: list children are called ``element``, map entries ``key`` and ``value``,
+timestamps are microseconds and either ``UTC`` or without a zone. Only times of day differ: microseconds, as Spark
+means them, where its Arrow form says nanoseconds.
 
 Near types that lose nothing are accepted and replaced (``large_string`` by ``string``); everything else is a
 problem, and problems are collected, so that the user sees all of them at once.
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.variants import VARIANT, is_variant
 
 __all__ = [
     "COLUMN_NAME_CHARS_MAX",
@@ -69,6 +71,8 @@ _SCALARS: dict[str, pa.DataType] = {
     "date32": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "time": pa.time64("us"),
+    "duration": pa.duration("us"),
 }
 _SCALAR_NAMES = {type_: name for name, type_ in _SCALARS.items()}
 
@@ -82,14 +86,18 @@ _NEAR: dict[pa.DataType, pa.DataType] = {
     pa.uint32(): pa.int64(),
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+    pa.duration("s"): pa.duration("us"),
+    pa.duration("ms"): pa.duration("us"),
 }
 
 _REFUSED: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pt.is_uint64, "use int64, or decimal128(20, 0) for values above 2^63 - 1"),
     (pt.is_timestamp, 'use timestamp("us"): Spark has no nanoseconds'),
-    (pt.is_time, "use int64 (microseconds of the day), or a timestamp"),
-    (pt.is_duration, "use int64 (microseconds)"),
-    (pt.is_interval, "use int64 (microseconds), or int32 (months)"),
+    (pt.is_time, 'use time64("us"): Spark has no nanoseconds'),
+    (pt.is_duration, 'use duration("us"): Spark has no nanoseconds'),
+    (pt.is_interval, 'use duration("us"), or int32 (months)'),
     (pt.is_union, "use a struct with one column per case"),
     (pt.is_list_view, "use list"),  # casting a view to a list gives wrong rows in pyarrow 26
     (pt.is_large_list_view, "use list"),
@@ -142,6 +150,8 @@ def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -
         return type_
     if type_ in _SCALAR_NAMES:
         return type_
+    if is_variant(type_):
+        return VARIANT
     near = _NEAR.get(type_)
     if near is not None:
         return near
@@ -228,6 +238,8 @@ def _type_to_json(type_: pa.DataType) -> Any:
     name = _SCALAR_NAMES.get(type_)
     if name is not None:
         return name
+    if is_variant(type_):
+        return "variant"
     if pt.is_decimal128(type_):
         return {"decimal": [type_.precision, type_.scale]}
     if pt.is_map(type_):
@@ -290,6 +302,8 @@ def _type_from_json(value: object, path: str, problems: list[str], depth: int) -
     if isinstance(value, str) and value in _SCALARS:
         return _SCALARS[value]
     match value:
+        case "variant":
+            return VARIANT
         case {"decimal": [precision, scale], **rest} if not rest and type(precision) is type(scale) is int:
             if _is_decimal(precision, scale):
                 return pa.decimal128(precision, scale)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
+from txnformat.variants import has_broken_variant
 
 __all__ = ["conform"]
 
@@ -50,9 +51,10 @@ def conform(data: Any, schema: pa.Schema) -> pa.Table:
         return _from_rows(data, schema)
     else:
         table = _from_foreign(data)
-    if table.schema.equals(schema):
-        return table if table.schema.metadata is None else table.replace_schema_metadata(None)
-    return _cast(table, schema)
+    if not table.schema.equals(schema):
+        return _cast(table, schema)
+    _check_variants(table, schema)
+    return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
 
 def _from_foreign(data: Any) -> pa.Table:
@@ -97,7 +99,19 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
                 )
     if problems:
         raise _mismatch(problems)
-    return pa.Table.from_arrays(columns, schema=schema)
+    found = pa.Table.from_arrays(columns, schema=schema)
+    _check_variants(found, schema)
+    return found
+
+
+def _check_variants(table: pa.Table, schema: pa.Schema) -> None:
+    problems = [
+        f"column {field.name!r:.300} has a variant whose value or metadata is null"
+        for field in schema
+        if has_broken_variant(table.column(field.name), field.type)
+    ]
+    if problems:
+        raise _mismatch(problems)
 
 
 def _fits(got: pa.DataType, expected: pa.DataType) -> bool:
@@ -120,6 +134,10 @@ def _fits(got: pa.DataType, expected: pa.DataType) -> bool:
         return bool(pt.is_date(got))
     if pt.is_timestamp(expected):
         return bool(pt.is_timestamp(got) and (got.tz is None) == (expected.tz is None))
+    if pt.is_time(expected):
+        return bool(pt.is_time(got))
+    if pt.is_duration(expected):
+        return bool(pt.is_duration(got))
     return _nested_fits(got, expected)
 
 
@@ -156,7 +174,9 @@ def _from_rows(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
         problems += [f"column {field.name!r:.300}, {problem}" for problem in found]
     if problems:
         raise _mismatch(_shortened(problems))
-    return pa.Table.from_arrays(columns, schema=schema)
+    table = pa.Table.from_arrays(columns, schema=schema)
+    _check_variants(table, schema)
+    return table
 
 
 def _shortened(problems: list[str]) -> list[str]:
@@ -178,13 +198,17 @@ def _shape_problems(rows: Sequence[Any], names: frozenset[str]) -> list[str]:
 
 
 def _value_problems(values: list[Any], type_: pa.DataType) -> list[str]:
-    """Return what pyarrow would cut silently: fractions of integers, times of dates, unknown struct fields."""
+    """Return what pyarrow would cut silently: fractions, times of dates, zones of times, unknown struct fields."""
     if not pt.is_nested(type_):
         # A set of Python types first: most columns hold one or two, and the rows need no second look.
         suspects = tuple(kind for kind in set(map(type, values)) if _loses(kind, type_))
         if not suspects:
             return []
-        bad = [(number, value) for number, value in enumerate(values) if isinstance(value, suspects)]
+        bad = [
+            (number, value)
+            for number, value in enumerate(values)
+            if isinstance(value, suspects) and not _is_plain_time(value)
+        ]
         return [f"row {number}: {value!r:.80} is not a value of {type_}" for number, value in bad]
     return [
         f"row {number}: {problem}"
@@ -194,9 +218,15 @@ def _value_problems(values: list[Any], type_: pa.DataType) -> list[str]:
 
 
 def _loses(kind: type, type_: pa.DataType) -> bool:
-    if pt.is_integer(type_):
-        return issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
+    """Return whether pyarrow may cut values of ``kind``: for times of day, only those with a zone."""
+    if pt.is_integer(type_) or pt.is_time(type_) or pt.is_duration(type_):
+        fractions = issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
+        return fractions or (pt.is_time(type_) and issubclass(kind, datetime.time))
     return pt.is_date(type_) and issubclass(kind, datetime.datetime)
+
+
+def _is_plain_time(value: object) -> bool:
+    return isinstance(value, datetime.time) and value.tzinfo is None
 
 
 def _nested_problem(value: Any, type_: pa.DataType) -> str | None:
@@ -217,7 +247,7 @@ def _nested_problem(value: Any, type_: pa.DataType) -> str | None:
     elif pt.is_list(type_):
         if not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
             found = [_nested_problem(element, type_.value_type) for element in value]
-    elif _loses(type(value), type_):
+    elif _loses(type(value), type_) and not _is_plain_time(value):
         return f"{value!r:.80} is not a value of {type_}"
     return next((problem for problem in found if problem is not None), None)
 

@@ -91,7 +91,7 @@ def _role_problems(schema: TopicSchema) -> list[str]:
         elif not _is_key_type(types[name]):
             problems.append(
                 f"key column {name!r:.300} has the type {types[name]}; "
-                "use a boolean, integer, decimal, string, binary, date or timestamp column"
+                "use a boolean, integer, decimal, string, binary, date, time, duration or timestamp column"
             )
     if len(set(schema.key_columns)) < len(schema.key_columns):
         problems.append("a key column is named twice")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txnformat.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
 from txnformat.errors import InvalidInputError
+from txnformat.variants import VARIANT
 
 __all__ = ["from_spark_json"]
 
@@ -27,15 +28,31 @@ _SCALARS: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "decimal": pa.decimal128(10, 0),
+    "variant": VARIANT,
 }
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
 _TEXT = re.compile(r"(?:var)?char\(\d+\)|string collate \w+")
+_TIME = re.compile(r"time\(\d\)")
+_DURATION = re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?")
+
+_ADVICE = (
+    (
+        re.compile("interval (?:year|month).*"),
+        "Spark cannot hand it to Python: write its months, cast(cast(c AS INTERVAL MONTH) AS INT)",
+    ),
+    (re.compile("interval"), "write its months, days and seconds as columns, or cast it to string"),
+    (re.compile("void"), "cast it to the type that it will have"),
+    (re.compile(r"geo(?:metry|graphy)\(.*\)"), "write st_asbinary(c), and st_srid(c) beside it"),
+    (re.compile("udt"), "write what it is made of: arrays and structs, such as vector_to_array gives"),
+)
+"""By Spark type: what to write instead of column ``c``."""
 
 
 def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
     """Return the topic schema of a Spark schema.
 
-    ``char(n)``, ``varchar(n)`` and collated strings become ``string``; every column becomes nullable.
+    ``char(n)``, ``varchar(n)`` and collated strings become ``string``, times of any precision ``time``, day-time
+    intervals of any units ``duration``; every column becomes nullable.
 
     Raises
     ------
@@ -81,6 +98,10 @@ def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType
             return _SCALARS[value]
         if _TEXT.fullmatch(value):
             return pa.string()
+        if _TIME.fullmatch(value):
+            return pa.time64("us")
+        if _DURATION.fullmatch(value):
+            return pa.duration("us")
         found = _DECIMAL.fullmatch(value)
         if found and 1 <= int(found[1]) <= 38 and 0 <= int(found[2]) <= int(found[1]):
             return pa.decimal128(int(found[1]), int(found[2]))
@@ -95,9 +116,11 @@ def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType
                 return map_of(key, _type(value.get("valueType"), f"{path}.value", problems, depth + 1))
             case _:
                 pass
-    shown = value.get("type", value) if isinstance(value, Mapping) else value
+    shown = str(value.get("type", value) if isinstance(value, Mapping) else value)
+    advice = next(
+        (text for pattern, text in _ADVICE if pattern.fullmatch(shown)), "cast it to one that it can"
+    )
     problems.append(
-        f"column {path!r:.300} has the Spark type {str(shown)!r:.100}, which a topic cannot hold; "
-        "cast it to string, binary, long or a timestamp"
+        f"column {path!r:.300} has the Spark type {shown!r:.100}, which a topic cannot hold; {advice}"
     )
     return pa.null()

@@ -19,6 +19,7 @@ from txnformat.errors import CorruptDataError
 from txnformat.schema import TopicSchema, conform, fields_from_json
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
+from txnformat.variants import VARIANT, is_variant
 
 UTC = pa.timestamp("us", tz="UTC")
 SCALARS = [
@@ -26,6 +27,7 @@ SCALARS = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
     *(pa.decimal128(38, 10), pa.decimal128(1, 1), pa.decimal128(18, 0)),
     *(pa.string(), pa.binary(), pa.date32(), UTC, pa.timestamp("us")),
+    *(pa.time64("us"), pa.duration("us"), VARIANT),
 ]
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 
@@ -60,6 +62,8 @@ def present(type_: pa.DataType) -> st.SearchStrategy[Any]:
     if pt.is_map(type_):
         pairs = st.tuples(present(type_.key_type), values(type_.item_type))
         return st.lists(pairs, max_size=3)
+    if is_variant(type_):
+        return st.fixed_dictionaries({"value": st.binary(max_size=3), "metadata": st.binary(max_size=3)})
     if pt.is_struct(type_):
         return st.fixed_dictionaries({field.name: values(field.type) for field in type_})
     if pt.is_list(type_):
@@ -75,6 +79,10 @@ def present(type_: pa.DataType) -> st.SearchStrategy[Any]:
     if pt.is_timestamp(type_):
         zone = st.just(datetime.UTC) if type_.tz else st.none()
         return st.datetimes(timezones=zone)
+    if pt.is_time(type_):
+        return st.times()
+    if pt.is_duration(type_):
+        return st.timedeltas()
     if pt.is_date(type_):
         return st.dates()
     if pt.is_boolean(type_):

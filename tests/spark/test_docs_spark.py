@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from spark_datasource.spark_schema import spark_schema
 from tests.meta.markdown import ROOT, blocks, codes, section, tables
 from tests.spark.conftest import find_java
+from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS
-from txnformat.schema import as_topic_schema
+from txnformat.schema import as_topic_schema, from_spark_json
 
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
@@ -57,7 +58,23 @@ def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
 
 
 def test_the_table_of_types_is_what_spark_and_the_code_make_of_them(spark: SparkSession) -> None:
-    (table,) = tables(section(SPARK, "## Column types"))
+    table, _ = tables(section(SPARK, "## Column types"))
+    assert {codes(row[0])[0].split("<")[0].split("(")[0] for row in table.rows} == {
+        *(
+            "boolean",
+            "tinyint",
+            "smallint",
+            "int",
+            "bigint",
+            "float",
+            "double",
+            "decimal",
+            "string",
+            "binary",
+        ),
+        *("date", "timestamp", "timestamp_ntz", "time", "interval day to second", "variant"),
+        *("array", "map", "struct"),
+    }
     for row in table.rows:
         (ddl,), (arrow,) = codes(row[0]), codes(row[1])
         frame = StructType.fromDDL(f"c {ddl}")
@@ -66,6 +83,23 @@ def test_the_table_of_types_is_what_spark_and_the_code_make_of_them(spark: Spark
         assert str(schema.arrow_schema.field("c").type).replace(" ('UTC')", "") == arrow
         assert spark_schema(schema, None) == frame
         assert frame["c"].dataType.simpleString() == ddl
+
+
+def test_the_table_of_refused_types_is_what_the_code_refuses_and_advises(spark: SparkSession) -> None:
+    _, table = tables(section(SPARK, "## Column types"))
+    seen = set()
+    for row in table.rows:
+        for ddl in codes(row[0]):
+            value = {"type": "struct", "fields": [{"name": "c", "type": ddl}]}
+            if ddl != "interval":  # Spark's parser has no name for it
+                frame = StructType.fromDDL(f"c {ddl}")
+                assert isinstance(frame, StructType)
+                value = frame.jsonValue()
+            with pytest.raises(InvalidInputError, match="which a topic cannot hold") as caught:
+                from_spark_json(value)
+            assert [code for code in codes(row[2]) if code not in str(caught.value)] == []
+            seen.add(ddl.split("(")[0])
+    assert seen == {"interval year to month", "interval", "void", "geometry", "geography"}
 
 
 def test_the_metadata_columns_have_the_types_of_the_table(spark: SparkSession) -> None:

@@ -53,6 +53,8 @@ def problems_of(schema: pa.Schema) -> list[str]:
         (pa.uint32(), pa.int64()),
         (pa.float16(), pa.float32()),
         (pa.date64(), pa.date32()),
+        (pa.time32("s"), pa.time64("us")),
+        (pa.duration("ms"), pa.duration("us")),
         (pa.decimal256(38, 38), pa.decimal128(38, 38)),
         (pa.map_(pa.large_string(), pa.uint8()), pa.map_(pa.string(), pa.int16())),
         (pa.struct([("a", pa.uint32())]), pa.struct([("a", pa.int64())])),
@@ -70,9 +72,9 @@ def test_a_near_type_is_replaced_by_one_that_holds_all_its_values(
     [
         (pa.timestamp("ns"), 'timestamp("us")'),
         (pa.uint64(), "int64"),
-        (pa.time64("us"), "int64"),
-        (pa.duration("us"), "int64"),
-        (pa.month_day_nano_interval(), "int64"),
+        (pa.time64("ns"), 'time64("us")'),
+        (pa.duration("ns"), 'duration("us")'),
+        (pa.month_day_nano_interval(), "int32 (months)"),
         (pa.dense_union([pa.field("a", pa.int8())]), "struct"),
         (pa.null(), "give the column the type"),
         (pa.decimal256(39, 0), "decimal128"),
@@ -269,11 +271,12 @@ def test_every_unsupported_spark_type_is_listed_with_its_path() -> None:
     value = {
         "type": "struct",
         "fields": [
-            {"name": "v", "type": "variant", **field},
+            {"name": "v", "type": "void", **field},
             {"name": "ok", "type": "varchar(10)", **field},
+            {"name": "also_ok", "type": "variant", **field},
             {
                 "name": "i",
-                "type": {"type": "array", "elementType": "interval day to second", "containsNull": True},
+                "type": {"type": "array", "elementType": "interval year to month", "containsNull": True},
             },
             {"name": "u", "type": {"type": "udt", "sqlType": "long"}},
             {"name": "d", "type": "decimal(39,0)"},

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnformat.schema import conform
+from txnformat.schema import TopicSchema, conform
+from txnformat.variants import VARIANT, as_spark_type, contains_variant, is_variant
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", UTC)])
@@ -171,3 +172,91 @@ def test_pandas_and_arrow_streams_are_taken() -> None:
     assert found.column("name").to_pylist() == ["a", None]
     reader = pa.RecordBatchReader.from_batches(SCHEMA, found.to_batches())
     assert conform(reader, SCHEMA).equals(found)
+
+
+# --- times, durations, variants --------------------------------------------------------------------------------------
+
+WHOLE = {"value": b"\x0c\x01", "metadata": b"\x01\0\0"}
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (pa.time64("us"), datetime.time(1, tzinfo=datetime.UTC)),
+        (pa.time64("us"), 1.5),
+        (pa.time64("us"), datetime.datetime(2026, 1, 1, 2)),
+        (pa.duration("us"), 1.5),
+        (pa.duration("us"), "1 day"),
+        (VARIANT, {"value": b""}),
+        (VARIANT, b""),
+        (VARIANT, {"value": b"", "metadata": None}),
+        (VARIANT, {"value": None, "metadata": b""}),
+    ],
+)
+def test_what_is_no_time_duration_or_variant_is_named(type_: pa.DataType, value: Any) -> None:
+    for kind, wrapped in (
+        (type_, value),
+        (pa.list_(type_), [value]),
+        (pa.struct([("s", type_)]), {"s": value}),
+        (pa.map_(pa.string(), type_), {"k": value}),
+    ):
+        schema = TopicSchema(pa.schema([("c", kind)])).arrow_schema
+        (problem,) = problems_of([{"c": wrapped}], schema)
+        assert problem.startswith("column 'c'")
+
+
+def test_times_and_durations_of_other_units_are_cast_when_nothing_is_lost() -> None:
+    schema = pa.schema([("t", pa.time64("us")), ("d", pa.duration("us"))])
+    near = pa.table({"t": pa.array([2], pa.time32("s")), "d": pa.array([3_000], pa.duration("ns"))})
+    found = conform(near, schema).to_pylist()
+    assert found == [{"t": datetime.time(0, 0, 2), "d": datetime.timedelta(microseconds=3)}]
+    assert (
+        conform([{"t": datetime.time(0, 0, 2), "d": datetime.timedelta(microseconds=3)}], schema).to_pylist()
+        == found
+    )
+    lossy = pa.table({"t": pa.array([1], pa.time64("ns")), "d": pa.array([1], pa.duration("ns"))})
+    assert len(problems_of(lossy, schema)) == 2
+    assert len(problems_of(pa.table({"t": [1], "d": [1]}), schema)) == 2
+
+
+def spark_variant(mark: str = "variant") -> pa.DataType:
+    """The type that Spark gives a variant: parts NOT NULL, and the mark."""
+    parts = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {mark: "true"})]
+    return pa.struct(parts)
+
+
+def test_only_a_marked_struct_of_two_binaries_is_a_variant() -> None:
+    assert is_variant(VARIANT)
+    assert is_variant(spark_variant())
+    assert TopicSchema(pa.schema([("c", spark_variant())])).to_json()[0] == (
+        {"name": "c", "type": "variant"},
+    )
+    shredded = pa.struct([*spark_variant(), pa.field("typed_value", pa.int64())])
+    for other in (spark_variant("other"), shredded, pa.struct(list(spark_variant())[::-1]), pa.binary()):
+        assert not contains_variant(pa.list_(pa.struct([("x", other)])))
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_variants_become_what_spark_wants_also_where_they_are_null_and_in_slices(start: int) -> None:
+    values = [WHOLE, None, WHOLE, None, WHOLE]
+    cases: dict[str, Any] = {
+        "plain": (lambda type_: type_, values),
+        "list": (pa.list_, [[value, None, value] if value else None for value in values]),
+        "struct": (
+            lambda type_: pa.struct([("n", pa.time64("ns" if type_ != VARIANT else "us")), ("v", type_)]),
+            [{"n": datetime.time(1), "v": value} if number else None for number, value in enumerate(values)],
+        ),
+        "map": (lambda type_: pa.map_(pa.string(), type_), [[("k", value)] for value in values]),
+        "deep": (
+            lambda type_: pa.list_(pa.map_(pa.string(), type_)),
+            [[[("k", value)], None] for value in values],
+        ),
+    }
+    for wrap, rows in cases.values():
+        array = pa.array(rows, wrap(VARIANT)).slice(start)
+        found = as_spark_type(array, wrap(spark_variant()))
+        found.validate(full=True)
+        assert found.type == wrap(spark_variant())
+        assert found.to_pylist() == rows[start:]
+        back = conform(pa.table({"c": found}), pa.schema([("c", wrap(VARIANT))]))
+        assert back.column("c").to_pylist() == rows[start:]
