@@ -41,6 +41,8 @@ from txnformat.state import LogState, TopicState
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.open import open_store
 from txnformat.types import IsolationLevel
+from txnformat.verify import verify_log
+from txnformat.verify_report import Progress, VerifyReport
 
 __all__ = ["TxnLog"]
 
@@ -288,6 +290,25 @@ class TxnLog:
             An entry is missing, or not the one that the next one follows.
         """
         return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
+
+    def verify(self, *, deep: bool = False, progress: Progress | None = None) -> VerifyReport:
+        """Derive everything again from the log's objects, and report all that differs; damage raises nothing.
+
+        ``TxnLog(store).verify()`` and :func:`txnformat.verify.verify_log` do it for a log that cannot be opened.
+
+        Parameters
+        ----------
+        deep : bool
+            Also read every data file.
+        progress : callable, optional
+            Called with a VerifyProgress as the work goes on.
+
+        Raises
+        ------
+        NotFoundError, StorageError
+            There is no log; or the store cannot even be listed.
+        """
+        return verify_log(self.store, deep=deep, progress=progress, clock=self.committer.clock)
 
     def read(
         self,

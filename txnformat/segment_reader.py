@@ -114,6 +114,10 @@ class SegmentFileReader:
         rows: int = self._metadata().row_group(row_group).num_rows
         return rows
 
+    def row_group_counts(self) -> list[int]:
+        """Return the number of records of every row group, in order."""
+        return [self.row_group_rows(group) for group in range(self._metadata().num_row_groups)]
+
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         for group in row_groups:
             left = self.row_group_rows(group)

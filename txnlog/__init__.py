@@ -28,6 +28,7 @@ from txnformat.errors import (
 from txnformat.history import HistoryEntry
 from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, Outcome
+from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
 from txnformat.version import __version__
 from writers.producer import Producer
 from writers.transaction import CommitInfo, ProducerStatus, Transaction
@@ -66,5 +67,9 @@ __all__ = [
     "UnsupportedFeatureError",
     "UnsupportedStoreError",
     "UploadExpiredError",
+    "VerifyNote",
+    "VerifyProblem",
+    "VerifyProgress",
+    "VerifyReport",
     "__version__",
 ]

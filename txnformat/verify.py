@@ -1,0 +1,324 @@
+"""Verification: everything that can be derived again from a log's objects is, and all that differs is told.
+
+Nothing here trusts the hint, a cache or this process's view: format.json, entries, snapshots, batch tables and files
+are read from the store. Damage is an answer, never an exception; only a store that cannot even be listed raises. The
+order of the first requests makes it right beside running writers: what an entry names was there before the entry, so
+objects are listed after entries.
+
+The newest entry is vouched for by nothing: a change of it that still decodes and fits shows only once a next one is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from txnformat import keys
+from txnformat.clock import Clock, SystemClock
+from txnformat.document import decode_json
+from txnformat.entry import CommitEntry
+from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from txnformat.follow import READ_ATTEMPTS_MAX, READ_BACKOFF_MS, empty_state, parse_hint
+from txnformat.operations import CreateTopic
+from txnformat.schema import TopicSchema
+from txnformat.state import LogState
+from txnformat.store.base import ObjectStore
+from txnformat.verify_chain import ChainCheck, decode_problem
+from txnformat.verify_files import check_file, check_table
+from txnformat.verify_references import FileUse, References
+from txnformat.verify_report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
+
+__all__ = ["verify_log"]
+
+THREADS = 8
+ENTRIES_AT_ONCE = 256
+EXAMPLES_MAX = 5
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def verify_log(
+    store: ObjectStore, *, deep: bool = False, progress: Progress | None = None, clock: Clock | None = None
+) -> VerifyReport:
+    """Check a log from its objects alone; needs only read rights, and writers may go on.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Where the log is; it need not be possible to open it.
+    deep : bool
+        Also read every data file: its hash, the checksums of its chunks, its records.
+    progress : callable, optional
+        Called with a VerifyProgress, on the calling thread.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-log``: there is neither format.json nor any entry.
+    StorageError
+        The store cannot be listed.
+
+    Notes
+    -----
+    Requests: 2 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, snapshot and batch table, 1 ranged
+    GET per segment file; with ``deep`` all bytes of every file.
+    """
+    return _Verification(store, deep, progress, clock or SystemClock()).run()
+
+
+class _Verification:
+    def __init__(self, store: ObjectStore, deep: bool, progress: Progress | None, clock: Clock) -> None:
+        self._store = store
+        self._deep = deep
+        self._progress = progress
+        self._clock = clock
+        self._record = Record()
+        self._references = References(self._record)
+        self._schemas: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
+
+    def run(self) -> VerifyReport:
+        hint = self._fetch(keys.LATEST_KEY)
+        boundary = self._boundary()
+        listed = [
+            number for number in map(keys.parse_entry_key, self._list(keys.LOG_PREFIX)) if number is not None
+        ]
+        self._sizes = self._list("")
+        empty = self._format(bool(listed))
+        last = max((number for number in listed if number >= boundary), default=boundary - 1)
+        chain = ChainCheck(
+            self._record, empty if boundary == 0 else None, set(self._snapshots()), self._fetch
+        )
+        if empty is not None:
+            chain.log_id = empty.log_id
+        self._read_chain(chain, range(boundary, last + 1))
+        chain.finish()
+        self._check_snapshots(chain, boundary)
+        self._check_hint(hint, chain)
+        self._check_tip(last)
+        for anchor in chain.anchors:
+            self._references.add_state(anchor)
+            self._schemas |= {key: topic.schema.arrow_schema for key, topic in anchor.topics.items()}
+        self._check_tables()
+        self._check_files()
+        self._count_orphans(boundary)
+        return VerifyReport(
+            self._store.url,
+            chain.log_id,
+            boundary,
+            last,
+            self._deep,
+            tuple(dict.fromkeys(self._record.problems)),
+            tuple(self._record.notes),
+            dict(self._record.checked),
+        )
+
+    # Requests. Reads that fail transiently are repeated.
+
+    def _attempt(self, request: Callable[[], T]) -> T:
+        for attempt in range(READ_ATTEMPTS_MAX - 1):
+            try:
+                return request()
+            except StorageError as error:
+                if not error.transient:
+                    raise
+            self._clock.sleep(READ_BACKOFF_MS * 2**attempt / 1000)
+        return request()
+
+    def _fetch(self, key: str) -> bytes | StorageError | None:
+        try:
+            return self._attempt(lambda: self._store.get(key))
+        except StorageError as error:
+            return error
+
+    def _list(self, prefix: str) -> dict[str, int]:
+        return self._attempt(lambda: {info.key: info.size for info in self._store.list(prefix)})
+
+    def _boundary(self) -> int:
+        found = map(keys.parse_boundary_key, self._list(keys.BOUNDARY_PREFIX))
+        return max((number for number in found if number is not None), default=0)
+
+    def _parallel(self, stage: str, call: Callable[[S], T], items: list[S]) -> Iterator[T]:
+        """Yield ``call`` of each item, in order; several at a time."""
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="txnlog-verify") as pool:
+            for first in range(0, len(items), ENTRIES_AT_ONCE):
+                part = items[first : first + ENTRIES_AT_ONCE]
+                for index, result in enumerate(pool.map(call, part), first + 1):
+                    yield result
+                    if self._progress is not None:
+                        self._progress(VerifyProgress(stage, index, len(items)))
+
+    # The parts.
+
+    def _format(self, has_entries: bool) -> LogState | None:
+        """Return the empty state that format.json gives."""
+        data = self._fetch(keys.FORMAT_KEY)
+        if data is None and not has_entries:
+            raise NotFoundError(
+                "there is no log here",
+                kind="no-log",
+                hint="create it with TxnLog.create, or check the path",
+                path=self._store.url,
+            )
+        hint = "restore it from a copy; it is what entry 0 follows"
+        if data is None:
+            what = "there are commit entries, but the log's format.json is missing"
+            self._record.add(ProblemKind.MISSING, keys.FORMAT_KEY, what, hint=hint)
+        elif isinstance(data, StorageError):
+            self._record.add_error(ProblemKind.UNREADABLE, keys.FORMAT_KEY, data)
+        else:
+            try:
+                return empty_state(data)
+            except FormatError as error:
+                self._record.add_error(decode_problem(error), keys.FORMAT_KEY, error, hint)
+        return None
+
+    def _snapshots(self) -> Iterator[int]:
+        for key in self._sizes:
+            name = keys.parse_snapshot_key(key)
+            if name is not None:
+                yield name.born
+
+    def _read_chain(self, chain: ChainCheck, numbers: range) -> None:
+        wanted = [keys.entry_key(number) for number in numbers]
+        held: CommitEntry | None = None  # counts once the next one follows it
+        for number, data in zip(numbers, self._parallel("entries", self._fetch, wanted), strict=True):
+            if data is None and number < self._boundary():
+                continue  # deleted meanwhile
+            entry = chain.feed(number, data)
+            if held is not None and held.entry not in chain.distrusted:
+                self._learn(held)
+            held = entry
+        if held is not None:
+            self._learn(held)
+
+    def _learn(self, entry: CommitEntry) -> None:
+        self._references.add(entry)
+        self._learn_schemas(entry)
+
+    def _learn_schemas(self, entry: CommitEntry) -> None:
+        for op in entry.operations:
+            if isinstance(op, CreateTopic):
+                try:
+                    schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
+                except (FormatError, InvalidInputError):
+                    continue  # the fold has said so
+                self._schemas[op.topic_id] = schema.arrow_schema
+
+    def _check_snapshots(self, chain: ChainCheck, boundary: int) -> None:
+        """Named snapshots must be there, but for those that a truncation may have deleted."""
+        newest = {named.key for named in chain.checkpoints[-2:]}
+        for named in chain.checkpoints:
+            self._named.add(named.key)
+            if named.key not in self._sizes and (named.key in newest or named.entry >= boundary):
+                what = "a snapshot that the log names is gone"
+                hint = "the log is complete without it; restore it from a copy, or let the next one take its place"
+                self._record.add(ProblemKind.MISSING, named.key, what, hint=hint)
+        if chain.state is None and boundary > 0 and not self._record.problems:
+            what = f"entries below {boundary} are deleted, and no named snapshot stands for them"
+            self._record.add(
+                ProblemKind.MISSING, keys.SNAPSHOT_PREFIX, what, hint="restore the snapshots from a copy"
+            )
+
+    def _check_hint(self, data: bytes | StorageError | None, chain: ChainCheck) -> None:
+        if isinstance(data, StorageError):
+            self._record.add_error(ProblemKind.UNREADABLE, keys.LATEST_KEY, data)
+        elif data is None:
+            if chain.checkpoints:
+                what = "the hint `latest` is missing: opening takes a listing more, until the next snapshot"
+                self._record.notes.append(VerifyNote("hint-missing", what, 1, 0, (keys.LATEST_KEY,)))
+        else:
+            hint = parse_hint(data)
+            named = {one.key: one for one in chain.checkpoints}.get(hint.key) if hint is not None else None
+            if named is None and hint is not None and chain.state is None:
+                return  # what names it may be among what cannot be read
+            expected = "a snapshot that an entry names" if named is None else f"sha256 {named.sha256}"
+            got = "nothing usable" if hint is None else hint.key if named is None else _hint_sha256(data)
+            if named is None or got != named.sha256:
+                what = "the hint is not one that was written for a named snapshot"
+                advice = "delete it: the next snapshot writes it anew, and nothing relies on it"
+                self._record.add(ProblemKind.HINT_WRONG, keys.LATEST_KEY, what, expected, got, advice)
+
+    def _check_tip(self, last: int) -> None:
+        """Look for whatever tells that the log was longer than its entries are now."""
+        told = [
+            (name.born, key)
+            for key in self._sizes
+            if (name := _named_after(key)) is not None and name.born > last
+        ]
+        missing = keys.entry_key(last + 1)
+        if told and self._fetch(missing) is None:
+            born, key = max(told)
+            what = f"the newest entries are missing: {key} was made after entry {born}"
+            advice = "restore them from a copy; a writer that goes on from here loses them"
+            self._record.add(ProblemKind.MISSING, missing, what, hint=advice)
+
+    def _check_tables(self) -> None:
+        uses = list(self._references.tables.values())
+        self._named |= self._references.tables.keys()
+        wanted = [use.record.key for use in uses]
+        for use, data in zip(uses, self._parallel("tables", self._fetch, wanted), strict=True):
+            key = use.record.key
+            if data is None:
+                what = "a batch table that the log names is gone"
+                advice = (
+                    "restore the object from a copy; the data that it describes cannot be read without it"
+                )
+                self._record.add(ProblemKind.MISSING, key, what, hint=advice)
+            elif isinstance(data, StorageError):
+                self._record.add_error(ProblemKind.UNREADABLE, key, data)
+            else:
+                rows = check_table(self._record, use, data)
+                for entry, op in use.appends if rows is not None else ():
+                    if rows is not None:
+                        self._references.table_rows(op, entry, rows)
+
+    def _check_files(self) -> None:
+        uses = list(self._references.files.values())
+        self._named |= self._references.files.keys()
+        for found in self._parallel("files", self._file, uses):
+            self._record.problems += found.problems
+            self._record.checked += found.checked
+
+    def _file(self, use: FileUse) -> Record:
+        schema = self._schemas.get(use.topic_id or "")
+        try:
+            return self._attempt(lambda: check_file(self._store, use, self._sizes, schema, deep=self._deep))
+        except StorageError as error:
+            record = Record()
+            record.add_error(ProblemKind.UNREADABLE, use.record.key, error)
+            return record
+
+    def _count_orphans(self, boundary: int) -> None:
+        """Count what no entry names: uploads under way or given up, snapshots that were not named, strange objects."""
+        unnamed = {key: size for key, size in self._sizes.items() if key not in self._named}
+        ours = {key for key in unnamed if _named_after(key) is not None}
+        strange = {key for key in unnamed.keys() - ours if not _is_control(key)}
+        self._note("orphans", "objects that no entry names: uploads under way or given up", ours)
+        self._note("strange", "objects that txnlog did not make", strange)
+        if boundary:
+            below = [key for key in unnamed if (keys.parse_entry_key(key) or boundary) < boundary]
+            self._note("below-boundary", f"entries below {boundary} may be deleted: not looked at", below)
+
+    def _note(self, kind: str, what: str, found: Iterable[str]) -> None:
+        names = sorted(found)
+        if names:
+            size = sum(self._sizes[key] for key in names)
+            self._record.notes.append(VerifyNote(kind, what, len(names), size, tuple(names[:EXAMPLES_MAX])))
+
+
+def _named_after(key: str) -> keys.ObjectName | None:
+    """Return what the key of a snapshot, batch table or segment file says."""
+    return keys.parse_snapshot_key(key) or keys.parse_table_key(key) or keys.parse_data_key(key)
+
+
+def _hint_sha256(data: bytes) -> str:
+    doc = decode_json(data, name=keys.LATEST_KEY)
+    return doc.text("sha256") if doc.has("sha256") else "no sha256"
+
+
+def _is_control(key: str) -> bool:
+    return keys.parse_entry_key(key) is not None or keys.parse_boundary_key(key) is not None

@@ -1,0 +1,314 @@
+"""The chain checked from its bytes: links, fold, invariants, snapshots. Pure; bytes come in as arguments.
+
+Entries are fed in order. While all is well they are folded from the empty state. After a missing or unreadable entry,
+or one that is not what the next one follows, nobody knows the state: the next entries are decoded and their links
+checked, and the fold begins again from the next snapshot that an entry names. The same way begins a log whose oldest
+entries are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from txnformat import keys
+from txnformat.apply import apply
+from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
+from txnformat.invariants import check_state, check_whole
+from txnformat.operations import Checkpoint
+from txnformat.snapshot import decode_snapshot, state_digest
+from txnformat.state import LogState
+from txnformat.types import TopicPartition
+from txnformat.verify_offsets import OffsetDerivation
+from txnformat.verify_report import ProblemKind, Record
+
+__all__ = ["ChainCheck", "decode_problem"]
+
+RESTORE_ENTRY = "restore the entry from a copy; until then nobody can read past it"
+REPORT_DEFECT = "run no writer on this log before its cause is known, and please report it"
+
+Fetch = Callable[[str], bytes | StorageError | None]
+
+
+class _Linked(NamedTuple):
+    """An entry that was read, without a state."""
+
+    entry: CommitEntry
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mismatch:
+    """A link that does not fit; whose fault it is, the next link tells."""
+
+    key: str
+    """Of the object that the entry after it does not follow."""
+    expected: str
+    got: str
+
+
+class ChainCheck:
+    """Checks the entries of a log one after another.
+
+    Parameters
+    ----------
+    record : Record
+        Where problems go.
+    empty : LogState or None
+        The state before entry 0, to begin with; None to begin with a snapshot.
+    candidates : set of int
+        Entries of which there are snapshots: digests are kept of the states after them.
+    fetch : callable
+        Returns the bytes of a snapshot, None when it is missing, or why it could not be read.
+    """
+
+    def __init__(self, record: Record, empty: LogState | None, candidates: set[int], fetch: Fetch) -> None:
+        self.state = empty
+        """The state after the last entry; None while it is unknown."""
+        self.anchors: list[LogState] = []
+        """Snapshots that the fold began with: what they name comes from entries that were not seen."""
+        self.log_id = empty.log_id if empty is not None else None
+        self.distrusted: set[int] = set()
+        """Entries that are not what the next one follows: what they say counts for nothing."""
+        self.checkpoints: list[Checkpoint] = []
+        """All that entries name, oldest first."""
+        self._record = record
+        self._candidates = candidates
+        self._fetch = fetch
+        self._derivation = OffsetDerivation(empty) if empty is not None else None
+        self._previous = (keys.FORMAT_KEY, empty.entry_sha256) if empty is not None else None
+        self._mismatch: _Mismatch | None = None
+        self._digests: dict[int, str] = {}
+        self._buffer: dict[int, _Linked] = {}
+
+    def feed(self, number: int, data: bytes | StorageError | None) -> CommitEntry | None:
+        """Check the next entry; returns it, or None when it could not be read."""
+        key = keys.entry_key(number)
+        if not isinstance(data, bytes):
+            if data is None:
+                what = "a commit entry is missing: later ones are there"
+                self._record.add(ProblemKind.MISSING, key, what, hint=RESTORE_ENTRY)
+            else:
+                self._record.add_error(ProblemKind.UNREADABLE, key, data)
+            self._settle(None)
+            self._lose()
+            self._previous = None
+            return None
+        sha256 = sha256_hex(data)
+        self._record.checked["entries"] += 1
+        try:
+            entry = decode_entry(data, number)
+        except FormatError as error:
+            self._record.add_error(decode_problem(error), key, error, _restore(error))
+            self._settle(None)
+            self._lose()
+            self._previous = (key, sha256)
+            return None
+        self._record.checked["operations"] += len(entry.operations)
+        self._link(entry)
+        self._previous = (key, sha256)
+        if self.state is not None:
+            self._fold(self.state, entry, sha256)
+        elif self._buffer or number in self._candidates:
+            self._buffer[number] = _Linked(entry, sha256)
+        for operation in entry.operations:
+            if isinstance(operation, Checkpoint):
+                self._checkpoint(operation)
+        return entry
+
+    def _link(self, entry: CommitEntry) -> None:
+        """Compare the entry's link with what is before it."""
+        linked = self._previous is None or entry.previous == self._previous[1]
+        self._settle(self._previous[0] if linked and self._previous is not None else None)
+        if not linked and self._previous is not None:
+            self._mismatch = _Mismatch(self._previous[0], entry.previous, self._previous[1])
+            self._distrust(entry)
+        if self.log_id is None:
+            self.log_id = entry.log_id
+        elif entry.log_id != self.log_id:
+            self._record.add(
+                ProblemKind.BROKEN_CHAIN,
+                keys.entry_key(entry.entry),
+                "an entry belongs to another log",
+                self.log_id,
+                entry.log_id,
+                RESTORE_ENTRY,
+            )
+
+    def _distrust(self, entry: CommitEntry) -> None:
+        """Do not judge what follows by an object that is not what ``entry`` follows."""
+        if entry.entry == 0:
+            self.log_id = entry.log_id  # of format.json nothing else counts
+        else:
+            self.distrusted.add(entry.entry - 1)
+            self._digests.pop(entry.entry - 1, None)
+            self._lose()
+
+    def _settle(self, vouched: str | None) -> None:
+        """Report the link that did not fit, now that it is known whether the entry that says so is ``vouched`` for."""
+        mismatch, self._mismatch = self._mismatch, None
+        if mismatch is None or self._record.has(mismatch.key):
+            return
+        hint = RESTORE_ENTRY
+        if vouched is None:
+            hint += "; if the next entry has a problem too, restore that first and verify again"
+        self._record.add(
+            ProblemKind.BROKEN_CHAIN,
+            mismatch.key,
+            "it is not what the next entry follows",
+            f"sha256 {mismatch.expected}",
+            mismatch.got,
+            hint,
+        )
+
+    def _fold(self, state: LogState, entry: CommitEntry, sha256: str) -> None:
+        key = keys.entry_key(entry.entry)
+        # A format.json or a log id that does not fit is reported as such; the rest is looked at all the same.
+        before = replace(state, entry_sha256=entry.previous, log_id=entry.log_id)
+        try:
+            after = apply(before, entry, sha256)
+            problems = check_state(before, entry, after)
+        except UnsupportedFeatureError as error:
+            self._record.add_error(ProblemKind.UNSUPPORTED, key, error)
+            self._lose()
+            return
+        except (TxnLogError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._record.add_error(
+                ProblemKind.INVALID_ENTRY, key, error, f"{RESTORE_ENTRY}; if it is its own, {REPORT_DEFECT}"
+            )
+            self._lose()
+            return
+        for problem in problems:
+            self._record.add(ProblemKind.INVARIANT, key, problem, hint=REPORT_DEFECT)
+        self.state = after
+        if self._derivation is not None:
+            self._derivation.add(entry)
+        if entry.entry in self._candidates:
+            self._digests[entry.entry] = state_digest(after)
+
+    def _lose(self) -> None:
+        """Go on without a state."""
+        if self.state is not None:
+            self._compare(self.state)
+        self.state = None
+        self._derivation = None
+        self._buffer = {}
+
+    def _checkpoint(self, named: Checkpoint) -> None:
+        """Check the snapshot that an entry names, and begin the fold with it if there is none."""
+        self.checkpoints.append(named)
+        data = self._fetch(named.key)
+        if data is None:
+            return  # whether it may be gone is known once all checkpoints are
+        self._record.checked["snapshots"] += 1
+        if isinstance(data, StorageError):
+            self._record.add_error(ProblemKind.UNREADABLE, named.key, data)
+            return
+        hint = (
+            "the log is complete without it; restore it from a copy, or let the next snapshot take its place"
+        )
+        if not check_bytes(self._record, named.key, data, named.size, named.sha256, hint):
+            return
+        expected = self._digests.get(named.entry)
+        try:
+            snapshot = decode_snapshot(data, named, self.log_id or "")
+        except FormatError as error:
+            self._record.add_error(decode_problem(error), named.key, error, hint)
+            return
+        if expected is not None and expected != named.digest:
+            self._record.add(
+                ProblemKind.SNAPSHOT_DIFFERS,
+                named.key,
+                f"the snapshot is not the state that the entries up to {named.entry} give",
+                expected,
+                named.digest,
+                REPORT_DEFECT,
+            )
+        if self.state is None:
+            self._begin_with(snapshot)
+
+    def _begin_with(self, snapshot: LogState) -> None:
+        at = self._buffer.get(snapshot.entry)
+        if at is None:
+            return
+        if at.sha256 != snapshot.entry_sha256:
+            key = keys.entry_key(snapshot.entry)
+            if not self._record.has(key):
+                self._record.add(
+                    ProblemKind.BROKEN_CHAIN,
+                    key,
+                    "it is not the entry that the snapshot of its state follows",
+                    f"sha256 {snapshot.entry_sha256}",
+                    at.sha256,
+                    RESTORE_ENTRY,
+                )
+            return
+        for problem in check_whole(snapshot):
+            self._record.add(
+                ProblemKind.INVARIANT, keys.entry_key(snapshot.entry), problem, hint=REPORT_DEFECT
+            )
+        later = {number: linked for number, linked in self._buffer.items() if number > snapshot.entry}
+        self._buffer = {}
+        self.state = snapshot
+        self.anchors.append(snapshot)
+        self._derivation = OffsetDerivation(snapshot)
+        self._replay(later)
+
+    def _replay(self, buffered: dict[int, _Linked]) -> None:
+        """Fold what was read before there was a state."""
+        for _, (entry, sha256) in sorted(buffered.items()):
+            if self.state is None:
+                return
+            self._fold(self.state, entry, sha256)
+
+    def _compare(self, state: LogState) -> None:
+        """Compare a state with what its entries say when they are looked at in another way."""
+        if self._derivation is None:
+            return
+        for violation in self._derivation.compare(state):
+            kind = ProblemKind.OFFSETS if violation.is_offsets else ProblemKind.VISIBILITY
+            name = partition_name(state, violation.partition)
+            self._record.add(kind, name, violation.what, violation.expected, violation.got, REPORT_DEFECT)
+
+    def finish(self) -> None:
+        """Check what only the end shows."""
+        self._settle(None)
+        if self.state is None:
+            return
+        self._compare(self.state)
+        self._record.checked["partitions"] += len(self.state.partitions)
+        if self.state.entry >= 0:
+            for problem in check_whole(self.state):
+                self._record.add(
+                    ProblemKind.INVARIANT, keys.entry_key(self.state.entry), problem, hint=REPORT_DEFECT
+                )
+
+
+def decode_problem(error: FormatError) -> ProblemKind:
+    """Return what kind of problem it is that bytes cannot be decoded."""
+    return ProblemKind.UNDECODABLE if isinstance(error, CorruptDataError) else ProblemKind.UNSUPPORTED
+
+
+def _restore(error: FormatError) -> str | None:
+    return RESTORE_ENTRY if isinstance(error, CorruptDataError) else None
+
+
+def check_bytes(record: Record, key: str, data: bytes, size: int, sha256: str, hint: str) -> bool:
+    """Return whether bytes have the size and hash that an entry names; else note the problem."""
+    if len(data) != size:
+        what = "the object has another size than its entry says"
+        record.add(ProblemKind.WRONG_SIZE, key, what, f"{size} bytes", len(data), hint)
+        return False
+    if sha256_hex(data) != sha256:
+        what = "the object has another hash than its entry says"
+        record.add(ProblemKind.WRONG_HASH, key, what, sha256, sha256_hex(data), hint)
+        return False
+    return True
+
+
+def partition_name(state: LogState, key: TopicPartition) -> str:
+    """Return what people call a partition."""
+    topic = state.topics.get(key.topic_id)
+    return f"{topic.name if topic else key.topic_id}/{key.partition}"

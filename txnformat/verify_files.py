@@ -1,0 +1,166 @@
+"""Segment files and batch tables compared with what the log says of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txnformat.batch_table import decode_batch_table
+from txnformat.datafile import SegmentFileReader
+from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
+from txnformat.persistent import Rows
+from txnformat.store.base import ObjectStore
+from txnformat.store.memory import MemoryStore
+from txnformat.types import FileRecord
+from txnformat.verify_chain import check_bytes, decode_problem
+from txnformat.verify_references import FileUse, TableUse
+from txnformat.verify_report import ProblemKind, Record
+
+__all__ = ["check_file", "check_table"]
+
+WHOLE_BYTES_MAX = 64 * 1024 * 1024
+"""Files up to this size are read in one piece; larger ones are read twice, first for their hash."""
+PIECE_BYTES = 16 * 1024 * 1024
+ROWS_MAX = 65_536
+
+RESTORE_FILE = "restore the file from a copy; its records cannot be read without it"
+REPORT_BATCHES = "run no writer on this log before its cause is known"
+
+
+def check_table(record: Record, use: TableUse, data: bytes) -> Rows | None:
+    """Return the rows of a batch table, or note why there are none."""
+    key = use.record.key
+    record.checked["tables"] += 1
+    hint = "restore the object from a copy; the data that it describes cannot be read without it"
+    if not check_bytes(record, key, data, use.record.size, use.record.sha256, hint):
+        return None
+    try:
+        return decode_batch_table(data, use.record)
+    except FormatError as error:
+        record.add_error(decode_problem(error), key, error, hint)
+        return None
+
+
+def check_file(
+    store: ObjectStore, use: FileUse, sizes: Mapping[str, int], schema: pa.Schema | None, *, deep: bool
+) -> Record:
+    """Return what there is to say of one segment file.
+
+    Parameters
+    ----------
+    sizes : mapping
+        Bytes of every object that there is.
+    schema : pyarrow.Schema or None
+        What the file must hold; None when nothing says it.
+    deep : bool
+        Read it all: its hash, every chunk's checksum, every record.
+
+    Notes
+    -----
+    Requests: 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above 64 MiB, the
+    whole file twice in ranged GETs.
+    """
+    record = Record()
+    file = use.record
+    record.checked["files"] += 1
+    record.checked["file_bytes"] += file.size
+    size = sizes.get(file.key)
+    if size is None:
+        record.add(
+            ProblemKind.MISSING, file.key, "a segment file that the log names is gone", hint=RESTORE_FILE
+        )
+    elif size != file.size:
+        what = "the file has another size than its entry says"
+        record.add(ProblemKind.WRONG_SIZE, file.key, what, f"{file.size} bytes", size, RESTORE_FILE)
+    else:
+        try:
+            _check_content(record, store, use, schema, deep=deep)
+        except NotFoundError:
+            record.add(
+                ProblemKind.MISSING, file.key, "a segment file that the log names is gone", hint=RESTORE_FILE
+            )
+        except StorageError as error:
+            if error.transient:
+                raise  # the caller tries again
+            record.add_error(ProblemKind.UNREADABLE, file.key, error)
+        except FormatError as error:
+            wrong_hash = isinstance(error, CorruptDataError) and "hash" in error.what
+            kind = ProblemKind.WRONG_HASH if wrong_hash else decode_problem(error)
+            record.add_error(kind, file.key, error, RESTORE_FILE)
+        except TxnLogError as error:
+            record.add_error(ProblemKind.UNDECODABLE, file.key, error, RESTORE_FILE)
+    return record
+
+
+def _check_content(
+    record: Record, store: ObjectStore, use: FileUse, schema: pa.Schema | None, *, deep: bool
+) -> None:
+    file = use.record
+    source = store
+    if deep:
+        source = _whole(record, store, file)
+    if schema is None:
+        schema = _own_schema(source, file)
+    reader = SegmentFileReader(source, file, schema, threads=1)
+    counts = reader.row_group_counts()
+    record.checked["row_groups"] += len(counts)
+    _check_batches(record, use, counts)
+    if deep:
+        groups = range(len(counts))
+        rows = sum(batch.num_rows for batch in reader.read(groups, schema.names, ROWS_MAX))
+        record.checked["records"] += rows
+
+
+def _whole(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:
+    """Compare the hash of the whole file; return where to read it from again."""
+    digest = hashlib.sha256()
+    source = store
+    if file.size <= WHOLE_BYTES_MAX:
+        data = store.get(file.key)
+        if data is None:
+            raise NotFoundError("no such object", store=store.url, object=file.key)
+        digest.update(data)
+        source = MemoryStore()
+        source.put(file.key, data)
+    else:
+        for piece in _pieces(store, file):
+            digest.update(piece)
+    record.checked["bytes_read"] += file.size
+    if digest.hexdigest() != file.sha256:
+        what = "the file has another hash than its entry says"
+        record.add(ProblemKind.WRONG_HASH, file.key, what, file.sha256, digest.hexdigest(), RESTORE_FILE)
+    return source
+
+
+def _pieces(store: ObjectStore, file: FileRecord) -> Iterator[bytes]:
+    for start in range(0, file.size, PIECE_BYTES):
+        yield store.get_range(file.key, start, min(PIECE_BYTES, file.size - start))
+
+
+def _own_schema(store: ObjectStore, file: FileRecord) -> pa.Schema:
+    """Return the schema that a file has, when nothing says which it should have."""
+    data = store.get_range(file.key, file.size - file.footer_bytes, file.footer_bytes)
+    try:
+        return pq.read_metadata(pa.BufferReader(data)).schema.to_arrow_schema()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDataError("the footer of a segment file cannot be parsed", got=str(error)) from error
+
+
+def _check_batches(record: Record, use: FileUse, counts: list[int]) -> None:
+    """Compare the row groups of a file with the batches that entries say are in it."""
+    runs = sorted(use.batches)
+    for earlier, later in pairwise(runs):
+        if later.row_group < earlier.row_group + earlier.row_group_count:
+            what = "two batches share a row group"
+            record.add(ProblemKind.BATCHES, use.record.key, what, earlier, later, REPORT_BATCHES)
+    for run in runs:
+        groups = counts[run.row_group : run.row_group + run.row_group_count]
+        if len(groups) != run.row_group_count or sum(groups) != run.records:
+            what = f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} are not what their batch says"
+            got = f"{sum(groups)} records in {len(groups)} row groups"
+            expected = f"{run.records} records in {run.row_group_count} row groups"
+            record.add(ProblemKind.BATCHES, use.record.key, what, expected, got, REPORT_BATCHES)

@@ -1,0 +1,173 @@
+"""Offsets, last stable offset and abort index derived once more, from the operations alone. Pure.
+
+The fold walks entry by entry and keeps what is open. This looks at whole histories instead: every piece of a
+partition and every transaction as an interval from its first record to its marker. Offsets must tile; the last
+stable offset is where the first interval without an end begins; an aborted transaction's last stable offset is the
+smallest beginning of those intervals that its marker lies in. Nothing is shared with the fold, so that a defect of one is
+seen by the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from txnformat.entry import CommitEntry
+from txnformat.operations import Append, EndTxn, InitProducer, Marker
+from txnformat.partition import PartitionState, Transaction
+from txnformat.state import LogState
+from txnformat.types import Outcome, TopicPartition
+
+__all__ = ["OffsetDerivation", "Violation"]
+
+
+class Violation(NamedTuple):
+    """What does not agree in one partition."""
+
+    partition: TopicPartition
+    is_offsets: bool
+    """True: offsets have a gap or an overlap; False: visibility."""
+    what: str
+    expected: object
+    got: object
+
+
+class _Piece(NamedTuple):
+    start: int
+    end: int
+    """Exclusive."""
+    entry: int
+
+
+class _End(NamedTuple):
+    offset: int
+    """Of the marker."""
+    is_abort: bool
+    entry: int
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is known of one partition."""
+
+    start: int = 0
+    """Where the pieces begin."""
+    aborted_before: int = 0
+    """Entries of the abort index that are older than the pieces."""
+    pieces: list[_Piece] = field(default_factory=list)
+    firsts: dict[Transaction, int] = field(default_factory=dict)
+    ends: dict[Transaction, _End] = field(default_factory=dict)
+
+
+class OffsetDerivation:
+    """Collects the operations of entries that follow each other.
+
+    Parameters
+    ----------
+    state : LogState
+        The state before the first of them: of an empty log, or a snapshot's.
+    """
+
+    def __init__(self, state: LogState) -> None:
+        self._tracks = {
+            key: _Track(partition.log_end, len(partition.aborted), firsts=dict(partition.open))
+            for key, partition in state.partitions.items()
+        }
+
+    def add(self, entry: CommitEntry) -> None:
+        """Take in one entry."""
+        for op in entry.operations:
+            match op:
+                case Append():
+                    self._append(op, entry.entry)
+                case EndTxn():
+                    is_abort = op.outcome is Outcome.ABORT
+                    self._markers(op.markers, (op.producer_id, op.epoch), is_abort, entry.entry)
+                case InitProducer():
+                    self._markers(op.aborted, (op.producer_id, op.epoch - 1), True, entry.entry)
+                case _:
+                    pass  # not about offsets
+
+    def _track(self, key: TopicPartition) -> _Track:
+        return self._tracks.setdefault(key, _Track())
+
+    def _append(self, op: Append, entry: int) -> None:
+        for part in op.partitions:
+            track = self._track(TopicPartition(op.topic_id, part.partition))
+            track.pieces.append(_Piece(part.base_offset, part.base_offset + part.records, entry))
+            if op.transactional_id is not None:
+                transaction = (op.producer_id, op.epoch)
+                track.firsts[transaction] = min(
+                    track.firsts.get(transaction, part.base_offset), part.base_offset
+                )
+
+    def _markers(
+        self, markers: Iterable[Marker], transaction: Transaction, is_abort: bool, entry: int
+    ) -> None:
+        for marker in markers:
+            track = self._track(marker.topic_partition)
+            track.pieces.append(_Piece(marker.offset, marker.offset + 1, entry))
+            track.ends[transaction] = _End(marker.offset, is_abort, entry)
+
+    def compare(self, state: LogState) -> Iterator[Violation]:
+        """Yield where ``state``, folded from the same entries, disagrees with what they say."""
+        for key in sorted(self._tracks.keys() | state.partitions.keys()):
+            track = self._track(key)
+            for is_offsets, what, expected, got in _compare(track, state.partition(key)):
+                yield Violation(key, is_offsets, what, expected, got)
+
+
+def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, str, object, object]]:
+    position = track.start
+    for piece in sorted(track.pieces):
+        if piece.start != position:
+            yield (
+                True,
+                f"a piece of entry {piece.entry} does not begin where the one before it ends",
+                position,
+                piece.start,
+            )
+        position = max(position, piece.end)
+    if partition.log_end != position:
+        yield True, "the log end is not where the last piece ends", position, partition.log_end
+    undecided = {
+        transaction: first for transaction, first in track.firsts.items() if transaction not in track.ends
+    }
+    if partition.open != undecided:
+        yield False, "other transactions are open", undecided, partition.open
+    stable = min(undecided.values(), default=position)
+    if partition.last_stable_offset != max(stable, partition.log_start):
+        yield False, "the last stable offset is another", stable, partition.last_stable_offset
+    expected = _abort_index(track)
+    got = [tuple(row) for row in partition.aborted.since(track.aborted_before).tolist()]
+    for number in range(max(len(expected), len(got))):
+        ours = expected[number] if number < len(expected) else None
+        theirs = got[number] if number < len(got) else None
+        if ours != theirs:
+            yield False, f"entry {track.aborted_before + number} of the abort index is another", ours, theirs
+            return
+
+
+def _abort_index(track: _Track) -> list[tuple[int, ...]]:
+    """Return producer id, epoch, first offset, marker's offset, last stable offset, entry of each abort, by marker."""
+    never = max((end.offset for end in track.ends.values()), default=0) + 1
+    waiting = sorted(
+        (
+            (first, track.ends[key].offset if key in track.ends else never)
+            for key, first in track.firsts.items()
+        ),
+        reverse=True,
+    )
+    begun: list[tuple[int, int]] = []  # (first offset, marker's offset), the smallest first offset on top
+    found: list[tuple[int, ...]] = []
+    aborts = [(end.offset, key, end.entry) for key, end in track.ends.items() if end.is_abort]
+    for offset, key, entry in sorted(aborts):
+        while waiting and waiting[-1][0] < offset:
+            heappush(begun, waiting.pop())
+        while begun and begun[0][1] <= offset:
+            heappop(begun)
+        stable = begun[0][0] if begun else offset + 1
+        found.append((*key, track.firsts.get(key, -1), offset, stable, entry))
+    return found

@@ -1,0 +1,136 @@
+"""What entries name: files, batch tables, and which row groups of which file hold which batches. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from txnformat import keys
+from txnformat.entry import CommitEntry
+from txnformat.operations import Append
+from txnformat.persistent import Rows
+from txnformat.state import LogState
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord
+from txnformat.verify_report import ProblemKind, Record
+
+__all__ = ["FileUse", "References", "TableUse"]
+
+
+class _Batch(NamedTuple):
+    row_group: int
+    row_group_count: int
+    records: int
+
+
+@dataclass(slots=True)
+class FileUse:
+    """A segment file, and what the log says is in it."""
+
+    record: FileRecord
+    topic_id: str | None
+    """None when only a snapshot names it and nothing says whose it is."""
+    batches: set[_Batch] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TableUse:
+    """A batch table, and the appends whose batches are in it."""
+
+    record: ObjectRecord
+    appends: list[tuple[int, Append]] = field(default_factory=list)
+    """Entry and operation."""
+
+
+class References:
+    """Everything that the entries of a log name."""
+
+    def __init__(self, record: Record) -> None:
+        self.files: dict[str, FileUse] = {}
+        self.tables: dict[str, TableUse] = {}
+        self._record = record
+
+    def add(self, entry: CommitEntry) -> None:
+        """Take in what one entry names."""
+        for op in entry.operations:
+            if not isinstance(op, Append):
+                continue
+            for file in op.files:
+                self._file(file, op.topic_id, entry.entry)
+            if op.table is not None:
+                self._table(op.table, entry.entry).appends.append((entry.entry, op))
+            else:
+                self.batches(op, list(op.batches))
+                self._totals(op, entry.entry)
+
+    def add_state(self, state: LogState) -> None:
+        """Take in what a snapshot names: it stands for entries that are not there any more."""
+        files = list(state.files)
+        for table in state.tables:
+            self._table(table, state.entry)
+        for key, partition in state.partitions.items():
+            extents = partition.extents.array()
+            for row in extents[extents["file"] >= 0]:
+                file = files[int(row["file"])]
+                batch = _Batch(int(row["row_group"]), int(row["row_group_count"]), int(row["records"]))
+                self._file(file, key.topic_id, state.entry).batches.add(batch)
+        for file in files:
+            if file.key not in self.files:
+                self._file(file, None, state.entry)
+
+    def _file(self, file: FileRecord, topic_id: str | None, entry: int) -> FileUse:
+        use = self.files.setdefault(file.key, FileUse(file, topic_id))
+        if use.record != file:
+            self._conflict(file.key, entry, use.record, file)
+        return use
+
+    def _table(self, table: ObjectRecord, entry: int) -> TableUse:
+        use = self.tables.setdefault(table.key, TableUse(table))
+        if use.record != table:
+            self._conflict(table.key, entry, use.record, table)
+        return use
+
+    def _conflict(self, key: str, entry: int, expected: object, got: object) -> None:
+        what = f"{keys.entry_key(entry)} names the object otherwise than an earlier entry"
+        hint = "run no writer on this log before its cause is known"
+        self._record.add(ProblemKind.CONFLICTING_REFERENCE, key, what, expected, got, hint)
+
+    def batches(self, op: Append, batches: list[BatchRecord]) -> None:
+        """Say which batches an append has: those of its entry, or of its batch table."""
+        for batch in batches:
+            if batch.file < len(op.files):
+                found = _Batch(batch.row_group, batch.row_group_count, batch.records)
+                self.files[op.files[batch.file].key].batches.add(found)
+
+    def table_rows(self, op: Append, entry: int, rows: Rows) -> None:
+        """Say what the batch table of an append holds: rows of dtype ``batch_table.TABLE_ROW``."""
+        mine = rows[rows["section"] == op.section]
+        names = [name for name in BatchRecord.__slots__ if name in (mine.dtype.names or ())]
+        batches = [BatchRecord(**dict(zip(names, row, strict=True))) for row in mine[names].tolist()]
+        self.batches(op, batches)
+        self._check_totals(op, entry, batches)
+
+    def _totals(self, op: Append, entry: int) -> None:
+        self._check_totals(op, entry, list(op.batches))
+
+    def _check_totals(self, op: Append, entry: int, batches: list[BatchRecord]) -> None:
+        """Compare the totals of each partition with its batches."""
+        sums: dict[int, tuple[int, int]] = {}
+        for batch in batches:
+            count, records = sums.get(batch.partition, (0, 0))
+            sums[batch.partition] = (count + 1, records + batch.records)
+            if batch.file >= len(op.files):
+                what = f"a batch of partition {batch.partition} is in a file that its append does not name"
+                self._record.add(
+                    ProblemKind.BATCHES, keys.entry_key(entry), what, f"below {len(op.files)}", batch.file
+                )
+        for part in op.partitions:
+            expected = (part.batch_count, part.records)
+            if sums.get(part.partition, (0, 0)) != expected:
+                self._record.add(
+                    ProblemKind.BATCHES,
+                    op.table.key if op.table is not None else keys.entry_key(entry),
+                    f"batches and records of partition {part.partition} are not the append's totals (entry {entry})",
+                    expected,
+                    sums.get(part.partition, (0, 0)),
+                    "run no writer on this log before its cause is known",
+                )
