@@ -66,6 +66,8 @@ def _check_file(file: Any, plan: WritePlan) -> None:
     name = parse_data_key(file.key) if isinstance(file, FileRecord) and isinstance(file.key, str) else None
     if name is None or name.born < plan.born or file.key != data_key(plan.directory, name.born, name.uuid):
         raise _invalid("an object that is not one of this write", got=repr(file)[:200])
+    if file.schema_id != plan.schema.schema_id:
+        raise _invalid("a file of another schema", object=file.key, got=file.schema_id)
     sizes = (file.size, file.footer_bytes, file.rows)
     if any(type(value) is not int or value < 1 for value in sizes) or file.footer_bytes > file.size:
         raise _invalid("impossible sizes", object=file.key, got=sizes)

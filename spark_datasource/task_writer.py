@@ -95,7 +95,8 @@ def distribute(
     """
     turn = first_turn
     for batch in batches:
-        table = conform(pa.Table.from_batches([batch]).rename_columns(list(names)), schema.arrow_schema)
+        given = pa.Table.from_batches([batch]).rename_columns(list(names))
+        table = conform(given, schema.arrow_schema, schema.added)
         if not table.num_rows:
             continue
         parts, turn = split_by_partition(table, schema.key_columns, partition_count, turn)

@@ -99,8 +99,10 @@ def _is_done(state: LogState, app: AppRef | None) -> bool:
 
 def _check_existing(topic: TopicState, options: WriteOptions) -> None:
     """Options that describe a topic to create must agree with one that exists."""
+    # A job that names what the topic began with goes on when the topic has grown.
+    partitions = None if options.partitions == topic.created.partitions else options.partitions
     pairs = (
-        ("partitions", options.partitions, topic.partitions),
+        ("partitions", partitions, topic.partitions),
         ("keyColumns", options.key_columns, topic.schema.key_columns),
         ("timestampColumn", options.timestamp_column, topic.schema.timestamp_column),
     )

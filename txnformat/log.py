@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +31,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
@@ -242,6 +243,41 @@ class TxnLog:
         return CreateTopic(
             topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp
         )
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        add_columns: pa.Schema | Sequence[pa.Field] | None = None,
+        widen: Mapping[str, pa.DataType] | None = None,
+    ) -> TopicState:
+        """Let a topic grow, in one step; nothing that is there is rewritten. Requests: 1 entry.
+
+        Records that were written before read as null in added columns, and as the same values in widened ones.
+        Producers go on: what they send without the added columns gets nulls there.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            How many there shall be in all: more than now, at most 10,000. Keys then go to other partitions; records
+            that are there stay where they are.
+        add_columns : pyarrow.Schema or sequence of pyarrow.Field, optional
+            New nullable columns, behind the others.
+        widen : mapping of str to pyarrow.DataType, optional
+            Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
+            before and after the point. Key columns stay.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-alter``: every problem, "nothing to change" among them; nothing was written.
+        NotFoundError
+            Kind ``unknown-topic``.
+        """
+        change = as_change(self.refresh().topic(name).topic_id, partitions, add_columns, widen)
+        self.committer.commit(self.committer.intend(change))
+        return self.committer.state.topics[change.topic_id]
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""

@@ -91,6 +91,8 @@ def read_rows(
     ----------
     rows : structured array, dtype ``scan.PLANNED``
         Ascending by base offset.
+    schema : TopicSchema
+        What the records shall look like: their files may have any version of it up to this one.
     file_of : callable
         Gives the file record of a plan's file number.
     columns : sequence of str or None
@@ -141,7 +143,9 @@ class _Run:
         file: FileRecord,
         meta: list[str],
     ) -> None:
-        self._reader = SegmentFileReader(store, file, schema.arrow_schema)
+        written = schema.version(file.schema_id)
+        self._reader = SegmentFileReader(store, file, written)
+        self._stored = frozenset(written.names)
         self._topic = topic
         self._schema = schema
         self._partition = partition
@@ -153,9 +157,10 @@ class _Run:
     def batches(self, columns: list[str], batch_rows_max: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number of rows, and the arrays by column name, of each batch."""
         done = 0
-        for table in self._own_batches(columns, batch_rows_max):
-            arrays: dict[str, Any] = {name: table.column(name) for name in table.schema.names}
+        stored = [name for name in columns if name in self._stored]
+        for table in self._own_batches(stored, batch_rows_max):
             count = table.num_rows
+            arrays = {name: self._column(table, name) for name in columns}
             if self._meta:
                 arrays |= self._metadata(done, done + count, arrays)
             done += count
@@ -167,6 +172,14 @@ class _Run:
                 expected=int(self._ends[-1]),
                 got=done,
             )
+
+    def _column(self, table: pa.RecordBatch, name: str) -> Any:
+        """Return a column as the topic has it now: older files lack some, or hold a narrower type."""
+        type_ = self._schema.arrow_schema.field(name).type
+        if name not in self._stored:
+            return pa.nulls(table.num_rows, type_)
+        column = table.column(name)
+        return column if column.type.equals(type_) else column.cast(type_)
 
     def _own_batches(self, columns: list[str], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield batches of the asked columns with exactly the planned rows.

@@ -103,7 +103,7 @@ class TopicUpload:
     def _close_file(self) -> None:
         if self._writer is None:
             return
-        record = self._writer.close()
+        record = replace(self._writer.close(), schema_id=self._schema.schema_id)
         self._writer = None
         self._files.append(record)
         self._closed_bytes += record.size

@@ -229,6 +229,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
     "partitions of one topic": ("txnformat.operation_codec:PARTITIONS_MAX",),
+    "versions of one topic's schema": ("txnformat.operation_codec:SCHEMAS_MAX",),
     "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),

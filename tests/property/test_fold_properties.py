@@ -93,8 +93,14 @@ def assert_state_is_the_models(state: LogState, model: NaiveModel) -> None:
     assert state.next_producer_id == model.next_producer_id
     assert state.topic_ids == {name: topic.topic_id for name, topic in model.topics.items()}
     assert {topic_id: (topic.name, topic.partitions) for topic_id, topic in state.topics.items()} == {
-        topic.topic_id: (topic.name, topic.partitions) for topic in model.topics.values()
+        topic.topic_id: (topic.name, model.count(topic)) for topic in model.topics.values()
     }
+    for topic_id, topic in state.topics.items():
+        added = [
+            {field.name: str(field.type) for field in list(topic.schema.version(number))[1:]}
+            for number in range(1, topic.schema.schema_id + 1)
+        ]
+        assert added == model.columns.get(topic_id, [])
     assert {key: tuple(known) for key, known in state.app_versions.items()} == model.apps
 
 
