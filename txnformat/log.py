@@ -33,6 +33,7 @@ from txnformat.errors import (
 )
 from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
+from txnformat.metrics import LogMetrics, measure
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
@@ -326,6 +327,11 @@ class TxnLog:
             An entry is missing, or not the one that the next one follows.
         """
         return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
+
+    def metrics(self) -> LogMetrics:
+        """Return measures of the log as it is now, and of this process's commits. Requests: 1 GET when nothing is new."""
+        state = self.refresh()
+        return measure(state, self.url, self.store.store_time_ms(), self.committer.counter.counts)
 
     def verify(self, *, deep: bool = False, progress: Progress | None = None) -> VerifyReport:
         """Derive everything again from the log's objects, and report all that differs; damage raises nothing.

@@ -32,6 +32,9 @@ from txnformat.errors import (
     UnsupportedStoreError,
     UploadExpiredError,
 )
+from txnformat.history import HistoryEntry
+from txnformat.log import TxnLog
+from txnformat.metrics import LogMetrics
 from txnformat.types import IsolationLevel, Outcome
 from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
 from txnformat.version import __version__
@@ -56,6 +59,7 @@ __all__ = [
     "InvalidTransactionStateError",
     "IsolationLevel",
     "LogDescription",
+    "LogMetrics",
     "NotFoundError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
