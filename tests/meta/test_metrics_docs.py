@@ -1,12 +1,10 @@
-"""docs/metrics.md lists exactly the metrics that the code has, and its example runs."""
+"""docs/metrics.md lists exactly the metrics that the code has."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.meta.markdown import ROOT, codes, section, tables
-from tests.meta.runner import in_directory, run_blocks
 from txnformat.commit_counts import CommitOutcome
 from txnformat.metrics import METRICS
 
@@ -29,8 +27,3 @@ def test_what_to_watch_names_metrics_that_exist() -> None:
     named = re.findall(r"txnlog_[a-z_]+", section(TEXT, "## What to watch"))
     assert len(named) > 5
     assert set(named) <= set(METRICS)
-
-
-def test_the_example_runs(tmp_path: Path) -> None:
-    with in_directory(tmp_path):
-        assert run_blocks("docs/metrics.md", {}, with_spark=False) == 1
