@@ -76,15 +76,26 @@ class TxnLog:
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
 
     @classmethod
-    def open(cls, location: Location, **components: Any) -> Self:
+    def open(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Open the log at a path or URL.
+
+        Parameters
+        ----------
+        storage_options : mapping of str to str, optional
+            Credentials, endpoint, … of S3 (docs/storage.md).
 
         Raises
         ------
         NotFoundError
             Kind ``no-log``: there is none.
         """
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         try:
             log.committer.refresh()
         except NotFoundError as error:
@@ -94,7 +105,13 @@ class TxnLog:
         return log
 
     @classmethod
-    def create(cls, location: Location, **components: Any) -> Self:
+    def create(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Create a log where there is none.
 
         Raises
@@ -102,7 +119,7 @@ class TxnLog:
         ConflictError
             Kind ``log-exists``.
         """
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         if not log._create():
             raise ConflictError(
                 "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
@@ -111,9 +128,15 @@ class TxnLog:
         return log
 
     @classmethod
-    def open_or_create(cls, location: Location, **components: Any) -> Self:
+    def open_or_create(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Open the log, or create it where there is none."""
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         if log.store.head(keys.FORMAT_KEY) is None:
             log._create()
         log.committer.refresh()
@@ -422,5 +445,11 @@ class TxnLog:
         self.close()
 
 
-def _store(location: Location) -> ObjectStore:
-    return open_store(os.fspath(location)) if isinstance(location, str | os.PathLike) else location
+def _store(location: Location, options: Mapping[str, str] | None) -> ObjectStore:
+    if isinstance(location, str | os.PathLike):
+        return open_store(os.fspath(location), storage_options=options)
+    if options:
+        raise InvalidInputError(
+            "a store that is open already takes no storage options", kind="invalid-storage-option"
+        )
+    return location

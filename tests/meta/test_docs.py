@@ -251,6 +251,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "producer id block": ("txnformat.intents:AllocateIds.count",),
     "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),
+    "S3: attempts of a request that may be repeated": (
+        "txnformat.store.s3:ATTEMPTS_MAX",
+        "txnformat.store.s3:BACKOFF_MS_MAX",
+    ),
+    "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
     "row group": ("txnformat.segment_writer:ROW_GROUP_BYTES_MAX",),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
