@@ -19,6 +19,7 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.intents import (
+    AppRef,
     Done,
     Included,
     PendingPartition,
@@ -60,14 +61,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
         known = state.app_versions.get((write.app.namespace, write.app.app_id))
         if known is not None and known.version == write.app.version:
             return Done(known.entry)
-        if known is not None and known.version > write.app.version:
-            raise StaleAppVersionError(
-                "the log holds a later version of this application",
-                hint="do not repeat old batches with new data; use a new application id for a new history",
-                app_id=write.app.app_id,
-                version=write.app.version,
-                newest=known.version,
-            )
+        _check_grows(state, write.app, *write.apps_beside)
     owner = None
     if write.producer is not None and write.producer.transactional_id is not None:
         owner = state.transactional_ids.get(write.producer.transactional_id)
@@ -90,10 +84,24 @@ def _decide(state: LogState, write: Write) -> Verdict:
             max(known.entry for _, known in repeats), {key: known.base_offset for key, known in repeats}
         )
     if write.app is not None:
-        operations.append(AppVersion(write.app.namespace, write.app.app_id, write.app.version))
+        apps = (write.app, *write.apps_beside)
+        operations += [AppVersion(app.namespace, app.app_id, app.version) for app in apps]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return Included(tuple(operations))
+
+
+def _check_grows(state: LogState, *apps: AppRef) -> None:
+    for app in apps:
+        known = state.app_versions.get((app.namespace, app.app_id))
+        if known is not None and known.version >= app.version:
+            raise StaleAppVersionError(
+                f"the log holds {'this' if known.version == app.version else 'a later'} version of the application",
+                hint="do not repeat old batches with new data; use a new application id for a new history",
+                app_id=app.app_id,
+                version=app.version,
+                newest=known.version,
+            )
 
 
 def _check_identity(

@@ -92,6 +92,8 @@ class Write:
     app: AppRef | None = None
     create: tuple[CreateTopic, ...] = ()
     """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
+    apps_beside: tuple[AppRef, ...] = ()
+    """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,6 +236,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
     "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
+    "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),
     "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
