@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from txnformat.clock import Clock, Ids
-from txnformat.commit_counts import CommitCounter
 from txnformat.effects import (
     CreateObject,
     DrawId,
@@ -23,7 +22,6 @@ from txnformat.effects import (
 )
 from txnformat.errors import StorageError
 from txnformat.store.base import ObjectStore
-from txnformat.store.requests import Operation
 
 __all__ = ["Driver"]
 
@@ -33,15 +31,12 @@ REQUESTS_IN_FLIGHT_MAX = 16
 
 
 class Driver:
-    """Performs the effects of steps, one step at a time on the calling thread, and counts requests."""
+    """Performs the effects of steps, one step at a time on the calling thread."""
 
-    def __init__(
-        self, store: ObjectStore, clock: Clock, ids: Ids, counter: CommitCounter | None = None
-    ) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, ids: Ids) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
-        self._counter = counter or CommitCounter()
 
     def run(self, steps: Steps[T]) -> T:
         """Run ``steps`` to their end and return what they return; errors they raise pass through."""
@@ -62,16 +57,12 @@ class Driver:
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case GetObject(key):
-                self._counter.request(Operation.GET, key)
                 return self.store.get(key)
             case CreateObject(key, data):
-                self._counter.request(Operation.CREATE, key)
                 return self.store.create(key, data)
             case PutObject(key, data):
-                self._counter.request(Operation.PUT, key)
                 return self.store.put(key, data)
             case ListObjects(prefix, start_after):
-                self._counter.request(Operation.LIST, prefix)
                 return [info.key for info in self.store.list(prefix, start_after)]
             case Simultaneous(requests):
                 return self._simultaneous(requests)

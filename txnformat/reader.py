@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from txnformat.ahead import ahead
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Rows
 from txnformat.schema import TopicSchema
+from txnformat.segment_reader import WINDOW_BYTES
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -23,6 +25,9 @@ __all__ = ["METADATA_FIELDS", "ROWS_PER_BATCH", "output_schema", "read_rows"]
 
 ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
+
+RUNS_AHEAD = 4
+"""Most files on their way while the caller works on the one before them."""
 
 _UTC = pa.timestamp("us", tz="UTC")
 METADATA_FIELDS: dict[str, pa.Field] = {
@@ -91,8 +96,6 @@ def read_rows(
     ----------
     rows : structured array, dtype ``scan.PLANNED``
         Ascending by base offset.
-    schema : TopicSchema
-        What the records shall look like: their files may have any version of it up to this one.
     file_of : callable
         Gives the file record of a plan's file number.
     columns : sequence of str or None
@@ -109,9 +112,26 @@ def read_rows(
     fetched = list(own)
     if "_timestamp" in meta and schema.timestamp_column and schema.timestamp_column not in fetched:
         fetched.append(schema.timestamp_column)
-    for run in _runs(rows):
-        reader = _Run(store, topic, schema, partition, run, file_of(int(run["file"][0])), meta)
-        for count, arrays in reader.batches(fetched, batch_rows_max):
+    runs = list(_runs(rows))
+
+    def begin(run: Rows) -> _Run:
+        segment = SegmentFileReader(
+            store, file_of(int(run["file"][0])), schema.arrow_schema, alone=len(runs) == 1
+        )
+        reader = _Run(segment, topic, schema, partition, run, file_of(int(run["file"][0])), meta)
+        reader.begin(fetched, batch_rows_max)
+        return reader
+
+    begun = ahead(
+        begin,
+        runs,
+        threads=RUNS_AHEAD,
+        weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
+        weight_max=2 * WINDOW_BYTES,
+        count_max=RUNS_AHEAD,
+    )
+    for reader in begun:
+        for count, arrays in reader.batches():
             yield _record_batch(count, arrays, wanted)
 
 
@@ -135,7 +155,7 @@ class _Run:
 
     def __init__(
         self,
-        store: ObjectStore,
+        reader: SegmentFileReader,
         topic: str,
         schema: TopicSchema,
         partition: int,
@@ -143,9 +163,7 @@ class _Run:
         file: FileRecord,
         meta: list[str],
     ) -> None:
-        written = schema.version(file.schema_id)
-        self._reader = SegmentFileReader(store, file, written)
-        self._stored = frozenset(written.names)
+        self._reader = reader
         self._topic = topic
         self._schema = schema
         self._partition = partition
@@ -153,14 +171,23 @@ class _Run:
         self._meta = meta
         self._file = file
         self._ends = np.cumsum(rows["take"])  # rows of the run up to the end of each extent
+        self._begun: Iterator[pa.RecordBatch] = iter(())
 
-    def batches(self, columns: list[str], batch_rows_max: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield number of rows, and the arrays by column name, of each batch."""
+    def begin(self, columns: list[str], batch_rows_max: int) -> None:
+        """Fetch the beginning of what :meth:`batches` yields."""
+        groups: list[int] = []
+        for first, count in zip(
+            self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True
+        ):
+            groups.extend(range(first, first + count))
+        self._begun = self._reader.begin(groups, columns, batch_rows_max)
+
+    def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`begin`."""
         done = 0
-        stored = [name for name in columns if name in self._stored]
-        for table in self._own_batches(stored, batch_rows_max):
+        for table in self._own_batches():
+            arrays: dict[str, Any] = {name: table.column(name) for name in table.schema.names}
             count = table.num_rows
-            arrays = {name: self._column(table, name) for name in columns}
             if self._meta:
                 arrays |= self._metadata(done, done + count, arrays)
             done += count
@@ -173,28 +200,15 @@ class _Run:
                 got=done,
             )
 
-    def _column(self, table: pa.RecordBatch, name: str) -> Any:
-        """Return a column as the topic has it now: older files lack some, or hold a narrower type."""
-        type_ = self._schema.arrow_schema.field(name).type
-        if name not in self._stored:
-            return pa.nulls(table.num_rows, type_)
-        column = table.column(name)
-        return column if column.type.equals(type_) else column.cast(type_)
-
-    def _own_batches(self, columns: list[str], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
+    def _own_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of the asked columns with exactly the planned rows.
 
         Only the first extent of a range can have rows to skip and only the last can be cut short, so the
         whole run is read in one go and clipped at both ends.
         """
-        groups: list[int] = []
-        for first, count in zip(
-            self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True
-        ):
-            groups.extend(range(first, first + count))
         skip = int(self._rows["skip"][0])
         left = int(self._ends[-1])
-        for batch in self._reader.read(groups, columns, batch_rows_max):
+        for batch in self._begun:
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
 from txnformat.ranged_file import RangedFile
 from txnformat.segment_writer import CHUNK_CRC32_KEY, chunk_range, leaf_count
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
-__all__ = ["SegmentFileReader"]
+__all__ = ["WINDOW_BYTES", "SegmentFileReader"]
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Compressed bytes that are fetched and decoded in one go; at least one row group."""
@@ -39,6 +39,10 @@ class _Chunk(NamedTuple):
     """None in files of other writers."""
 
 
+_Window = tuple[list[int], list[_Chunk]]
+"""Row groups, and the asked chunks of each."""
+
+
 class SegmentFileReader:
     """Reads one segment file; the footer is fetched at the first need and kept.
 
@@ -50,15 +54,25 @@ class SegmentFileReader:
         What the file must hold.
     threads : int, optional
         Windows fetched and decoded at a time; 1 keeps to the caller's thread and reads nothing ahead.
+    alone : bool, optional
+        Decode the columns of the first window side by side. False where other files are decoded meanwhile: then
+        that would only hand work to and fro.
     """
 
     def __init__(
-        self, store: ObjectStore, file: FileRecord, schema: pa.Schema, *, threads: int = WINDOWS_AHEAD
+        self,
+        store: ObjectStore,
+        file: FileRecord,
+        schema: pa.Schema,
+        *,
+        threads: int = WINDOWS_AHEAD,
+        alone: bool = True,
     ) -> None:
         self._store = store
         self._file = file
         self._schema = schema
         self._threads = threads
+        self._alone = alone
         self._footer: Any = None  # pyarrow.parquet.FileMetaData
         self._checksums: str | None = None
         self._leaves: dict[str, range] = {}
@@ -92,6 +106,12 @@ class SegmentFileReader:
         -----
         Requests: 1 ranged GET for the footer, and 1 for each run of adjacent column chunks of a window.
         """
+        yield from self.begin(row_groups, columns, batch_rows_max)
+
+    def begin(
+        self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
         footer = self._metadata()
         unknown = [name for name in columns if name not in self._leaves]
         if unknown:
@@ -104,9 +124,24 @@ class SegmentFileReader:
                     "a row group that the log names is not there", f"below {footer.num_row_groups}", group
                 )
         if not columns:
-            yield from self._counts(row_groups, batch_rows_max)
-            return
-        for table in self._tables(self._windows(row_groups, columns), columns):
+            return self._counts(row_groups, batch_rows_max)
+        windows = self._windows(row_groups, columns)
+        first = [self._load(window, columns, alone=self._alone) for window in islice(windows, 1)]
+        return self._batches(chain(first, windows), columns, batch_rows_max)
+
+    def _batches(
+        self, windows: Iterator[pa.Table | _Window], columns: Sequence[str], batch_rows_max: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of windows in order; the next windows are on their way meanwhile."""
+        tables = ahead(
+            lambda window: window if isinstance(window, pa.Table) else self._load(window, columns),
+            windows,
+            threads=self._threads,
+            weight=lambda window: 0 if isinstance(window, pa.Table) else 1,
+            weight_max=self._threads,
+            count_max=self._threads + 1,
+        )
+        for table in tables:
             yield from table.to_batches(max_chunksize=batch_rows_max)
 
     def row_group_rows(self, row_group: int) -> int:
@@ -177,9 +212,7 @@ class SegmentFileReader:
             crc32 = int(self._checksums[place : place + 8], 16)
         return _Chunk(start, length, crc32)
 
-    def _windows(
-        self, row_groups: Sequence[int], columns: Sequence[str]
-    ) -> Iterator[tuple[list[int], list[_Chunk]]]:
+    def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
         """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
         leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
         groups: list[int] = []
@@ -197,33 +230,7 @@ class SegmentFileReader:
         if groups:
             yield groups, chunks
 
-    def _tables(
-        self, windows: Iterator[tuple[list[int], list[_Chunk]]], columns: Sequence[str]
-    ) -> Iterator[pa.Table]:
-        """Yield the tables of the windows in order; the next ones are on their way meanwhile."""
-        first = next(windows, None)
-        if first is None:
-            return
-        second = next(windows, None) if self._threads > 1 else None
-        if second is None:
-            yield self._load(first, columns)
-            for window in windows:
-                yield self._load(window, columns)
-            return
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="txnlog-read")
-        try:
-            pending: deque[Future[pa.Table]] = deque(
-                pool.submit(self._load, window, columns) for window in (first, second)
-            )
-            while pending:
-                table = pending.popleft().result()
-                while len(pending) < self._threads and (window := next(windows, None)) is not None:  # type: ignore[assignment]  # a new name
-                    pending.append(pool.submit(self._load, window, columns))
-                yield table
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _load(self, window: tuple[list[int], list[_Chunk]], columns: Sequence[str]) -> pa.Table:
+    def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> pa.Table:
         """Fetch, check and decode one window."""
         groups, chunks = window
         ranges = self._fetch_chunks(sorted(chunks))
@@ -235,7 +242,7 @@ class SegmentFileReader:
                 pre_buffer=False,
                 page_checksum_verification=self._checksums is None,
             )
-            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=True)
+            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=alone)
         except MemoryError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:

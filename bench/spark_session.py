@@ -1,0 +1,51 @@
+"""The Spark session of the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.bare_source import BareDataSource
+from spark_datasource.datasource import register
+
+__all__ = ["drain", "session"]
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[SparkSession]:
+    """Give a local session with two slots, whose workers import this checkout."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("txnlog-bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    try:
+        register(spark)
+        spark.dataSource.register(BareDataSource)
+        yield spark
+    finally:
+        spark.stop()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def drain(frame: DataFrame) -> None:
+    """Run a query for nothing but its rows."""
+    frame.write.format("noop").mode("overwrite").save()

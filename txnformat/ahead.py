@@ -1,0 +1,73 @@
+"""Doing the next few pieces of work while the caller is busy with the last one, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+__all__ = ["ahead"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ahead(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    threads: int,
+    weight: Callable[[Item], int],
+    weight_max: int,
+    count_max: int,
+) -> Iterator[Result]:
+    """Yield ``function(item)`` of each item, in the order of the items.
+
+    A single item is worked on in the caller's thread. Of more, the next ones are on their way in threads of their own.
+    Closing the iterator drops what has not begun and waits for what has.
+
+    Parameters
+    ----------
+    threads : int
+        At work at a time; at least 1.
+    weight : callable
+        How much of ``weight_max`` an item takes from its start until its result is asked for.
+    weight_max : int
+        Most weight on its way (inclusive); one item may weigh more, alone.
+    count_max : int
+        Most items on their way (inclusive).
+    """
+    waiting = iter(items)
+    first = next(waiting, None)
+    if first is None:
+        return
+    following = next(waiting, None)
+    if following is None:
+        yield function(first)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="txnlog-read")
+    pending: deque[tuple[int, Future[Result]]] = deque()
+    held = 0
+    upcoming: deque[Item] = deque((first, following))
+
+    def fill(held: int) -> int:
+        while upcoming and len(pending) < count_max:
+            cost = weight(upcoming[0])
+            if pending and held + cost > weight_max:
+                break
+            pending.append((cost, pool.submit(function, upcoming.popleft())))
+            held += cost
+            if not upcoming and (item := next(waiting, None)) is not None:
+                upcoming.append(item)
+        return held
+
+    try:
+        held = fill(held)
+        while pending:
+            cost, future = pending.popleft()
+            result = future.result()
+            held = fill(held - cost)
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
