@@ -81,7 +81,7 @@ class TxnLogDataSource(DataSource):
 
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
-        return TxnLogBatchWriter(plan_write(parse_write_options(self.options), schema))
+        return TxnLogBatchWriter(plan_write(parse_write_options(self.options, schema.names), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """Return a reader that refuses: what is raised here itself, Spark 4 hides behind an error of its own."""

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_datasource.routing import Route
 from spark_datasource.write_plan import WritePlan
-from txnformat.errors import InternalError
+from txnformat.errors import InternalError, InvalidInputError
 from txnformat.keys import data_key, parse_data_key
 from txnformat.types import BatchRecord, FileRecord
 from writers.upload import Uploaded
@@ -30,42 +31,61 @@ class TaskUpload(WriterCommitMessage):
 
     partition_id: int
     """The task's number: decides the order of records in the log."""
-    uploaded: Uploaded
+    uploads: dict[str, Uploaded]
+    """By topic."""
 
 
-def check_messages(messages: Sequence[WriterCommitMessage | None], plan: WritePlan) -> list[Uploaded]:
-    """Return what the tasks uploaded, in the order of the tasks, checked.
+def check_messages(
+    messages: Sequence[WriterCommitMessage | None], plan: WritePlan
+) -> list[tuple[Route, list[Uploaded]]]:
+    """Return what the tasks uploaded of each topic, checked: topics by name, uploads in the order of the tasks.
 
     Raises
     ------
     InternalError
         Kind ``invalid-commit-message``: a message is missing, or says what no task of this write can say.
     """
-    found: dict[int, Uploaded] = {}
+    by_task: dict[int, dict[str, Uploaded]] = {}
     for message in messages:
         if not isinstance(message, TaskUpload) or type(message.partition_id) is not int:
             raise _invalid("not a message of this writer", got=type(message).__name__)
-        if message.partition_id in found:
+        if message.partition_id in by_task:
             raise _invalid("two tasks with one number", task=message.partition_id)
-        if not isinstance(message.uploaded, Uploaded):
-            raise _invalid("not an upload", task=message.partition_id)
-        found[message.partition_id] = message.uploaded
-    uploads = [found[number] for number in sorted(found)]
+        if not isinstance(message.uploads, dict):
+            raise _invalid("not uploads by topic", task=message.partition_id)
+        by_task[message.partition_id] = message.uploads
+    found: dict[str, tuple[Route, list[Uploaded]]] = {}
     keys: set[str] = set()
-    for upload in uploads:
-        for file in upload.files:
-            _check_file(file, plan)
-            if file.key in keys:
-                raise _invalid("an object is named twice", object=file.key)
-            keys.add(file.key)
-        _check_batches(upload, plan)
-    return uploads
+    for task, uploads in sorted(by_task.items()):
+        for topic, upload in cast("dict[Any, Any]", uploads).items():
+            if not isinstance(topic, str) or not isinstance(upload, Uploaded):
+                raise _invalid("not an upload of a topic", task=task)
+            if topic not in found:
+                found[topic] = _route(topic, plan), []
+            route, of_topic = found[topic]
+            for file in upload.files:
+                _check_file(file, plan, route)
+                if file.key in keys:
+                    raise _invalid("an object is named twice", object=file.key)
+                keys.add(file.key)
+            _check_batches(upload, route)
+            of_topic.append(upload)
+    return [found[topic] for topic in sorted(found)]
 
 
-def _check_file(file: Any, plan: WritePlan) -> None:
+def _route(topic: str, plan: WritePlan) -> Route:
+    try:
+        return plan.routes.route(topic)
+    except InvalidInputError:
+        raise _invalid("a topic that is not one of this write", topic=topic) from None
+
+
+def _check_file(file: Any, plan: WritePlan, route: Route) -> None:
     name = parse_data_key(file.key) if isinstance(file, FileRecord) and isinstance(file.key, str) else None
-    if name is None or name.born < plan.born or file.key != data_key(plan.directory, name.born, name.uuid):
+    if name is None or name.born < plan.born or file.key != data_key(route.directory, name.born, name.uuid):
         raise _invalid("an object that is not one of this write", got=repr(file)[:200])
+    if file.schema_id != route.layout.schema.schema_id:
+        raise _invalid("a file of another schema", object=file.key, got=file.schema_id)
     sizes = (file.size, file.footer_bytes, file.rows)
     if any(type(value) is not int or value < 1 for value in sizes) or file.footer_bytes > file.size:
         raise _invalid("impossible sizes", object=file.key, got=sizes)
@@ -73,7 +93,7 @@ def _check_file(file: Any, plan: WritePlan) -> None:
         raise _invalid("not a hash", object=file.key)
 
 
-def _check_batches(upload: Uploaded, plan: WritePlan) -> None:
+def _check_batches(upload: Uploaded, route: Route) -> None:
     """Check that batches lie one after another in their files and account for every record."""
     next_group = [0] * len(upload.files)
     rows = [0] * len(upload.files)
@@ -82,7 +102,7 @@ def _check_batches(upload: Uploaded, plan: WritePlan) -> None:
     ):  # what a type says of another machine's data is a wish
         if not isinstance(batch, BatchRecord) or any(type(value) is not int for value in astuple(batch)):
             raise _invalid("not a batch", got=repr(batch)[:200])
-        if not 0 <= batch.partition < plan.partition_count or not 0 <= batch.file < len(upload.files):
+        if not 0 <= batch.partition < route.layout.partition_count or not 0 <= batch.file < len(upload.files):
             raise _invalid("a batch of no partition or file", got=batch)
         if (
             batch.row_group != next_group[batch.file]

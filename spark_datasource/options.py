@@ -19,10 +19,21 @@ from txnformat.keys import check_topic_name
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.types import IsolationLevel
 
-__all__ = ["BATCH_NAMESPACE", "ReadOptions", "WriteOptions", "parse_read_options", "parse_write_options"]
+__all__ = [
+    "BATCH_NAMESPACE",
+    "ROUTED",
+    "ReadOptions",
+    "WriteOptions",
+    "parse_read_options",
+    "parse_write_options",
+    "topic_app_id",
+]
 
 BATCH_NAMESPACE = "spark-batch"
 """Namespace of the application ids of batch writes."""
+
+ROUTED = "*"
+"""In application ids in place of a topic: a write whose rows name their topics."""
 
 BYTES_PER_PARTITION_DEFAULT = 128 * 2**20
 """Spark's own spark.sql.files.maxPartitionBytes."""
@@ -72,9 +83,10 @@ class WriteOptions:
     """What a batch write asks for."""
 
     path: str
-    topic: str
+    topic: str | None
+    """None: column ``topic`` of the DataFrame names the topic of each row."""
     app: AppRef | None = None
-    """The application version that the write stands for: it is applied once to this topic."""
+    """The application version that the write stands for: it is applied once, to this topic or as a routed write."""
     partitions: int | None = None
     """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
     key_columns: tuple[str, ...] | None = None
@@ -116,8 +128,13 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+def parse_write_options(options: Mapping[str, str], columns: Sequence[str] = ()) -> WriteOptions:
     """Return the options of a write.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The DataFrame's: one called ``topic`` routes the rows when the option of that name is absent.
 
     Raises
     ------
@@ -128,7 +145,8 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     partitions = found.integer("partitions", 1)
     if partitions is not None and partitions > PARTITIONS_MAX:
         found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
-    topic = _topic(found, found.text("topic"))
+    routed = found.text("topic") is None and [name.lower() for name in columns].count("topic") == 1
+    topic = None if routed else _topic(found, found.text("topic"))
     parsed = WriteOptions(
         path=_path(found),
         topic=topic,
@@ -299,12 +317,17 @@ def _bytes(found: _Options) -> int:
     return int(digits) * unit
 
 
-def _app(found: _Options, topic: str) -> AppRef | None:
-    """Return the application version of a write.
+def topic_app_id(topic: str, app_id: str) -> str:
+    """Return the id under which versions of an application are counted: by topic, ``*`` for routed writes.
 
-    It is counted by topic, as Delta Lake counts it by table: a job that writes two topics under one name and version
-    would otherwise find its second write "done". No topic's name has a slash in it.
+    By topic as Delta Lake counts by table: a job that writes two topics under one name and version would otherwise
+    find its second write "done". No topic's name has a slash or an asterisk in it.
     """
+    return f"{topic}/{app_id}"
+
+
+def _app(found: _Options, topic: str | None) -> AppRef | None:
+    """Return the application version of a write."""
     app_id, version = found.text("txnAppId"), found.integer("txnVersion", 0)
     if (app_id is None) != (found.text("txnVersion") is None):
         found.problems.append("give txnAppId and txnVersion both, or neither")
@@ -312,4 +335,4 @@ def _app(found: _Options, topic: str) -> AppRef | None:
         found.problems.append(f"option txnVersion is {version}; use at most 2^63 - 1")
     if app_id is None or version is None:
         return None
-    return AppRef(BATCH_NAMESPACE, f"{topic}/{app_id}", version)
+    return AppRef(BATCH_NAMESPACE, topic_app_id(ROUTED if topic is None else topic, app_id), version)

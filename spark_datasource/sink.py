@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -11,11 +12,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import open_log
 from spark_datasource.messages import TaskUpload, check_messages
-from spark_datasource.task_writer import Rechunker, distribute
+from spark_datasource.options import ROUTED, topic_app_id
+from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
+from spark_datasource.task_writer import TopicUploads, write_rows
 from spark_datasource.write_plan import WritePlan, plan_write
 from txnformat.clock import SystemIds
 from txnformat.errors import CommitStateUnknownError, InvalidInputError
-from txnformat.intents import Intent, TopicAppend, Write
+from txnformat.intents import AppRef, Intent, Write
 from txnformat.log import TxnLog
 from txnformat.store.open import open_store
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
@@ -50,29 +53,22 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         if plan.done:
             for _ in iterator:
                 pass  # Spark wants its rows taken
-            return TaskUpload(task, Uploaded((), ()))
-        upload = TopicUpload(
-            open_store(plan.path),
-            SystemIds(),
-            directory=plan.directory,
-            schema=plan.schema,
-            born=plan.born,
-            roll_bytes=FILE_BYTES_MAX,
+            return TaskUpload(task, {})
+        store = open_store(plan.path)
+        uploads = TopicUploads(
+            lambda route: TopicUpload(
+                store,
+                SystemIds(),
+                directory=route.directory,
+                schema=route.layout.schema,
+                born=plan.born,
+                roll_bytes=FILE_BYTES_MAX,
+            )
         )
         try:
-            rechunker = Rechunker(upload.add)
-            distribute(
-                iterator,
-                plan.names,
-                plan.schema,
-                plan.partition_count,
-                task % plan.partition_count,
-                rechunker,
-            )
-            rechunker.finish()
-            return TaskUpload(task, upload.finish())
+            return TaskUpload(task, write_rows(iterator, plan.routes, task, uploads))
         except BaseException:
-            upload.abort()
+            uploads.abort()
             raise
 
     @clean_errors
@@ -83,7 +79,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             return
         uploads = check_messages(messages, plan)
         log = open_log(plan.path)
-        write = self._write(log, combine(uploads))
+        write = self._write(log, uploads)
         if write is None:
             return
         try:
@@ -95,16 +91,37 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         finally:
             log.close()  # this process may be stopped at any time: a snapshot being written ends first
 
-    def _write(self, log: TxnLog, uploaded: Uploaded) -> Write | None:
+    def _write(self, log: TxnLog, uploads: list[tuple[Route, list[Uploaded]]]) -> Write | None:
         """Return what to commit; None when there is nothing."""
         plan = self._plan
-        appends: tuple[TopicAppend, ...] = ()
-        if uploaded.batches:
-            append = topic_append(plan.topic_id, plan.partition_count, uploaded)
-            appends = with_batch_table(log.store, log.committer.ids, plan.born, (append,))
-        if not appends and plan.create is None and plan.app is None:
+        if len(uploads) > ROUTED_TOPICS_MAX:
+            raise InvalidInputError(
+                f"the rows name {len(uploads):,} topics; one write may go to {ROUTED_TOPICS_MAX:,} at most",
+                kind="unroutable-rows",
+                hint="nothing was written; write them in several steps",
+            )
+        filled = [(route, combine(found)) for route, found in uploads if any(one.batches for one in found)]
+        appends = with_batch_table(
+            log.store,
+            log.committer.ids,
+            plan.born,
+            [topic_append(route.topic_id, route.layout.partition_count, found) for route, found in filled],
+        )
+        routes = [route for route, _ in filled]
+        if isinstance(plan.routes, OneTopic):
+            routes = [plan.routes.only]  # it is made even without rows
+        create = tuple(route.create for route in routes if route.create is not None)
+        if not appends and not create and plan.app is None:
             return None
-        return Write(appends=appends, app=plan.app, create=(plan.create,) if plan.create is not None else ())
+        return Write(appends=appends, app=plan.app, apps_beside=self._apps_beside(routes), create=create)
+
+    def _apps_beside(self, routes: list[Route]) -> tuple[AppRef, ...]:
+        """Return the versions of a routed write's topics: a later write of one of them alone has to be above."""
+        app = self._plan.app
+        if app is None or isinstance(self._plan.routes, OneTopic):
+            return ()
+        app_id = app.app_id.removeprefix(topic_app_id(ROUTED, ""))
+        return tuple(replace(app, app_id=topic_app_id(route.topic, app_id)) for route in routes)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""

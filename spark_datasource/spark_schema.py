@@ -131,7 +131,7 @@ def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
         ]
     )
     try:
-        conform(renamed.empty_table(), schema.arrow_schema)
+        conform(renamed.empty_table(), schema.arrow_schema, schema.added)
     except InvalidInputError as error:
         raise InvalidInputError(
             error.problems,

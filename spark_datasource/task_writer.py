@@ -1,17 +1,27 @@
-"""What a task of a batch write does: records to partitions, partitions to batches, batches to uploaded files."""
+"""What a task of a batch write does: rows to topics, records to partitions, partitions to batches, batches to files.
+
+Memory stays bounded whatever the rows are: buffers hold ``BUFFER_BYTES`` over all topics and partitions, and at most
+``OPEN_FILES_MAX`` files are being written. A topic's rows are one file of the task unless its file had to be closed
+early, because the task met more topics than that with more rows than the buffers hold.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, Routes
 from txnformat.conform import conform
-from txnformat.schema import TopicSchema
+from txnformat.errors import InvalidInputError
 from writers.partitioner import split_by_partition
+from writers.upload import TopicUpload, Uploaded
 
-__all__ = ["BATCH_BYTES", "BUFFER_BYTES", "Rechunker", "distribute"]
+__all__ = ["BATCH_BYTES", "BUFFER_BYTES", "OPEN_FILES_MAX", "Rechunker", "TopicUploads", "write_rows"]
 
 BATCH_BYTES = 8 * 2**20
 """Arrow bytes from which on buffered records of a partition become a batch."""
@@ -19,19 +29,27 @@ BATCH_BYTES = 8 * 2**20
 BUFFER_BYTES = 64 * 2**20
 """Arrow bytes of all partitions together from which on the largest one becomes a batch early."""
 
+OPEN_FILES_MAX = 32
+"""Files of different topics that a task writes at a time; another one closes the file that waited longest."""
 
-class Rechunker:
-    """Buffers tables by partition until each makes a batch worth having: Spark's own are often small.
+PROBLEMS_MAX = 20
+"""Most values of the routing column that one error lists; the rest is counted."""
+
+K = TypeVar("K", bound=Any)
+
+
+class Rechunker(Generic[K]):
+    """Buffers tables by key until each makes a batch worth having: Spark's own are often small.
 
     Parameters
     ----------
     emit : callable
-        Takes (partition, table): one batch.
+        Takes (key, table): one batch. Keys are partitions, or topics with partitions.
     """
 
     def __init__(
         self,
-        emit: Callable[[int, pa.Table], None],
+        emit: Callable[[K, pa.Table], None],
         *,
         batch_bytes: int = BATCH_BYTES,
         buffer_bytes: int = BUFFER_BYTES,
@@ -39,65 +57,221 @@ class Rechunker:
         self._emit = emit
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
-        self._tables: dict[int, list[pa.Table]] = {}
-        self._sizes: dict[int, int] = {}
+        self._tables: dict[K, list[pa.Table]] = {}
+        self._sizes: dict[K, int] = {}
+        self._size = 0
 
-    def add(self, partition: int, table: pa.Table) -> None:
-        """Take records of one partition; their order is kept."""
+    def add(self, key: K, table: pa.Table) -> None:
+        """Take records of one key; their order is kept."""
         if not table.num_rows:
             return
-        self._tables.setdefault(partition, []).append(table)
-        self._sizes[partition] = self._sizes.get(partition, 0) + table.nbytes
-        if self._sizes[partition] >= self._batch_bytes:
-            self._flush(partition)
-        while sum(self._sizes.values()) > self._buffer_bytes:
-            self._flush(max(self._sizes, key=lambda number: (self._sizes[number], -number)))
+        table, size = _on_its_own(table)
+        self._tables.setdefault(key, []).append(table)
+        self._sizes[key] = self._sizes.get(key, 0) + size
+        self._size += size
+        if self._sizes[key] >= self._batch_bytes:
+            self._flush(key)
+        while self._size > self._buffer_bytes:
+            self._flush(min(self._sizes, key=lambda one: (-self._sizes[one], one)))
 
-    def finish(self) -> None:
-        """Emit what is left, by partition."""
-        for partition in sorted(self._tables):
-            self._flush(partition)
+    def finish(self, rank: Callable[[K], Any] = lambda key: 0) -> None:
+        """Emit what is left, by rank and key."""
+        for key in sorted(self._tables, key=lambda one: (rank(one), one)):
+            self._flush(key)
 
-    def _flush(self, partition: int) -> None:
-        table = pa.concat_tables(self._tables.pop(partition)).combine_chunks()
-        size = self._sizes.pop(partition)
+    def _flush(self, key: K) -> None:
+        table = pa.concat_tables(self._tables.pop(key)).combine_chunks()
+        size = self._sizes.pop(key)
+        self._size -= size
         # Records vary in size, so pieces are about equal in rows, not exactly in bytes.
         pieces = min(max(1, size // self._batch_bytes), table.num_rows)
         bounds = [table.num_rows * piece // pieces for piece in range(pieces + 1)]
         for start, end in itertools.pairwise(bounds):
-            self._emit(partition, table.slice(start, end - start))
+            self._emit(key, table.slice(start, end - start))
 
 
-def distribute(
-    batches: Iterator[pa.RecordBatch],
-    names: tuple[str, ...],
-    schema: TopicSchema,
-    partition_count: int,
-    first_turn: int,
-    sink: Rechunker,
-) -> None:
-    """Send the records of a task to their partitions.
+def _on_its_own(table: pa.Table) -> tuple[pa.Table, int]:
+    """Return a table that keeps no more than about twice its size alive, and its size in bytes.
+
+    A slice holds on to all of what it was cut from: few records that wait for more would keep every batch of the
+    task in memory.
+    """
+    size = table.nbytes
+    if table.get_total_buffer_size() > 2 * size + 4096:
+        table = table.take(pa.array(np.arange(table.num_rows)))
+    return table, size
+
+
+class TopicUploads:
+    """The files that a task writes: one after another for each topic, a bounded number at a time.
+
+    Parameters
+    ----------
+    begin : callable
+        Makes the upload of a topic.
+    """
+
+    def __init__(self, begin: Callable[[Route], TopicUpload], *, open_max: int = OPEN_FILES_MAX) -> None:
+        self._begin = begin
+        self._open_max = open_max
+        self._uploads: dict[str, TopicUpload] = {}
+        self._open: dict[str, None] = {}
+        """Topics whose file is open, the one that was written last at the end."""
+
+    @property
+    def open(self) -> Collection[str]:
+        """Topics whose file is being written."""
+        return self._open
+
+    def add(self, route: Route, partition: int, table: pa.Table) -> None:
+        """Write one batch."""
+        topic = route.topic
+        if topic not in self._uploads:
+            self._uploads[topic] = self._begin(route)
+        if topic not in self._open and len(self._open) >= self._open_max:
+            longest = next(iter(self._open))
+            self._uploads[longest].close_file()
+            del self._open[longest]
+        upload = self._uploads[topic]
+        self._open.pop(topic, None)
+        self._open[topic] = None
+        upload.add(partition, table)
+        if not upload.is_open:  # it had grown to its full size
+            del self._open[topic]
+
+    def finish(self) -> dict[str, Uploaded]:
+        """Close all files; return what was uploaded, by topic."""
+        return {topic: upload.finish() for topic, upload in sorted(self._uploads.items())}
+
+    def abort(self) -> None:
+        """Drop the files that are being written. Never raises."""
+        for topic in self._open:
+            self._uploads[topic].abort()
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch], routes: Routes, task: int, uploads: TopicUploads
+) -> dict[str, Uploaded]:
+    """Upload the rows of a task, and return what was uploaded, by topic.
 
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
         As Spark gives them.
-    names : tuple of str
-        Column names to take in place of Spark's.
-    first_turn : int
-        Partition that the first records without a key go to: tasks begin at different ones, so that many small
+    task : int
+        The task's number: tasks begin at different partitions with records that have no key, so that many small
         tasks do not all fill partition 0.
 
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: a value that the topic's type cannot hold.
+        Kind ``schema-mismatch``: a value that the topic's type cannot hold; kind ``unroutable-rows``: every value
+        of the routing column that is null, names no topic, or names one that does not take such rows.
     """
-    turn = first_turn
+    found: dict[str, Route] = {}
+    turns: dict[str, int] = {}
+    rechunker = Rechunker[tuple[str, int]](lambda key, table: uploads.add(found[key[0]], key[1], table))
+    router = _Router(routes) if isinstance(routes, ByColumn) else _straight(routes)
     for batch in batches:
-        table = conform(pa.Table.from_batches([batch]).rename_columns(list(names)), schema.arrow_schema)
+        for route, rows in router(pa.Table.from_batches([batch])):
+            layout = route.layout
+            schema = layout.schema
+            table = conform(rows.rename_columns(list(layout.names)), schema.arrow_schema, schema.added)
+            found[route.topic] = route
+            turn = turns.get(route.topic, task)
+            parts, turns[route.topic] = split_by_partition(
+                table, schema.key_columns, layout.partition_count, turn
+            )
+            for partition, part in parts:
+                rechunker.add((route.topic, partition), part)
+    if isinstance(router, _Router):
+        router.check()
+    # Files that are open first: then none of them has to be closed and continued in another.
+    rechunker.finish(lambda key: key[0] not in uploads.open)
+    return uploads.finish()
+
+
+def _straight(routes: OneTopic) -> Callable[[pa.Table], Iterable[tuple[Route, pa.Table]]]:
+    return lambda table: [(routes.only, table)] if table.num_rows else []
+
+
+class _Router:
+    """Cuts tables into those of the topics. After the first row that cannot go anywhere it only counts those."""
+
+    def __init__(self, routes: ByColumn) -> None:
+        self._routes = routes
+        self._found: dict[str, Route] = {}
+        self._problems: dict[str, int] = {}
+        """What is wrong with a topic, and how many rows name it."""
+        self._refused: dict[str, list[str]] = {}
+        self._more = 0
+
+    def __call__(self, table: pa.Table) -> list[tuple[Route, pa.Table]]:
+        """Return the rows of each topic, without the routing column, their order kept."""
         if not table.num_rows:
-            continue
-        parts, turn = split_by_partition(table, schema.key_columns, partition_count, turn)
-        for partition, part in parts:
-            sink.add(partition, part)
+            return []
+        named = pc.dictionary_encode(table.column(self._routes.position).combine_chunks().cast(pa.string()))
+        codes = pc.fill_null(named.indices, len(named.dictionary)).to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable")
+        numbers, counts = np.unique(codes, return_counts=True)
+        names = [*named.dictionary.to_pylist(), None]
+        routes = [
+            self._route(names[number], count)
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        ]
+        if self._problems:
+            return []
+        rows = table.remove_column(self._routes.position)
+        if len(routes) == 1:
+            return [(route, rows) for route in routes if route is not None]
+        ends = np.cumsum(counts)
+        return [
+            (route, rows.take(pa.array(order[end - count : end])))
+            for route, end, count in zip(routes, ends.tolist(), counts.tolist(), strict=True)
+            if route is not None
+        ]
+
+    def _route(self, topic: str | None, count: int) -> Route | None:
+        if topic is None:
+            self._add("its value is null", count)
+            return None
+        route = self._found.get(topic)
+        if route is not None:
+            return route
+        problems = self._refused.get(topic)
+        if problems is None:
+            problems = self._look_up(topic)
+        for problem in problems:
+            self._add(problem, count)
+        return self._found.get(topic)
+
+    def _look_up(self, topic: str) -> list[str]:
+        try:
+            route = self._routes.route(topic)
+        except InvalidInputError as error:
+            if len(self._refused) < 2 * PROBLEMS_MAX:
+                self._refused[topic] = error.problems
+            return error.problems
+        if len(self._found) >= ROUTED_TOPICS_MAX:
+            return [f"it names more than {ROUTED_TOPICS_MAX:,} topics, the most of one write"]
+        self._found[topic] = route
+        return []
+
+    def _add(self, problem: str, count: int) -> None:
+        if problem in self._problems or len(self._problems) < PROBLEMS_MAX:
+            self._problems[problem] = self._problems.get(problem, 0) + count
+        else:
+            self._more += count
+
+    def check(self) -> None:
+        """Raise when there was any problem."""
+        if not self._problems:
+            return
+        problems = [f"{problem} ({count} rows)" for problem, count in self._problems.items()]
+        if self._more:
+            problems.append(f"and more of this in {self._more} rows")
+        raise InvalidInputError(
+            ["column topic routes the rows of this write, and some of them cannot go anywhere", *problems],
+            kind="unroutable-rows",
+            hint="nothing was written; a topic's name has 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
+        )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
 from spark_datasource.logs import open_log
 from spark_datasource.options import WriteOptions
+from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes
 from spark_datasource.spark_schema import check_frame, frame_names
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.intents import AppRef
-from txnformat.operations import CreateTopic
-from txnformat.schema import TopicSchema, as_topic_schema
+from txnformat.log import TxnLog
+from txnformat.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.state import LogState, TopicState
 
 __all__ = ["WritePlan", "plan_write"]
@@ -23,17 +25,9 @@ class WritePlan:
     """What tasks need to upload records, and the driver to commit them."""
 
     path: str
-    topic: str
-    topic_id: str
-    directory: str
-    schema: TopicSchema
-    partition_count: int
-    names: tuple[str, ...]
-    """The DataFrame's columns in the topic's letter case, in the DataFrame's order."""
+    routes: Routes
     born: int
     """Entry that had been folded before any upload."""
-    create: CreateTopic | None
-    """The topic is missing: created in the entry that appends."""
     app: AppRef | None
     done: bool
     """The log holds this application version already: nothing is uploaded."""
@@ -54,32 +48,70 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     log = open_log(options.path)
     state = log.state
     done = _is_done(state, options.app)
-    topic_id = state.topic_ids.get(options.topic)
-    create: CreateTopic | None = None
+    routes: Routes
+    if options.topic is None:
+        routes = _by_column(log, state, options, frame)
+    else:
+        routes = OneTopic(_one_topic(log, state, options, options.topic, frame))
+    return WritePlan(options.path, routes, max(state.entry, 0), options.app, done)
+
+
+def _one_topic(log: TxnLog, state: LogState, options: WriteOptions, name: str, frame: StructType) -> Route:
+    topic_id = state.topic_ids.get(name)
     if topic_id is not None:
         topic = state.topics[topic_id]
         _check_existing(topic, options)
         check_frame(topic.name, topic.schema, frame)
-        directory, schema, partitions = topic.directory, topic.schema, topic.partitions
-    else:
-        schema = as_topic_schema(
-            frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
-        )
-        create = log.topic_operation(options.topic, schema, partitions=options.partitions or 1)
-        topic_id, directory, partitions = create.topic_id, create.directory, create.partitions
-    return WritePlan(
-        path=options.path,
-        topic=options.topic,
-        topic_id=topic_id,
-        directory=directory,
-        schema=schema,
-        partition_count=partitions,
-        names=frame_names(schema, frame.names),
-        born=max(state.entry, 0),
-        create=create,
-        app=options.app,
-        done=done,
+        return Route(name, topic_id, topic.directory, _layout(topic.schema, frame, topic.partitions), None)
+    schema = as_topic_schema(
+        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
     )
+    create = log.topic_operation(name, schema, partitions=options.partitions or 1)
+    layout = _layout(schema, frame, create.partitions)
+    return Route(name, create.topic_id, create.directory, layout, create)
+
+
+def _by_column(log: TxnLog, state: LogState, options: WriteOptions, frame: StructType) -> ByColumn:
+    position = [name.lower() for name in frame.names].index("topic")
+    found = frame.fields[position].dataType
+    if as_topic_schema(StructType().add("topic", found)).to_json()[0] != (
+        {"name": "topic", "type": "string"},
+    ):
+        raise InvalidInputError(
+            f"column {frame.names[position]!r} names the topics of the rows, and is {found.simpleString()}",
+            kind="schema-mismatch",
+            hint="make it a string, or set option topic to write all rows to one topic",
+        )
+    frame = StructType([field for number, field in enumerate(frame.fields) if number != position])
+    schema = as_topic_schema(
+        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
+    )
+    create = log.topic_operation("new", schema, partitions=options.partitions or 1)
+    layouts: dict[tuple[str, int], Layout | tuple[str, ...]] = {}
+    known: dict[str, Known] = {}
+    for topic in state.topics.values():
+        versions = [*topic.schema.to_json(), *map(fields_to_json, topic.schema.earlier)]
+        alike = json.dumps(versions), topic.partitions
+        if alike not in layouts:
+            layouts[alike] = _layout_or_problems(topic, options, frame)
+        known[topic.name] = Known(topic.topic_id, topic.directory, layouts[alike])
+    created = _layout(schema, frame, create.partitions)
+    return ByColumn(position, known, create, created, log.committer.ids.new())
+
+
+def _layout(schema: TopicSchema, frame: StructType, partition_count: int) -> Layout:
+    return Layout(schema, frame_names(schema, frame.names), partition_count)
+
+
+def _layout_or_problems(
+    topic: TopicState, options: WriteOptions, frame: StructType
+) -> Layout | tuple[str, ...]:
+    try:
+        _check_existing(topic, options)
+        check_frame(topic.name, topic.schema, frame)
+    except InvalidInputError as error:
+        return tuple(error.problems)
+    return _layout(topic.schema, frame, topic.partitions)
 
 
 def _is_done(state: LogState, app: AppRef | None) -> bool:
@@ -99,8 +131,10 @@ def _is_done(state: LogState, app: AppRef | None) -> bool:
 
 def _check_existing(topic: TopicState, options: WriteOptions) -> None:
     """Options that describe a topic to create must agree with one that exists."""
+    # A job that names what the topic began with goes on when the topic has grown.
+    partitions = None if options.partitions == topic.created.partitions else options.partitions
     pairs = (
-        ("partitions", options.partitions, topic.partitions),
+        ("partitions", partitions, topic.partitions),
         ("keyColumns", options.key_columns, topic.schema.key_columns),
         ("timestampColumn", options.timestamp_column, topic.schema.timestamp_column),
     )

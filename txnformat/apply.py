@@ -13,8 +13,10 @@ import numpy as np
 
 from txnformat.entry import CommitEntry
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
+from txnformat.evolution import next_version
 from txnformat.operations import (
     AllocateProducerIds,
+    AlterTopic,
     Append,
     AppendedPartition,
     AppVersion,
@@ -118,6 +120,8 @@ def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
             return _init_producer(state, operation, at)
         case CreateTopic():
             return _create_topic(state, operation, at)
+        case AlterTopic():
+            return _alter_topic(state, operation, at)
         case AllocateProducerIds():
             return _allocate(state, operation, at)
         case AppVersion():
@@ -151,6 +155,24 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
         topics={**state.topics, op.topic_id: topic},
         topic_ids={**state.topic_ids, op.name: op.topic_id},
     )
+
+
+def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
+    topic = state.topics.get(op.topic_id)
+    if topic is None:
+        _corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
+    schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields)
+    grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and op.fields is not None)
+    if not grows or schema is None or op.schema_id != schema.schema_id:
+        _corrupt(
+            at,
+            "a topic is altered in a way that is not allowed",
+            topic_id=op.topic_id,
+            partitions=op.partitions,
+            schema_id=op.schema_id,
+        )
+    altered = replace(topic, partitions=op.partitions, schema=schema)
+    return replace(state, topics={**state.topics, op.topic_id: altered})
 
 
 def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
@@ -281,6 +303,9 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         _corrupt(
             at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
         )
+    newest = max((file.schema_id for file in op.files), default=0)
+    if newest > topic.schema.schema_id:
+        _corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
     owner = None
     if op.transactional_id is not None:
         owner = _owner(state, op.transactional_id, op.producer_id, op.epoch, at)

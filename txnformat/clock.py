@@ -12,7 +12,7 @@ import threading
 import time
 from typing import NamedTuple, Protocol
 
-__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds"]
+__all__ = ["Clock", "Ids", "Instant", "SystemClock", "SystemIds", "waited_ms"]
 
 
 class Instant(NamedTuple):
@@ -22,6 +22,13 @@ class Instant(NamedTuple):
     """Milliseconds since 1970-01-01 UTC; may jump."""
     boot_ms: int | None
     """Milliseconds since boot, counting suspended time, never going back; None where there is no such clock."""
+
+
+def waited_ms(start: Instant, end: Instant) -> int:
+    """Return the milliseconds between two readings of a machine's clocks, by the one that does not jump if it has it."""
+    if start.boot_ms is None or end.boot_ms is None:
+        return end.wall_ms - start.wall_ms
+    return end.boot_ms - start.boot_ms
 
 
 class Clock(Protocol):

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from txnformat.clock import Clock, Ids
+from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.commit import CommitSettings, commit_group
+from txnformat.commit_counts import CommitCounter
 from txnformat.driver import Driver
 from txnformat.effects import Steps
 from txnformat.errors import CommitStateUnknownError, InternalError, TxnLogError
@@ -67,7 +68,8 @@ class Committer:
         self.clock = clock
         self.ids = ids
         self.settings = settings or CommitSettings()
-        self._driver = Driver(store, clock, ids)
+        self.counter = CommitCounter()
+        self._driver = Driver(store, clock, ids, self.counter)
         self._view: View | None = None
         self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
         self._queue_lock = threading.Lock()
@@ -118,6 +120,7 @@ class Committer:
             Whatever says why it was not applied; CommitStateUnknownError when nobody can tell.
         """
         waiter = _Waiter(intent)
+        since = self.clock.now()
         try:
             self._join(waiter)
             if self._leader is not waiter:
@@ -127,6 +130,8 @@ class Committer:
         finally:
             self._leave(waiter)
         answer = waiter.answer
+        if answer is not None:
+            self.counter.answered(answer, waited_ms(since, self.clock.now()))
         if isinstance(answer, TxnLogError):
             raise answer.with_traceback(None)
         if answer is None:
@@ -158,6 +163,7 @@ class Committer:
             while own.answer is None:
                 with self._queue_lock:
                     group, self._queue = self._queue, []
+                self.counter.group(len(group))
                 self._commit_group(group)
         finally:
             self._answer(group, {}, _interrupted())  # those whom an interrupt left without an answer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ PROBLEMS_MAX = 20
 """Most bad rows that one error lists; the rest is counted."""
 
 
-def conform(data: Any, schema: pa.Schema) -> pa.Table:
+def conform(data: Any, schema: pa.Schema, optional: Collection[str] = ()) -> pa.Table:
     """Return ``data`` as a table of exactly ``schema``.
 
     Parameters
@@ -32,6 +32,8 @@ def conform(data: Any, schema: pa.Schema) -> pa.Table:
         is anything with ``__arrow_c_stream__`` (a polars DataFrame).
     schema : pyarrow.Schema
         Canonical.
+    optional : collection of str
+        Columns that may be missing; they are null then.
 
     Returns
     -------
@@ -48,11 +50,11 @@ def conform(data: Any, schema: pa.Schema) -> pa.Table:
     elif isinstance(data, pa.RecordBatch):
         table = pa.Table.from_batches([data])
     elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return _from_rows(data, schema)
+        return _from_rows(data, schema, frozenset(optional))
     else:
         table = _from_foreign(data)
     if not table.schema.equals(schema):
-        return _cast(table, schema)
+        return _cast(table, schema, frozenset(optional))
     _check_variants(table, schema)
     return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
@@ -74,15 +76,19 @@ def _mismatch(problems: list[str]) -> InvalidInputError:
     return InvalidInputError(problems, kind="schema-mismatch", hint="nothing was sent")
 
 
-def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _cast(table: pa.Table, schema: pa.Schema, optional: frozenset[str]) -> pa.Table:
     names = table.schema.names
-    problems = [f"column {name!r:.300} is missing" for name in schema.names if name not in names]
+    missing = frozenset(schema.names) - frozenset(names)
+    problems = [f"column {name!r:.300} is missing" for name in schema.names if name in missing - optional]
     problems += [f"column {name!r:.300} is not in the topic" for name in names if name not in schema.names]
     problems += [
         f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
     ]
     columns: list[Any] = []
     for field in schema:
+        if field.name in missing:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
         if names.count(field.name) != 1:
             continue
         column = table.column(field.name)
@@ -158,13 +164,13 @@ def _nested_fits(got: pa.DataType, expected: pa.DataType) -> bool:
     return False
 
 
-def _from_rows(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    problems = _shape_problems(rows, frozenset(schema.names))
+def _from_rows(rows: Sequence[Any], schema: pa.Schema, optional: frozenset[str]) -> pa.Table:
+    problems = _shape_problems(rows, frozenset(schema.names), optional)
     if problems:
         raise _mismatch(problems)
     columns: list[pa.Array] = []
     for field in schema:
-        values = [row[field.name] for row in rows]
+        values = [row.get(field.name) for row in rows]
         found = _value_problems(values, field.type)
         if not found:
             try:
@@ -184,13 +190,13 @@ def _shortened(problems: list[str]) -> list[str]:
     return problems if more <= 0 else [*problems[:PROBLEMS_MAX], f"and {more} more"]
 
 
-def _shape_problems(rows: Sequence[Any], names: frozenset[str]) -> list[str]:
+def _shape_problems(rows: Sequence[Any], names: frozenset[str], optional: frozenset[str]) -> list[str]:
     problems: list[str] = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             problems.append(f"row {number} is a {type(row).__name__}; pass a list of dicts")
         elif row.keys() != names:
-            missing = sorted(names - row.keys())
+            missing = sorted(names - optional - row.keys())
             extra = sorted(map(str, row.keys() - names))
             problems += [f"row {number}: column {name!r:.300} is missing" for name in missing]
             problems += [f"row {number}: column {name!r:.300} is not in the topic" for name in extra]

@@ -13,10 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from txnformat.decide_write import decide_write
-from txnformat.errors import ConflictError, InternalError
+from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError
+from txnformat.evolution import evolve
 from txnformat.intents import (
     Action,
     AllocateIds,
+    ChangeTopic,
     Done,
     Included,
     Intent,
@@ -78,6 +80,8 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
             if action.topic_id in state.topics:
                 return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
             return _included(replace(action, intent=0))
+        case ChangeTopic():
+            return _change_topic(state, action)
         case TakeCheckpoint():
             newest = state.checkpoints[-1].entry if state.checkpoints else -1
             if action.checkpoint.entry <= newest:
@@ -91,6 +95,17 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
 
 def _included(*operations: Operation) -> Included:
     return Included(operations)
+
+
+def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
+    topic = state.topics.get(action.topic_id)
+    if topic is None:
+        return Rejected(NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id))
+    try:
+        return _included(evolve(topic.schema, topic.partitions, action))
+    except InvalidInputError as error:
+        error.values["topic"] = topic.name
+        return Rejected(error.with_traceback(None))
 
 
 def _open_producer(state: LogState, action: OpenProducer) -> Verdict:

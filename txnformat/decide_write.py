@@ -19,6 +19,7 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.intents import (
+    AppRef,
     Done,
     Included,
     PendingPartition,
@@ -60,14 +61,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
         known = state.app_versions.get((write.app.namespace, write.app.app_id))
         if known is not None and known.version == write.app.version:
             return Done(known.entry)
-        if known is not None and known.version > write.app.version:
-            raise StaleAppVersionError(
-                "the log holds a later version of this application",
-                hint="do not repeat old batches with new data; use a new application id for a new history",
-                app_id=write.app.app_id,
-                version=write.app.version,
-                newest=known.version,
-            )
+        _check_grows(state, write.app, *write.apps_beside)
     owner = None
     if write.producer is not None and write.producer.transactional_id is not None:
         owner = state.transactional_ids.get(write.producer.transactional_id)
@@ -90,10 +84,24 @@ def _decide(state: LogState, write: Write) -> Verdict:
             max(known.entry for _, known in repeats), {key: known.base_offset for key, known in repeats}
         )
     if write.app is not None:
-        operations.append(AppVersion(write.app.namespace, write.app.app_id, write.app.version))
+        apps = (write.app, *write.apps_beside)
+        operations += [AppVersion(app.namespace, app.app_id, app.version) for app in apps]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return Included(tuple(operations))
+
+
+def _check_grows(state: LogState, *apps: AppRef) -> None:
+    for app in apps:
+        known = state.app_versions.get((app.namespace, app.app_id))
+        if known is not None and known.version >= app.version:
+            raise StaleAppVersionError(
+                f"the log holds {'this' if known.version == app.version else 'a later'} version of the application",
+                hint="do not repeat old batches with new data; use a new application id for a new history",
+                app_id=app.app_id,
+                version=app.version,
+                newest=known.version,
+            )
 
 
 def _check_identity(
@@ -203,7 +211,7 @@ def _place(
     repeats: list[tuple[TopicPartition, AppendedRange]],
 ) -> Append | None:
     """Return the append with offsets, without the partitions that the log holds already; None when all are."""
-    _check_topic(state, created, append)
+    _check_topic(state, created, producer, append)
     placed = []
     for part in append.partitions:
         key = TopicPartition(append.topic_id, part.partition)
@@ -249,7 +257,9 @@ def _place(
     )
 
 
-def _check_topic(state: LogState, created: list[CreateTopic], append: TopicAppend) -> None:
+def _check_topic(
+    state: LogState, created: list[CreateTopic], producer: ProducerRef | None, append: TopicAppend
+) -> None:
     topic = state.topics.get(append.topic_id)
     made = next((op for op in created if op.topic_id == append.topic_id), None)
     count = topic.partitions if topic else made.partitions if made else None
@@ -257,7 +267,7 @@ def _check_topic(state: LogState, created: list[CreateTopic], append: TopicAppen
         raise NotFoundError(
             "the topic of an append does not exist", kind="unknown-topic", topic_id=append.topic_id
         )
-    if count != append.partition_count:
+    if count != append.partition_count and not _is_repeat(state, producer, append):
         raise ConflictError(
             "the topic's partition count has changed since the records were distributed",
             kind="partition-count-changed",
@@ -271,6 +281,24 @@ def _check_topic(state: LogState, created: list[CreateTopic], append: TopicAppen
         raise NotFoundError(
             "no such partition", kind="unknown-partition", partitions=beyond, partition_count=count
         )
+    newest = max((file.schema_id for file in append.files), default=0)
+    if newest > (topic.schema.schema_id if topic else 0):
+        raise InternalError("a file has a schema that its topic does not have", schema_id=newest)
+
+
+def _is_repeat(state: LogState, producer: ProducerRef | None, append: TopicAppend) -> bool:
+    """Return whether the log holds all of an append: then the topic may have grown since."""
+    if producer is None:
+        return False
+    who = (producer.producer_id, producer.epoch)
+    windows = (
+        (part, state.partition(TopicPartition(append.topic_id, part.partition)).sequences.get(who, ()))
+        for part in append.partitions
+    )
+    return all(
+        classify(window, part.base_sequence, part.records, part.digest)[0] is SequenceVerdict.REPEAT
+        for part, window in windows
+    )
 
 
 def _known_range(

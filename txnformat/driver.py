@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from txnformat.clock import Clock, Ids
+from txnformat.commit_counts import CommitCounter
 from txnformat.effects import (
     CreateObject,
     DrawId,
@@ -22,6 +23,7 @@ from txnformat.effects import (
 )
 from txnformat.errors import StorageError
 from txnformat.store.base import ObjectStore
+from txnformat.store.requests import Operation
 
 __all__ = ["Driver"]
 
@@ -31,12 +33,15 @@ REQUESTS_IN_FLIGHT_MAX = 16
 
 
 class Driver:
-    """Performs the effects of steps, one step at a time on the calling thread."""
+    """Performs the effects of steps, one step at a time on the calling thread, and counts requests."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, store: ObjectStore, clock: Clock, ids: Ids, counter: CommitCounter | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
+        self._counter = counter or CommitCounter()
 
     def run(self, steps: Steps[T]) -> T:
         """Run ``steps`` to their end and return what they return; errors they raise pass through."""
@@ -57,12 +62,16 @@ class Driver:
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case GetObject(key):
+                self._counter.request(Operation.GET, key)
                 return self.store.get(key)
             case CreateObject(key, data):
+                self._counter.request(Operation.CREATE, key)
                 return self.store.create(key, data)
             case PutObject(key, data):
+                self._counter.request(Operation.PUT, key)
                 return self.store.put(key, data)
             case ListObjects(prefix, start_after):
+                self._counter.request(Operation.LIST, prefix)
                 return [info.key for info in self.store.list(prefix, start_after)]
             case Simultaneous(requests):
                 return self._simultaneous(requests)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
 from txnformat.operations import Append, Checkpoint, CreateTopic, EndTxn, Operation
@@ -17,6 +19,7 @@ __all__ = [
     "Action",
     "AllocateIds",
     "AppRef",
+    "ChangeTopic",
     "CommitResult",
     "Done",
     "Included",
@@ -89,6 +92,8 @@ class Write:
     app: AppRef | None = None
     create: tuple[CreateTopic, ...] = ()
     """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
+    apps_beside: tuple[AppRef, ...] = ()
+    """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,19 @@ class TakeCheckpoint:
     checkpoint: Checkpoint
 
 
-Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | CreateTopic
+@dataclass(frozen=True, slots=True)
+class ChangeTopic:
+    """Let a topic grow. Relative to what the topic is when it is decided: others may have changed it meanwhile."""
+
+    topic_id: str
+    partitions: int | None = None
+    """How many there shall be in all."""
+    add: tuple[pa.Field, ...] = ()
+    widen: tuple[tuple[str, pa.DataType], ...] = ()
+    """(column, its new type)."""
+
+
+Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | CreateTopic | ChangeTopic
 
 
 @dataclass(frozen=True, slots=True)

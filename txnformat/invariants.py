@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from txnformat.entry import CommitEntry
-from txnformat.operations import Append, AppVersion, CreateTopic, EndTxn, InitProducer
+from txnformat.operations import AlterTopic, Append, AppVersion, CreateTopic, EndTxn, InitProducer
 from txnformat.partition import PartitionState, Transaction
 from txnformat.persistent import Rows
-from txnformat.state import INTENT_WINDOW_ENTRIES, LogState
+from txnformat.schema import fields_from_json
+from txnformat.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import NO_PRODUCER, TopicPartition
 
@@ -37,7 +38,7 @@ INVARIANTS: dict[str, str] = {
     "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
     "I11": "Application versions grow.",
     "I12": "An intent id is in the window once, and the window is that of the last entries.",
-    "I13": "Topics are immutable, and names and ids of topics are unique.",
+    "I13": "Topics only grow: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
 }
 """One line per invariant."""
@@ -91,6 +92,8 @@ def check_whole(state: LogState) -> list[str]:
         topic = state.topics.get(key.topic_id)
         if topic is None or not 0 <= key.partition < topic.partitions:
             problems.append(f"I13 {_name(key)}: there is no such partition")
+    for topic in state.topics.values():
+        problems += _check_versions(topic)
     problems += _check_ids(state)
     problems += _check_window(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
@@ -370,13 +373,68 @@ def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) ->
     named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append)}
     if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
         yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
-    for topic_id in sorted(made.keys() | named):
+    altered = {
+        operation.topic_id: operation for operation in entry.operations if isinstance(operation, AlterTopic)
+    }
+    for topic_id in sorted(made.keys() | named | altered.keys()):
         old, new = before.topics.get(topic_id), after.topics.get(topic_id)
         expected = old.created if old else made.get(topic_id)
         if new is None or new.created != expected or after.topic_ids.get(new.name) != topic_id:
             yield f"I13 topic {topic_id}: it is not what was created"
-        elif (new.partitions, new.name) != (new.created.partitions, new.created.name):
-            yield f"I13 topic {topic_id}: it has changed since it was created"
+            continue
+        before_it = (old.partitions, old.schema.schema_id) if old else (expected.partitions, 0)
+        now = altered.get(topic_id)
+        wanted = (now.partitions, now.schema_id) if now else before_it
+        if (new.partitions, new.schema.schema_id) != wanted or new.name != new.created.name:
+            yield f"I13 topic {topic_id}: it is {new.partitions, new.schema.schema_id}, expected {wanted}"
+        if wanted < before_it or (old and _versions(new)[: len(_versions(old))] != _versions(old)):
+            yield f"I13 topic {topic_id}: it has shrunk, or an older version has changed"
+        yield from _check_versions(new)
+    for operation in entry.operations:
+        if isinstance(operation, Append) and operation.topic_id in after.topics:
+            newest = max((file.schema_id for file in operation.files), default=0)
+            if newest > after.topics[operation.topic_id].schema.schema_id:
+                yield f"I13 topic {operation.topic_id}: a file has its schema {newest}, which is not there"
+
+
+_WIDER = {
+    "int8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "int32": ("int64",),
+    "float": ("double",),
+}
+
+
+def _versions(topic: TopicState) -> tuple[Any, ...]:
+    return (*topic.schema.earlier, topic.schema.arrow_schema)
+
+
+def _check_versions(topic: TopicState) -> _Problems:
+    """I13: a topic has no fewer partitions than it began with, and every version can hold the one before."""
+    versions = _versions(topic)
+    if topic.partitions < topic.created.partitions or not versions[0].equals(
+        fields_from_json(list(topic.created.fields))
+    ):
+        yield f"I13 topic {topic.topic_id}: it is not what was created"
+    for earlier, later in pairwise(versions):
+        changed = [
+            (old, new)
+            for old, new in zip(earlier, later, strict=False)
+            if not old.equals(new) and (old.name in topic.schema.key_columns or not _holds(old, new))
+        ]
+        if len(later) < len(earlier) or later.equals(earlier) or changed:
+            yield f"I13 topic {topic.topic_id}: a schema does not follow from the one before: {changed}"
+
+
+def _holds(old: Any, new: Any) -> bool:
+    if old.name != new.name:
+        return False
+    if str(new.type) in _WIDER.get(str(old.type), ()):
+        return True
+    if not (str(old.type).startswith("decimal128(") and str(new.type).startswith("decimal128(")):
+        return False
+    whole_old, whole_new = old.type.precision - old.type.scale, new.type.precision - new.type.scale
+    return bool(whole_new >= whole_old and new.type.scale >= old.type.scale)
 
 
 def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +31,9 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
+from txnformat.metrics import LogMetrics, measure
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
@@ -74,15 +76,26 @@ class TxnLog:
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
 
     @classmethod
-    def open(cls, location: Location, **components: Any) -> Self:
+    def open(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Open the log at a path or URL.
+
+        Parameters
+        ----------
+        storage_options : mapping of str to str, optional
+            Credentials, endpoint, … of S3 (docs/storage.md).
 
         Raises
         ------
         NotFoundError
             Kind ``no-log``: there is none.
         """
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         try:
             log.committer.refresh()
         except NotFoundError as error:
@@ -92,7 +105,13 @@ class TxnLog:
         return log
 
     @classmethod
-    def create(cls, location: Location, **components: Any) -> Self:
+    def create(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Create a log where there is none.
 
         Raises
@@ -100,7 +119,7 @@ class TxnLog:
         ConflictError
             Kind ``log-exists``.
         """
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         if not log._create():
             raise ConflictError(
                 "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
@@ -109,9 +128,15 @@ class TxnLog:
         return log
 
     @classmethod
-    def open_or_create(cls, location: Location, **components: Any) -> Self:
+    def open_or_create(
+        cls,
+        location: Location,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **components: Any,
+    ) -> Self:
         """Open the log, or create it where there is none."""
-        log = cls(_store(location), **components)
+        log = cls(_store(location, storage_options), **components)
         if log.store.head(keys.FORMAT_KEY) is None:
             log._create()
         log.committer.refresh()
@@ -243,6 +268,41 @@ class TxnLog:
             topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp
         )
 
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        add_columns: pa.Schema | Sequence[pa.Field] | None = None,
+        widen: Mapping[str, pa.DataType] | None = None,
+    ) -> TopicState:
+        """Let a topic grow, in one step; nothing that is there is rewritten. Requests: 1 entry.
+
+        Records that were written before read as null in added columns, and as the same values in widened ones.
+        Producers go on: what they send without the added columns gets nulls there.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            How many there shall be in all: more than now, at most 10,000. Keys then go to other partitions; records
+            that are there stay where they are.
+        add_columns : pyarrow.Schema or sequence of pyarrow.Field, optional
+            New nullable columns, behind the others.
+        widen : mapping of str to pyarrow.DataType, optional
+            Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
+            before and after the point. Key columns stay.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-alter``: every problem, "nothing to change" among them; nothing was written.
+        NotFoundError
+            Kind ``unknown-topic``.
+        """
+        change = as_change(self.refresh().topic(name).topic_id, partitions, add_columns, widen)
+        self.committer.commit(self.committer.intend(change))
+        return self.committer.state.topics[change.topic_id]
+
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""
         state = self.refresh()
@@ -290,6 +350,11 @@ class TxnLog:
             An entry is missing, or not the one that the next one follows.
         """
         return read_history(self.refresh(), self.committer.read, limit=limit, start=start)
+
+    def metrics(self) -> LogMetrics:
+        """Return measures of the log as it is now, and of this process's commits. Requests: 1 GET when nothing is new."""
+        state = self.refresh()
+        return measure(state, self.url, self.store.store_time_ms(), self.committer.counter.counts)
 
     def verify(self, *, deep: bool = False, progress: Progress | None = None) -> VerifyReport:
         """Derive everything again from the log's objects, and report all that differs; damage raises nothing.
@@ -380,5 +445,11 @@ class TxnLog:
         self.close()
 
 
-def _store(location: Location) -> ObjectStore:
-    return open_store(os.fspath(location)) if isinstance(location, str | os.PathLike) else location
+def _store(location: Location, options: Mapping[str, str] | None) -> ObjectStore:
+    if isinstance(location, str | os.PathLike):
+        return open_store(os.fspath(location), storage_options=options)
+    if options:
+        raise InvalidInputError(
+            "a store that is open already takes no storage options", kind="invalid-storage-option"
+        )
+    return location

@@ -13,6 +13,7 @@ from txnformat.document import Document
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.operations import (
     AllocateProducerIds,
+    AlterTopic,
     Append,
     AppendedPartition,
     AppVersion,
@@ -27,10 +28,13 @@ from txnformat.operations import (
 )
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome
 
-__all__ = ["PARTITIONS_MAX", "decode_operation", "encode_operation", "operation_name"]
+__all__ = ["PARTITIONS_MAX", "SCHEMAS_MAX", "decode_operation", "encode_operation", "operation_name"]
 
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic."""
+
+SCHEMAS_MAX = 1_000
+"""Most versions of one topic's schema."""
 
 INT32_MAX = 2**31 - 1
 Json = dict[str, Any]
@@ -97,6 +101,25 @@ def _decode_create_topic(doc: Document, intent: int) -> CreateTopic:
     )
 
 
+def _encode_alter_topic(op: AlterTopic) -> Json:
+    return {
+        "topic_id": op.topic_id,
+        "partitions": op.partitions,
+        "schema_id": op.schema_id,
+        "fields": None if op.fields is None else list(op.fields),
+    }
+
+
+def _decode_alter_topic(doc: Document, intent: int) -> AlterTopic:
+    return AlterTopic(
+        _uuid(doc, "topic_id"),
+        doc.integer("partitions", minimum=1, maximum=PARTITIONS_MAX),
+        doc.integer("schema_id", maximum=SCHEMAS_MAX - 1),
+        tuple(doc.items("fields")) if doc.has("fields") else None,
+        intent,
+    )
+
+
 def _encode_init_producer(op: InitProducer) -> Json:
     return {
         "transactional_id": op.transactional_id,
@@ -132,6 +155,18 @@ def _decode_allocate(doc: Document, intent: int) -> AllocateProducerIds:
     return AllocateProducerIds(doc.text("owner"), first, doc.integer("last", minimum=first), intent)
 
 
+def _encode_file(file: FileRecord) -> Json:
+    encoded = {
+        "key": file.key,
+        "size": file.size,
+        "sha256": file.sha256,
+        "footer_bytes": file.footer_bytes,
+        "footer_sha256": file.footer_sha256,
+        "rows": file.rows,
+    }
+    return {**encoded, "schema_id": file.schema_id} if file.schema_id else encoded
+
+
 def _encode_append(op: Append) -> Json:
     encoded: Json = {
         "topic_id": op.topic_id,
@@ -139,17 +174,7 @@ def _encode_append(op: Append) -> Json:
         "epoch": op.epoch,
         "transactional_id": op.transactional_id,
         "partition_count": op.partition_count,
-        "files": [
-            {
-                "key": file.key,
-                "size": file.size,
-                "sha256": file.sha256,
-                "footer_bytes": file.footer_bytes,
-                "footer_sha256": file.footer_sha256,
-                "rows": file.rows,
-            }
-            for file in op.files
-        ],
+        "files": [_encode_file(file) for file in op.files],
         "partitions": [
             {
                 "partition": part.partition,
@@ -222,6 +247,7 @@ def _file(doc: Document) -> FileRecord:
         doc.integer("footer_bytes", minimum=8, maximum=size),
         doc.hexadecimal("footer_sha256", 64),
         doc.integer("rows"),
+        doc.integer("schema_id", maximum=SCHEMAS_MAX - 1) if doc.has("schema_id") else 0,
     )
 
 
@@ -314,6 +340,7 @@ def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
 _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
     "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
     "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
+    "alter_topic": (AlterTopic, _encode_alter_topic, _decode_alter_topic),
     "init_producer": (InitProducer, _encode_init_producer, _decode_init_producer),
     "allocate_producer_ids": (AllocateProducerIds, _encode_allocate, _decode_allocate),
     "append": (Append, _encode_append, _decode_append),

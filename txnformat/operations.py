@@ -17,6 +17,7 @@ from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, Topi
 
 __all__ = [
     "AllocateProducerIds",
+    "AlterTopic",
     "AppVersion",
     "Append",
     "AppendedPartition",
@@ -76,6 +77,20 @@ class CreateTopic:
     """The Arrow schema as a JSON list of fields (:mod:`txnformat.schema`)."""
     key_columns: tuple[str, ...]
     timestamp_column: str | None
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopic:
+    """A topic has grown: more partitions, another version of its schema, or both."""
+
+    topic_id: str
+    partitions: int
+    """All of them, from here on; new ones are empty."""
+    schema_id: int
+    """Of the newest version from here on."""
+    fields: tuple[object, ...] | None
+    """That version, if it is new (as in CreateTopic); None: the schema stays."""
     intent: int = 0
 
 
@@ -183,5 +198,13 @@ class Checkpoint:
 
 
 Operation = (
-    Upgrade | CreateTopic | InitProducer | AllocateProducerIds | Append | EndTxn | AppVersion | Checkpoint
+    Upgrade
+    | CreateTopic
+    | AlterTopic
+    | InitProducer
+    | AllocateProducerIds
+    | Append
+    | EndTxn
+    | AppVersion
+    | Checkpoint
 )

@@ -96,6 +96,8 @@ def read_rows(
     ----------
     rows : structured array, dtype ``scan.PLANNED``
         Ascending by base offset.
+    schema : TopicSchema
+        What the records shall look like: their files may have any version of it up to this one.
     file_of : callable
         Gives the file record of a plan's file number.
     columns : sequence of str or None
@@ -115,10 +117,9 @@ def read_rows(
     runs = list(_runs(rows))
 
     def begin(run: Rows) -> _Run:
-        segment = SegmentFileReader(
-            store, file_of(int(run["file"][0])), schema.arrow_schema, alone=len(runs) == 1
-        )
-        reader = _Run(segment, topic, schema, partition, run, file_of(int(run["file"][0])), meta)
+        file = file_of(int(run["file"][0]))
+        segment = SegmentFileReader(store, file, schema.version(file.schema_id), alone=len(runs) == 1)
+        reader = _Run(segment, topic, schema, partition, run, file, meta)
         reader.begin(fetched, batch_rows_max)
         return reader
 
@@ -164,6 +165,7 @@ class _Run:
         meta: list[str],
     ) -> None:
         self._reader = reader
+        self._stored = frozenset(schema.version(file.schema_id).names)
         self._topic = topic
         self._schema = schema
         self._partition = partition
@@ -171,6 +173,7 @@ class _Run:
         self._meta = meta
         self._file = file
         self._ends = np.cumsum(rows["take"])  # rows of the run up to the end of each extent
+        self._columns: list[str] = []
         self._begun: Iterator[pa.RecordBatch] = iter(())
 
     def begin(self, columns: list[str], batch_rows_max: int) -> None:
@@ -180,14 +183,16 @@ class _Run:
             self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True
         ):
             groups.extend(range(first, first + count))
-        self._begun = self._reader.begin(groups, columns, batch_rows_max)
+        self._columns = columns
+        stored = [name for name in columns if name in self._stored]
+        self._begun = self._reader.begin(groups, stored, batch_rows_max)
 
     def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number of rows, and the arrays by column name, of each batch; once, after :meth:`begin`."""
         done = 0
         for table in self._own_batches():
-            arrays: dict[str, Any] = {name: table.column(name) for name in table.schema.names}
             count = table.num_rows
+            arrays = {name: self._column(table, name) for name in self._columns}
             if self._meta:
                 arrays |= self._metadata(done, done + count, arrays)
             done += count
@@ -199,6 +204,14 @@ class _Run:
                 expected=int(self._ends[-1]),
                 got=done,
             )
+
+    def _column(self, table: pa.RecordBatch, name: str) -> Any:
+        """Return a column as the topic has it now: older files lack some, or hold a narrower type."""
+        type_ = self._schema.arrow_schema.field(name).type
+        if name not in self._stored:
+            return pa.nulls(table.num_rows, type_)
+        column = table.column(name)
+        return column if column.type.equals(type_) else column.cast(type_)
 
     def _own_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield batches of the asked columns with exactly the planned rows.

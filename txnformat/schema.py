@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
@@ -42,6 +42,22 @@ class TopicSchema:
     """Records with equal values here go to the same partition; empty: partitions take turns."""
     timestamp_column: str | None = None
     """The column that is the records' time; None: the time of the append."""
+    earlier: tuple[pa.Schema, ...] = field(default=(), repr=False)
+    """The versions before this one, by schema id: their files are read as if they had this schema."""
+
+    @property
+    def schema_id(self) -> int:
+        """Number of this version; a topic begins with 0."""
+        return len(self.earlier)
+
+    @property
+    def added(self) -> frozenset[str]:
+        """Columns that the topic did not begin with: who does not know of them leaves them out."""
+        return frozenset(self.arrow_schema.names[len(self.version(0)) :])
+
+    def version(self, schema_id: int) -> pa.Schema:
+        """Return the columns of a version, up to this one."""
+        return (*self.earlier, self.arrow_schema)[schema_id]
 
     def __post_init__(self) -> None:
         """Replace near types and check the columns that are named."""

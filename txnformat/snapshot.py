@@ -10,7 +10,7 @@ state     one JSON object (zstd above 16 KiB, as in commit entries): everything 
 extents   Arrow IPC stream; the columns of ``partition.EXTENT`` in its order, a row per extent
 markers   the same of ``partition.MARKER``
 aborted   the same of ``partition.ABORTED``
-files     Arrow IPC stream: key, size, sha256, footer_bytes, footer_sha256, rows; a row per segment file
+files     Arrow IPC stream: key, size, sha256, footer_bytes, footer_sha256, rows, schema_id; a row per file
 tables    Arrow IPC stream: key, size, sha256; a row per batch table
 ========  ==========================================================================================
 
@@ -20,17 +20,17 @@ order of ``state.partitions``, which also says how many rows each partition has.
 ``table`` are row numbers (from 0) in ``files`` and ``tables``.
 
 ``state`` has: ``format`` (1), ``log_id``, ``entry``, ``entry_sha256``, ``timestamp_ms``, ``features``
-{reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry, and
-``created_entry``), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
+{reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry,
+``created_entry``, and what was altered since), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
 then id), ``checkpoints`` (``checkpoint`` operations, oldest first), ``window`` {first, entries: intent ids of entry
 ``first`` and those after}, ``partitions`` (by topic id, then number: log start and end, open transactions, sequence
 windows, numbers of rows), and the number of ``files`` and ``tables``.
 
 The *digest* of a state is the sha256 of these bytes, one after the other: the plain ``state`` JSON (UTF-8, keys sorted
 by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``
-as packed little-endian structures; per file the line ``key size sha256 footer_bytes footer_sha256 rows``, per table
-``key size sha256``, each ended by a line feed. It depends on nothing but the state: not on compression, on a library's
-version, nor on how a state came about.
+as packed little-endian structures; per file the line ``key size sha256 footer_bytes footer_sha256 rows`` (then
+``schema_id`` unless that is 0), per table ``key size sha256``, each ended by a line feed. It depends on nothing but
+the state: not on compression, on a library's version, nor on how a state came about.
 
 A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
 digest after. Whatever does not fit is CorruptDataError with object, expected, got.
@@ -72,6 +72,7 @@ _FILES = {
     "footer_bytes": pa.int64(),
     "footer_sha256": pa.string(),
     "rows": pa.int64(),
+    "schema_id": pa.int32(),
 }
 _TABLES = {"key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
 _HEX_64 = r"^[0-9a-f]{64}$"
@@ -114,9 +115,9 @@ def _digest(parts: _Parts) -> str:
     for rows in parts.rows:
         digest.update(rows.view(np.uint8).data if len(rows) else b"")
     for file in parts.files:
-        digest.update(
-            f"{file.key} {file.size} {file.sha256} {file.footer_bytes} {file.footer_sha256} {file.rows}\n".encode()
-        )
+        version = f" {file.schema_id}" if file.schema_id else ""
+        line = f"{file.key} {file.size} {file.sha256} {file.footer_bytes} {file.footer_sha256} {file.rows}{version}\n"
+        digest.update(line.encode())
     for table in parts.tables:
         digest.update(f"{table.key} {table.size} {table.sha256}\n".encode())
     return digest.hexdigest()

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from txnformat.document import Document
 from txnformat.errors import UnsupportedFeatureError
+from txnformat.evolution import next_version
 from txnformat.operation_codec import PARTITIONS_MAX, decode_operation, encode_operation
 from txnformat.operations import Cause, Checkpoint, CreateTopic
 from txnformat.partition import PartitionState, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
-from txnformat.schema import TopicSchema
+from txnformat.schema import TopicSchema, fields_to_json
 from txnformat.state import FEATURES, Features, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
 from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus
 from txnformat.types import FileRecord, ObjectRecord, Outcome, TopicPartition
@@ -47,10 +48,7 @@ def encode_state(state: LogState) -> Json:
         "entry_sha256": state.entry_sha256,
         "timestamp_ms": state.timestamp_ms,
         "features": {name: sorted(names) for name, names in state.features._asdict().items()},
-        "topics": [
-            {"created_entry": topic.created_entry, "create": encode_operation(topic.created)}
-            for _, topic in sorted(state.topics.items())
-        ],
+        "topics": [_encode_topic(topic) for _, topic in sorted(state.topics.items())],
         "transactional_ids": [
             _encode_transactional_id(name, known) for name, known in sorted(state.transactional_ids.items())
         ],
@@ -68,6 +66,16 @@ def encode_state(state: LogState) -> Json:
         "files": len(state.files),
         "tables": len(state.tables),
     }
+
+
+def _encode_topic(topic: TopicState) -> Json:
+    encoded = {"created_entry": topic.created_entry, "create": encode_operation(topic.created)}
+    if topic.partitions != topic.created.partitions:
+        encoded["partitions"] = topic.partitions
+    if topic.schema.earlier:
+        later = (*topic.schema.earlier[1:], topic.schema.arrow_schema)
+        encoded["schemas"] = [fields_to_json(version) for version in later]
+    return encoded
 
 
 def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
@@ -194,11 +202,15 @@ def _topic(doc: Document) -> TopicState:
     if not isinstance(created, CreateTopic):
         doc.fail("create", "create_topic operation")
     schema = TopicSchema.from_json(created.fields, created.key_columns, created.timestamp_column)
+    for fields in doc.items("schemas") if doc.has("schemas") else ():
+        schema = next_version(schema, fields) or doc.fail("schemas", "versions that follow each other")
     return TopicState(
         created.topic_id,
         created.name,
         created.directory,
-        created.partitions,
+        doc.integer("partitions", minimum=created.partitions, maximum=PARTITIONS_MAX)
+        if doc.has("partitions")
+        else created.partitions,
         schema,
         created,
         doc.integer("created_entry"),

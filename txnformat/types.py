@@ -87,6 +87,8 @@ class FileRecord:
     """Of the last ``footer_bytes`` bytes."""
     rows: int
     """Records in the file."""
+    schema_id: int = 0
+    """Version of the topic's schema that it was written under."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from txnformat import keys
 from txnformat.clock import Clock, SystemClock
 from txnformat.document import decode_json
 from txnformat.entry import CommitEntry
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from txnformat.evolution import next_version
 from txnformat.follow import READ_ATTEMPTS_MAX, READ_BACKOFF_MS, empty_state, parse_hint
-from txnformat.operations import CreateTopic
+from txnformat.operations import AlterTopic, CreateTopic
 from txnformat.schema import TopicSchema
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
@@ -76,7 +77,7 @@ class _Verification:
         self._clock = clock
         self._record = Record()
         self._references = References(self._record)
-        self._schemas: dict[str, Any] = {}
+        self._schemas: dict[str, TopicSchema] = {}
         self._sizes: dict[str, int] = {}
         self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
 
@@ -101,7 +102,7 @@ class _Verification:
         self._check_tip(last)
         for anchor in chain.anchors:
             self._references.add_state(anchor)
-            self._schemas |= {key: topic.schema.arrow_schema for key, topic in anchor.topics.items()}
+            self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
         self._check_tables()
         self._check_files()
         self._count_orphans(boundary)
@@ -206,7 +207,13 @@ class _Verification:
                     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
                 except (FormatError, InvalidInputError):
                     continue  # the fold has said so
-                self._schemas[op.topic_id] = schema.arrow_schema
+                self._schemas[op.topic_id] = schema
+            elif isinstance(op, AlterTopic) and op.fields is not None and op.topic_id in self._schemas:
+                try:
+                    newer = next_version(self._schemas[op.topic_id], op.fields)
+                except FormatError:
+                    continue
+                self._schemas[op.topic_id] = newer or self._schemas[op.topic_id]
 
     def _check_snapshots(self, chain: ChainCheck, boundary: int) -> None:
         """Named snapshots must be there, but for those that a truncation may have deleted."""
@@ -284,7 +291,9 @@ class _Verification:
             self._record.checked += found.checked
 
     def _file(self, use: FileUse) -> Record:
-        schema = self._schemas.get(use.topic_id or "")
+        topic = self._schemas.get(use.topic_id or "")
+        known = topic is not None and use.record.schema_id <= topic.schema_id
+        schema = topic.version(use.record.schema_id) if topic is not None and known else None
         try:
             return self._attempt(lambda: check_file(self._store, use, self._sizes, schema, deep=self._deep))
         except StorageError as error:

@@ -1,6 +1,13 @@
-"""The names that users import."""
+"""The names that users import.
 
-from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
+What needs pyarrow is loaded when it is first used, so that ``txnlog --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from txnformat.errors import (
     AckConflictError,
     CommitStateUnknownError,
@@ -27,11 +34,17 @@ from txnformat.errors import (
 )
 from txnformat.history import HistoryEntry
 from txnformat.log import TxnLog
+from txnformat.metrics import LogMetrics
 from txnformat.types import IsolationLevel, Outcome
 from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
 from txnformat.version import __version__
-from writers.producer import Producer
-from writers.transaction import CommitInfo, ProducerStatus, Transaction
+
+if TYPE_CHECKING:
+    from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
+    from txnformat.history import HistoryEntry
+    from txnformat.log import TxnLog
+    from writers.producer import Producer
+    from writers.transaction import CommitInfo, ProducerStatus, Transaction
 
 __all__ = [
     "AckConflictError",
@@ -46,6 +59,7 @@ __all__ = [
     "InvalidTransactionStateError",
     "IsolationLevel",
     "LogDescription",
+    "LogMetrics",
     "NotFoundError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
@@ -73,3 +87,28 @@ __all__ = [
     "VerifyReport",
     "__version__",
 ]
+
+# The names imported above for type checkers only, and the modules that they are loaded from.
+_LATER = {
+    "CommitInfo": "writers.transaction",
+    "HistoryEntry": "txnformat.history",
+    "LogDescription": "txnformat.describe",
+    "PartitionOffsets": "txnformat.describe",
+    "Producer": "writers.producer",
+    "ProducerStatus": "writers.transaction",
+    "Transaction": "writers.transaction",
+    "TransactionOutcome": "txnformat.describe",
+    "TxnLog": "txnformat.log",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,13 +21,21 @@ from txnformat.types import TopicPartition
 from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat
 
-__all__ = ["Accumulator", "Prepared"]
+__all__ = ["Accumulator", "Prepared", "Run"]
 
 SPOOL_ROWS_MAX = 10_000
 """Single records that are made into Arrow together; without a key they are one batch, and take one turn."""
 
 CHUNKS_MAX = 64
 """A batch in more pieces than this is copied into one: many small pieces cost more than the copy."""
+
+
+class Run(NamedTuple):
+    """Records of a batch that follow each other."""
+
+    records: int
+    is_named: bool
+    """Whether the caller named their partition."""
 
 
 class Prepared(NamedTuple):
@@ -49,6 +59,8 @@ class _Pending:
     """What one partition holds."""
 
     tables: list[Any] = field(default_factory=list)
+    named: list[bool] = field(default_factory=list)
+    """Of each table, whether the caller named the partition."""
     size: int = 0
 
 
@@ -73,7 +85,7 @@ class Accumulator:
         self._batch_bytes = batch_bytes
         self._pending: dict[TopicPartition, _Pending] = {}
         self._spools: dict[str, dict[int | None, _Spool]] = {}
-        self._formats: dict[str, RowFormat] = {}
+        self._formats: dict[tuple[str, int], RowFormat] = {}
         self._topics: dict[str, TopicState] = {}
         self._turns: dict[str, int] = {}
         self.size = 0
@@ -107,7 +119,7 @@ class Accumulator:
             row = self._format(topic).pack(data[0])
             if row is not None:
                 return Prepared(topic, row.size, partition, row=row)
-        table = conform(data, topic.schema.arrow_schema)
+        table = conform(data, topic.schema.arrow_schema, topic.schema.added)
         turn = self._turns.get(topic.topic_id, 0)
         if table.num_rows == 0:
             return Prepared(topic, 0, partition, next_turn=turn)
@@ -117,10 +129,16 @@ class Accumulator:
     def accept(self, sent: Prepared) -> None:
         """Keep what ``prepare`` returned."""
         topic_id = sent.topic.topic_id
-        self._topics[topic_id] = sent.topic
+        known = self._topics.get(topic_id)
+        if known is not sent.topic:
+            if known is not None and _has_grown(known, sent.topic):
+                sent = self._renewed(sent, known)  # while room was made
+            else:
+                self.adopt(sent.topic)
         if sent.row is None:
             self._settle(topic_id)
-            self._keep(topic_id, sent.parts, sent.size if len(sent.parts) == 1 else None)
+            total = sent.size if len(sent.parts) == 1 else None
+            self._keep(topic_id, sent.parts, sent.partition is not None, total)
             self._turns[topic_id] = sent.next_turn
             return
         spools = self._spools.setdefault(topic_id, {})
@@ -132,6 +150,33 @@ class Accumulator:
         self.size += sent.row.size
         if len(spool.rows) >= SPOOL_ROWS_MAX or spool.size >= self._batch_bytes:
             self._settle(topic_id)
+
+    def adopt(self, topic: TopicState) -> None:
+        """Take a topic as it is now: what is held of it gets the columns and the partitions that it has."""
+        topic_id = topic.topic_id
+        known = self._topics.get(topic_id)
+        if known is None or not _has_grown(topic, known):
+            self._topics[topic_id] = topic
+            return
+        self._settle(topic_id)
+        self._topics[topic_id] = topic
+        for key in self.partitions(topic_id):
+            pending = self._pending[key]
+            self.drop((key,))
+            for table, is_named in zip(pending.tables, pending.named, strict=True):
+                stays = is_named or not topic.schema.key_columns
+                moved = self.prepare(topic, table, key.partition if stays else None)
+                self._keep(topic_id, moved.parts, is_named)
+
+    def _renewed(self, sent: Prepared, topic: TopicState) -> Prepared:
+        """Return what was prepared for an older version of a topic as it must be for this one."""
+        if sent.row is not None:
+            table = self._format(sent.topic).table([sent.row.values])
+        elif sent.parts:
+            table = pa.concat_tables([part for _, part in sent.parts])
+        else:
+            return sent
+        return self.prepare(topic, table, sent.partition)
 
     def topic(self, topic_id: str) -> TopicState:
         """Return a topic of which records were taken in."""
@@ -160,6 +205,15 @@ class Accumulator:
         table = pa.concat_tables(tables)
         return table.combine_chunks() if len(tables) > CHUNKS_MAX else table
 
+    def runs(self, key: TopicPartition) -> tuple[Run, ...]:
+        """Return which records of :meth:`batch` the caller named the partition of."""
+        pending = self._pending[key]
+        pairs = zip(pending.named, pending.tables, strict=True)
+        return tuple(
+            Run(sum(table.num_rows for _, table in group), is_named)
+            for is_named, group in groupby(pairs, key=itemgetter(0))
+        )
+
     def drop(self, keys: Iterable[TopicPartition]) -> None:
         """Forget the records of some partitions: they are in a file."""
         for key in keys:
@@ -179,9 +233,10 @@ class Accumulator:
             self._settle(topic_id)
 
     def _format(self, topic: TopicState) -> RowFormat:
-        known = self._formats.get(topic.topic_id)
+        version = (topic.topic_id, topic.schema.schema_id)
+        known = self._formats.get(version)
         if known is None:
-            known = self._formats[topic.topic_id] = RowFormat(topic.schema.arrow_schema)
+            known = self._formats[version] = RowFormat(topic.schema.arrow_schema)
         return known
 
     def _settle(self, topic_id: str) -> None:
@@ -195,9 +250,11 @@ class Accumulator:
             table = self._format(topic).table(spool.rows)
             parts, turn = _distribute(topic, table, partition, self._turns.get(topic_id, 0))
             self._turns[topic_id] = turn
-            self._keep(topic_id, parts)
+            self._keep(topic_id, parts, partition is not None)
 
-    def _keep(self, topic_id: str, parts: Sequence[tuple[int, Any]], total: int | None = None) -> None:
+    def _keep(
+        self, topic_id: str, parts: Sequence[tuple[int, Any]], is_named: bool, total: int | None = None
+    ) -> None:
         """Add tables to their partitions. ``total``: bytes of the only part, where they are known."""
         for number, table in parts:
             key = TopicPartition(topic_id, number)
@@ -207,10 +264,16 @@ class Accumulator:
             # A table's size takes a walk over its buffers: when all of a send is one part, it is known.
             size = table.nbytes if total is None else total
             pending.tables.append(table)
+            pending.named.append(is_named)
             pending.size += size
             self.size += size
             if pending.size >= self._batch_bytes:
                 self.full.add(key)
+
+
+def _has_grown(topic: TopicState, known: TopicState) -> bool:
+    """Return whether a topic has changed since ``known``: it only ever grows."""
+    return topic.partitions > known.partitions or topic.schema.schema_id > known.schema.schema_id
 
 
 def _check_partition(topic: TopicState, partition: int) -> None:

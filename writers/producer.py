@@ -43,6 +43,9 @@ __all__ = ["Producer"]
 
 logger = logging.getLogger("txnlog")
 
+DISTRIBUTIONS_MAX = 10
+"""How often records are distributed anew when their topic gets more partitions just before each commit."""
+
 _NOTHING = CommitInfo()
 
 
@@ -378,16 +381,27 @@ class Producer:
 
     def _write(self, call: Call, end: Outcome | None) -> CommitResult:
         """Upload what is buffered, and commit it and perhaps the transaction's end; or repeat just that."""
-        if self._unsettled is not None:
-            write = self._unsettled.intent.action
-        else:
-            self._guarded(self._staging.finish)
-            write = Write(self._ref, self._staging.appends(numbered=self._ref is not None), end)
-        result = self._commit(call, write)
-        if isinstance(write, Write):
-            self._staging.landed(write.appends)
-        self._appended = True
-        return result
+        for tries_left in reversed(range(DISTRIBUTIONS_MAX)):
+            write = self._unsettled.intent.action if self._unsettled is not None else self._upload(end)
+            try:
+                result = self._commit(call, write)
+            except ConflictError as error:
+                if error.kind != "partition-count-changed" or not tries_left:
+                    raise
+                continue  # nothing of it is in the log, whose state now has the topic as it has become
+            if isinstance(write, Write):
+                self._staging.landed(write.appends)
+            self._appended = True
+            return result
+        raise InternalError("a write that was neither done nor refused")
+
+    def _upload(self, end: Outcome | None) -> Write:
+        """Upload what is buffered, for the topics as they are now."""
+        topics = self._log.state.topics
+        self._staging.adopt(topics)
+        self._guarded(self._staging.finish)
+        self._staging.redistribute(topics)
+        return Write(self._ref, self._staging.appends(numbered=self._ref is not None), end)
 
     def _commit(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.

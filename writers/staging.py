@@ -8,18 +8,45 @@ a file that fails after earlier records went into it: those are lost, and ``is_b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from txnformat.clock import Ids
+from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
 from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition
-from writers.accumulator import Accumulator
+from writers.accumulator import Accumulator, Run
 from writers.settings import ProducerSettings
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
 
 __all__ = ["Staging"]
+
+
+ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Files that wait for an entry."""
+
+    topic: TopicState
+    """As it was when the records were distributed."""
+    uploaded: Uploaded
+    runs: tuple[tuple[Run, ...], ...]
+    """Of each batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A file that takes more batches."""
+
+    topic: TopicState
+    upload: TopicUpload
+    runs: list[tuple[Run, ...]] = field(default_factory=list)
 
 
 class Staging:
@@ -39,9 +66,8 @@ class Staging:
         self._settings = settings
         self._newest_entry = newest_entry
         self.buffered = Accumulator(settings.batch_bytes)
-        self._open: dict[str, TopicUpload] = {}
-        self._staged: dict[str, list[Uploaded]] = {}
-        self._topics: dict[str, TopicState] = {}
+        self._open: dict[str, _Open] = {}
+        self._staged: dict[str, list[_Staged]] = {}
         self._next_sequences: dict[TopicPartition, int] = {}
         self.is_broken = False
         """Whether records are lost that were taken in."""
@@ -97,24 +123,70 @@ class Staging:
                 self._write(keys)
                 continue
             # The usual small commit: nothing of it is in a file yet, so it can be tried again whole.
-            upload = self._upload_of(topic)
+            opened = self._opened(topic)
             try:
                 for key in keys:
-                    upload.add(key.partition, self.buffered.batch(key))
-                uploaded = upload.finish()
+                    self._add(opened, key)
+                uploaded = opened.upload.finish()
             except BaseException:
-                upload.abort()
+                opened.upload.abort()
                 raise
             self.buffered.drop(keys)
-            self._stage(topic.topic_id, uploaded)
-        for topic_id, upload in list(self._open.items()):
-            try:
-                uploaded = upload.finish()
-            except BaseException:
-                self.is_broken = True
-                raise
-            del self._open[topic_id]
-            self._stage(topic_id, uploaded)
+            self._stage(opened, uploaded)
+        for topic_id in list(self._open):
+            self._close(topic_id)
+
+    def adopt(self, topics: Mapping[str, TopicState]) -> None:
+        """Bring what is buffered to the topics as they are now: their columns and their partitions."""
+        for known in self.buffered.topics():
+            self.buffered.adopt(topics.get(known.topic_id, known))
+
+    def redistribute(self, topics: Mapping[str, TopicState]) -> None:
+        """Bring what is staged to the partitions that the topics have now.
+
+        Requests: none while no topic has grown. Else, for topics with key columns, the records are read back and
+        uploaded anew.
+
+        Raises
+        ------
+        StorageError
+            Nothing is lost; the call can be repeated.
+        """
+        for topic_id, staged in self._staged.items():
+            self._staged[topic_id] = [
+                one for old in staged for one in self._redistributed(old, topics.get(topic_id, old.topic))
+            ]
+
+    def _redistributed(self, staged: _Staged, topic: TopicState) -> list[_Staged]:
+        if topic.partitions == staged.topic.partitions:
+            return [staged]
+        if not topic.schema.key_columns or all(run.is_named for runs in staged.runs for run in runs):
+            return [replace(staged, topic=topic)]  # no record is where it is because of its key
+        anew = Staging(self._store, self._ids, self._settings, self._newest_entry)
+        try:
+            for partition, table in self._read_back(staged):
+                sent = anew.buffered.prepare(topic, table, partition)
+                if anew.is_over(sent.size):
+                    anew.stream(sent.size)
+                anew.buffered.accept(sent)
+            anew.finish()
+        except BaseException:
+            anew.discard()
+            raise
+        return anew._staged[topic.topic_id]
+
+    def _read_back(self, staged: _Staged) -> Iterator[tuple[int | None, pa.Table]]:
+        """Yield the records in the order of the log, each run with its partition if the caller named it."""
+        schema, files = staged.topic.schema, staged.uploaded.files
+        readers = [SegmentFileReader(self._store, file, schema.version(file.schema_id)) for file in files]
+        for batch, runs in zip(staged.uploaded.batches, staged.runs, strict=True):
+            groups = range(batch.row_group, batch.row_group + batch.row_group_count)
+            names = schema.version(files[batch.file].schema_id).names
+            table = pa.Table.from_batches(readers[batch.file].read(groups, names, ROWS_AT_ONCE))
+            first = 0
+            for run in runs:
+                yield batch.partition if run.is_named else None, table.slice(first, run.records)
+                first += run.records
 
     def appends(self, *, numbered: bool) -> tuple[TopicAppend, ...]:
         """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table.
@@ -125,16 +197,15 @@ class Staging:
             Whether the records carry sequences: they go on from those that are in the log.
         """
         appends = []
-        for topic_id, uploads in sorted(self._staged.items()):
-            uploaded = uploads[0] if len(uploads) == 1 else combine(uploads)
-            topic = self._topics[topic_id]
+        for topic_id, staged in sorted(self._staged.items()):
+            uploaded = staged[0].uploaded if len(staged) == 1 else combine(one.uploaded for one in staged)
             bases = None
             if numbered:
                 bases = {
                     number: self._next_sequences.get(TopicPartition(topic_id, number), 0)
                     for number in {batch.partition for batch in uploaded.batches}
                 }
-            appends.append(topic_append(topic_id, topic.partitions, uploaded, bases))
+            appends.append(topic_append(topic_id, staged[-1].topic.partitions, uploaded, bases))
         return with_batch_table(self._store, self._ids, self._born(), appends)
 
     def landed(self, appends: tuple[TopicAppend, ...]) -> None:
@@ -149,8 +220,8 @@ class Staging:
     def discard(self) -> None:
         """Forget everything that waits; uploaded files are left to the vacuum."""
         self.buffered.clear()
-        for upload in self._open.values():
-            upload.abort()
+        for opened in self._open.values():
+            opened.upload.abort()
         self._open.clear()
         self._staged.clear()
         self.is_broken = False
@@ -162,9 +233,15 @@ class Staging:
     def _born(self) -> int:
         return max(self._newest_entry(), 0)
 
-    def _upload_of(self, topic: TopicState) -> TopicUpload:
-        self._topics[topic.topic_id] = topic
-        return TopicUpload(
+    def _opened(self, topic: TopicState) -> _Open:
+        """Return the topic's open file, or a new one: a file is of one version of a topic."""
+        found = self._open.get(topic.topic_id)
+        if found is not None and found.topic is not topic:
+            self._close(topic.topic_id)
+            found = None
+        if found is not None:
+            return found
+        upload = TopicUpload(
             self._store,
             self._ids,
             directory=topic.directory,
@@ -172,23 +249,39 @@ class Staging:
             born=self._born(),
             roll_bytes=self._settings.roll_bytes,
         )
+        return _Open(topic, upload)
 
-    def _stage(self, topic_id: str, uploaded: Uploaded) -> None:
+    def _add(self, opened: _Open, key: TopicPartition) -> None:
+        opened.upload.add(key.partition, self.buffered.batch(key))
+        opened.runs.append(self.buffered.runs(key))
+
+    def _close(self, topic_id: str) -> None:
+        """Close an open file."""
+        opened = self._open[topic_id]
+        try:
+            uploaded = opened.upload.finish()
+        except BaseException:
+            self.is_broken = True
+            raise
+        del self._open[topic_id]
+        self._stage(opened, uploaded)
+
+    def _stage(self, opened: _Open, uploaded: Uploaded) -> None:
         if uploaded.batches:
-            self._staged.setdefault(topic_id, []).append(uploaded)
+            staged = _Staged(opened.topic, uploaded, tuple(opened.runs))
+            self._staged.setdefault(opened.topic.topic_id, []).append(staged)
 
     def _write(self, keys: Sequence[TopicPartition]) -> None:
         """Write batches of one topic to its open file."""
         topic = self.buffered.topic(keys[0].topic_id)
-        upload = self._open.get(topic.topic_id) or self._upload_of(topic)
+        opened = self._opened(topic)
         for key in keys:
-            batch = self.buffered.batch(key)
             try:
-                upload.add(key.partition, batch)
+                self._add(opened, key)
             except BaseException:
-                upload.abort()
+                opened.upload.abort()
                 # A file that is open holds records that are nowhere else any more.
                 self.is_broken = topic.topic_id in self._open
                 raise
-            self._open[topic.topic_id] = upload
+            self._open[topic.topic_id] = opened
             self.buffered.drop((key,))

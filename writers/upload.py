@@ -98,19 +98,25 @@ class TopicUpload:
             )
         self._batches.append(self._writer.write_batch(partition, table))
         if self._writer.size >= self._roll_bytes:
-            self._close_file()
+            self.close_file()
 
-    def _close_file(self) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is being written."""
+        return self._writer is not None
+
+    def close_file(self) -> None:
+        """Close the file that is being written, if any; the next batch begins another."""
         if self._writer is None:
             return
-        record = self._writer.close()
+        record = replace(self._writer.close(), schema_id=self._schema.schema_id)
         self._writer = None
         self._files.append(record)
         self._closed_bytes += record.size
 
     def finish(self) -> Uploaded:
         """Close the last file: everything is visible and durable."""
-        self._close_file()
+        self.close_file()
         return Uploaded(tuple(self._files), tuple(self._batches))
 
     def abort(self) -> None:

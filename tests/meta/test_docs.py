@@ -43,7 +43,7 @@ def _text(path: Path | str) -> str:
 # --- code blocks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/metrics.md"])
 def test_every_python_block_runs(name: str, tmp_path: Path) -> None:
     """Top to bottom in one namespace; what needs Spark runs in tests/spark/test_docs_spark.py."""
     with in_directory(tmp_path):
@@ -59,7 +59,7 @@ def test_a_block_that_fails_is_reported_with_its_line() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
-    run = {"README.md", "docs/quickstart.md", "docs/spark.md"}
+    run = {"README.md", "docs/quickstart.md", "docs/metrics.md", "docs/spark.md"}
     for block in blocks(_text(path)):
         if block.info == "python" and str(path) not in run:
             assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
@@ -229,12 +229,14 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
     "partitions of one topic": ("txnformat.operation_codec:PARTITIONS_MAX",),
+    "versions of one topic's schema": ("txnformat.operation_codec:SCHEMAS_MAX",),
     "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
     "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
     "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
+    "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),
     "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
@@ -250,6 +252,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "producer id block": ("txnformat.intents:AllocateIds.count",),
     "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),
+    "S3: attempts of a request that may be repeated": (
+        "txnformat.store.s3:ATTEMPTS_MAX",
+        "txnformat.store.s3:BACKOFF_MS_MAX",
+    ),
+    "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
     "row group": ("txnformat.segment_writer:ROW_GROUP_BYTES_MAX",),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),

@@ -28,6 +28,7 @@ from txnformat.state import LogState
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
 from txnformat.types import TopicPartition
+from txnformat.verify_offsets import OffsetDerivation
 from txnformat.visibility import committed_mask
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
@@ -93,8 +94,14 @@ def assert_state_is_the_models(state: LogState, model: NaiveModel) -> None:
     assert state.next_producer_id == model.next_producer_id
     assert state.topic_ids == {name: topic.topic_id for name, topic in model.topics.items()}
     assert {topic_id: (topic.name, topic.partitions) for topic_id, topic in state.topics.items()} == {
-        topic.topic_id: (topic.name, topic.partitions) for topic in model.topics.values()
+        topic.topic_id: (topic.name, model.count(topic)) for topic in model.topics.values()
     }
+    for topic_id, topic in state.topics.items():
+        added = [
+            {field.name: str(field.type) for field in list(topic.schema.version(number))[1:]}
+            for number in range(1, topic.schema.schema_id + 1)
+        ]
+        assert added == model.columns.get(topic_id, [])
     assert {key: tuple(known) for key, known in state.app_versions.items()} == model.apps
 
 
@@ -108,6 +115,7 @@ class Writer:
         self.results: dict[str, CommitResult] = {}
         self.intents: dict[str, Intent] = {}
         self.store_time_ms = 1_700_000_000_000
+        self.derivations = [OffsetDerivation(self.state)]
 
     def commit(self, commands: list[Command], store_step_ms: int) -> None:
         """Commit a group, and those that may not share its entry after it."""
@@ -152,6 +160,8 @@ class Writer:
         )
         assert check_state(before, entry, after) == []
         assert check_whole(after) == []
+        for derivation in self.derivations:
+            derivation.add(read)
         return after
 
     def check_verdict(self, intent: Intent, assembled: Assembled, slot: int) -> None:
@@ -195,6 +205,7 @@ class Writer:
         assert check_whole(state) == []
         take = Intent(f"snapshot of {self.state.entry}", state.entry + 1, TakeCheckpoint(checkpoint))
         self.state = state
+        self.derivations.append(OffsetDerivation(state))
         self.commit_intents([take])
 
 
@@ -233,6 +244,8 @@ def test_fold_and_decisions_agree_with_the_naive_model(
         if number in reopened and writer.state.entry >= 0:
             writer.reopen()
         writer.commit(group, steps[number % len(steps)])
+    for derivation in writer.derivations:
+        assert list(derivation.compare(writer.state)) == []
     for intent_id, result in writer.results.items():
         verdict = decide(writer.state, writer.intents[intent_id])
         assert isinstance(verdict, Done)

@@ -60,7 +60,7 @@ def test_the_loser_of_a_race_for_a_topic_writes_to_the_winners(log: TxnLog, path
     assert rows(log) == list(range(10))
     empty = writer(path)
     assert len(log.topics()) == 1
-    empty.commit([TaskUpload(0, type(task(empty, 0, 0, 1).uploaded)((), ()))])
+    empty.commit([TaskUpload(0, {})])
     assert rows(log) == list(range(10))
 
 
@@ -129,18 +129,21 @@ Change = Callable[[Any], Any]
 
 def file_with(**values: object) -> Change:
     def change(message: Any) -> Any:
-        (file,) = message.uploaded.files
+        (file,) = message.uploads["t"].files
         files = (dataclasses.replace(file, **values),)
-        return dataclasses.replace(message, uploaded=dataclasses.replace(message.uploaded, files=files))
+        return dataclasses.replace(
+            message, uploads={"t": dataclasses.replace(message.uploads["t"], files=files)}
+        )
 
     return change
 
 
 def batch_with(**values: object) -> Change:
     def change(message: Any) -> Any:
-        (batch,) = message.uploaded.batches
+        (batch,) = message.uploads["t"].batches
         batches = (dataclasses.replace(batch, **values),)
-        return dataclasses.replace(message, uploaded=dataclasses.replace(message.uploaded, batches=batches))
+        changed = dataclasses.replace(message.uploads["t"], batches=batches)
+        return dataclasses.replace(message, uploads={"t": changed})
 
     return change
 
@@ -154,7 +157,10 @@ UUID = "00000000-0000-4000-8000-000000000000"
         lambda message: None,
         lambda message: object(),
         lambda message: dataclasses.replace(message, partition_id="0"),
-        lambda message: dataclasses.replace(message, uploaded=((), ())),
+        lambda message: dataclasses.replace(message, uploads=((), ())),
+        lambda message: dataclasses.replace(message, uploads={"t": ((), ())}),
+        lambda message: dataclasses.replace(message, uploads={"other": message.uploads["t"]}),
+        lambda message: dataclasses.replace(message, uploads={3: message.uploads["t"]}),
         file_with(key="../../etc/passwd"),
         file_with(key=f"other-00000000/data/{7:020d}-{UUID}.parquet"),
         file_with(size=0),
@@ -178,7 +184,7 @@ def test_a_message_that_no_task_can_send_is_refused(
     upload: tuple[WritePlan, TaskUpload], change: Change
 ) -> None:
     plan, message = upload
-    assert check_messages([message], plan) == [message.uploaded]
+    assert check_messages([message], plan) == [(plan.routes.route("t"), [message.uploads["t"]])]
     with pytest.raises(InternalError) as caught:
         check_messages([change(message)], plan)
     assert caught.value.kind == "invalid-commit-message"
@@ -234,7 +240,7 @@ def table(count: int) -> pa.Table:
 def chunked(sizes: list[tuple[int, int]], **bounds: int) -> list[tuple[int, int]]:
     """Add (partition, rows) and return (partition, rows) of the batches that come out."""
     found: list[tuple[int, int]] = []
-    rechunker = Rechunker(lambda partition, batch: found.append((partition, batch.num_rows)), **bounds)
+    rechunker = Rechunker[int](lambda partition, batch: found.append((partition, batch.num_rows)), **bounds)
     for partition, count in sizes:
         rechunker.add(partition, table(count))
     rechunker.finish()

@@ -407,3 +407,22 @@ def test_an_entry_more_than_30_s_ahead_of_store_time_is_not_written() -> None:
     with pytest.raises(StorageError) as caught:
         next_timestamp_ms(Log(ORDERS).state, NOW_MS - 30_000)
     assert caught.value.kind == "log-time-ahead"
+
+
+def test_versions_beside_the_deciding_one_are_set_with_it_and_must_grow() -> None:
+    log = Log(ORDERS)
+    job, part = AppRef("spark-batch", "*/job", 3), AppRef("spark-batch", "orders/job", 3)
+    verdict = log.commit(Write(appends=rows(-1), app=job, apps_beside=(part,)))
+    assert isinstance(verdict, Included)
+    assert {key[1]: known.version for key, known in log.state.app_versions.items()} == {
+        "*/job": 3,
+        "orders/job": 3,
+    }
+    written = log.state.entry
+    other = AppRef("spark-batch", "audit/job", 3)
+    assert log.commit(Write(appends=rows(-1, 5, "other"), app=job, apps_beside=(other,))) == Done(written)
+    for version in (3, 2):
+        late = AppRef("spark-batch", "orders/job", version)
+        error = log.refusal(Write(appends=rows(-1), app=AppRef("spark-batch", "*/x", 9), apps_beside=(late,)))
+        assert isinstance(error, StaleAppVersionError)
+        assert error.values["newest"] == 3

@@ -48,7 +48,7 @@ def test_a_relative_path_counts_from_the_current_directory(
 
 @pytest.mark.parametrize(
     ("location", "scheme"),
-    [("s3://bucket/log", "s3"), ("abfss://c@a/log", "abfss"), ("dbfs:/log", "dbfs"), ("hdfs:///log", "hdfs")],
+    [("gs://bucket/log", "gs"), ("abfss://c@a/log", "abfss"), ("hdfs:///log", "hdfs"), ("hdfs:/log", "hdfs")],
 )
 def test_another_scheme_is_named_and_so_is_what_works(location: str, scheme: str) -> None:
     with pytest.raises(UnsupportedStoreError) as caught:
@@ -58,13 +58,61 @@ def test_another_scheme_is_named_and_so_is_what_works(location: str, scheme: str
     assert "file:///path" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "dbfs:/log",
+        "dbfs:///Volumes/c/s/v",
+        "DBFS:/x",
+        "/dbfs/mnt/log",
+        "/Volumes/main/s/v/log",
+        "file:/dbfs/x",
+        "file:///Volumes/c",
+        "/Volumes",
+    ],
+)
+def test_mounts_of_databricks_are_refused_with_the_uri_to_use(location: str) -> None:
+    for given in (location, Path(location)) if location.startswith("/") else (location,):
+        with pytest.raises(UnsupportedStoreError) as caught:
+            open_store(given)
+        assert caught.value.kind == "unsupported-store"
+        assert "s3://bucket/path" in str(caught.value)
+
+
+def test_names_like_those_of_mounts_are_other_paths() -> None:
+    for location in ("/dbfsx/log", "/data/Volumes/log", "/volumes/log"):
+        assert open_store(location).url == f"file://{location}"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
+def test_s3_by_any_of_its_names(scheme: str) -> None:
+    assert open_store(f"{scheme}://bucket/a/log/").url == "s3://bucket/a/log"
+    assert open_store(f"{scheme}://bucket").url == "s3://bucket"
+
+
 def test_credentials_in_a_location_are_not_repeated() -> None:
-    with pytest.raises(UnsupportedStoreError) as caught:
-        open_store("s3://user:secret@bucket/log")
-    assert "secret" not in str(caught.value)
+    for location in ("s3://user:secret@bucket/log", "gs://user:secret@bucket/log"):
+        with pytest.raises((InvalidInputError, UnsupportedStoreError)) as caught:
+            open_store(location)
+        assert "secret" not in str(caught.value).replace("options key and secret", "")
 
 
-@pytest.mark.parametrize("location", ["", "a\0b", "file://other/data", "file://data", "file:///a%00b"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "a\0b",
+        "file://other/data",
+        "file://data",
+        "file:///a%00b",
+        "s3://",
+        "s3:///log",
+        "s3:/bucket/log",
+        "s3://bucket//log",
+        "s3://bucket/a/../b",
+        "s3://bucket/a\nb",
+    ],
+)
 def test_what_is_no_location_is_refused(location: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         open_store(location)

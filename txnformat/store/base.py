@@ -86,6 +86,11 @@ class ObjectStore(Protocol):
         """Where the store is, for messages: no secrets."""
         ...
 
+    @property
+    def reads_in_flight(self) -> int:
+        """Ranged reads of one object worth having in flight together: 1 where a read is a system call."""
+        ...
+
     def store_time_ms(self) -> int:
         """Return the store's time, ms since the epoch (local disk and memory: the own clock is store time)."""
         ...

@@ -116,6 +116,11 @@ class CountingStore:
         """That of the inner store."""
         return self._inner.url
 
+    @property
+    def reads_in_flight(self) -> int:
+        """That of the inner store."""
+        return self._inner.reads_in_flight
+
     def store_time_ms(self) -> int:
         """Return the inner store's time; costs no request."""
         return self._inner.store_time_ms()

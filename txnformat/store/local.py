@@ -89,6 +89,11 @@ class LocalStore:
         """``file://`` and the absolute path."""
         return f"file://{self._root}"
 
+    @property
+    def reads_in_flight(self) -> int:
+        """1: a read is a system call."""
+        return 1
+
     def store_time_ms(self) -> int:
         """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms

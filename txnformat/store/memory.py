@@ -41,6 +41,11 @@ class MemoryStore:
         """``memory://`` and the name."""
         return self._url
 
+    @property
+    def reads_in_flight(self) -> int:
+        """1: a read waits for nothing."""
+        return 1
+
     def store_time_ms(self) -> int:
         """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms

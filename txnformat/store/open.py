@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -18,43 +19,80 @@ __all__ = ["open_store"]
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), everybody else two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 
 _memory_lock = threading.Lock()
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
-def open_store(location: str | Path, clock: Clock | None = None) -> ObjectStore:
+_FUSE = re.compile(r"/+(Volumes|dbfs)(/|$)")
+
+
+def open_store(
+    location: str | Path,
+    clock: Clock | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> ObjectStore:
     """Return the store at ``location``. No IO: whether anything is there shows at the first request.
 
     Parameters
     ----------
     location : str or Path
-        A path (relative ones count from the current directory), ``file:///path``, ``file:/path``, or, for tests
-        within one process, ``memory://name``: the same store for the same name while anybody holds it.
+        A path (relative ones count from the current directory), ``file:///path``, ``file:/path``,
+        ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), or, for tests within one process, ``memory://name``:
+        the same store for the same name while anybody holds it.
     clock : Clock, optional
-        Where the store's time comes from, for a store without a clock of its own.
+        Where the store's time comes from, for a store without a clock of its own; else the own time.
+    storage_options : mapping of str to str, optional
+        Credentials, endpoint, … of S3 (docs/storage.md); other stores have none.
 
     Raises
     ------
     UnsupportedStoreError
         No adapter for this scheme.
     InvalidInputError
-        No location at all.
+        No location at all, or an unknown or unfit storage option.
     """
     text = str(location)
+    _check_no_mount(text)
     match = None if isinstance(location, Path) else _SCHEME.match(text)
+    scheme = "file" if match is None else match[1].lower()
+    if scheme in _S3_SCHEMES:
+        from txnformat.store.s3 import S3Store  # heavy, and of no use to those who stay local
+
+        return S3Store(text, storage_options, clock)
+    if storage_options and scheme in ("file", "memory"):
+        raise InvalidInputError(
+            [f"there is no storage option {name!r:.100} of {scheme}://" for name in storage_options],
+            kind="invalid-storage-option",
+            hint="storage options are for s3://",
+        )
     if match is None:
         return _local_store(text, clock)
-    scheme = match[1].lower()
     if scheme == "file":
         return _local_store(_file_path(text), clock)
     if scheme == "memory":
         return _memory_store(text[match.end() :].lstrip("/"), clock)
     raise UnsupportedStoreError(
         f"there is no adapter for {scheme}:// yet",
-        hint="use a path on a local disk or file:///path",
+        hint="use s3://bucket/path, a path on a local disk or file:///path",
         scheme=scheme,
     )
+
+
+def _check_no_mount(text: str) -> None:
+    """Refuse the mounts of Databricks: their FUSE file systems cannot take a name exactly once."""
+    path = text[len("file:") :].removeprefix("//") if text.lower().startswith("file:") else text
+    mount = _FUSE.match(path)
+    if mount or text.lower().startswith("dbfs:"):
+        raise UnsupportedStoreError(
+            f"{'/' + mount[1] if mount else 'dbfs:/'} is a mount without hard links, so that a name cannot be taken "
+            "exactly once",
+            hint="use the cloud URI behind it: s3://bucket/path (DESCRIBE EXTERNAL LOCATION or "
+            "dbutils.fs.mounts() show it)",
+            scheme="dbfs" if mount is None else "file",
+        )
 
 
 def _file_path(text: str) -> str:

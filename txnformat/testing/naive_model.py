@@ -13,6 +13,7 @@ from typing import Any
 
 from txnformat.intents import (
     AllocateIds,
+    ChangeTopic,
     Intent,
     OpenProducer,
     PendingPartition,
@@ -86,7 +87,11 @@ class NaiveModel:
     def __init__(self) -> None:
         self.log: dict[TopicPartition, list[Record]] = {}
         self.topics: dict[str, CreateTopic] = {}
-        """By name."""
+        """By name, as they were made."""
+        self.counts: dict[str, int] = {}
+        """Partitions by topic id."""
+        self.columns: dict[str, list[dict[str, str]]] = {}
+        """What was added to a topic, as names to types: one for each version of its schema after the first."""
         self.ids: dict[str, _Id] = {}
         self.sent: dict[tuple[int, int, TopicPartition], list[_Sent]] = {}
         self.next_producer_id = 0
@@ -174,6 +179,8 @@ class NaiveModel:
                 if action.name in self.topics:
                     raise _No("ConflictError")
                 self.topics[action.name] = action
+            case ChangeTopic():
+                self._change(action)
             case TakeCheckpoint(checkpoint):
                 if checkpoint.entry <= self.checkpoint:
                     raise _No("ConflictError")
@@ -181,6 +188,35 @@ class NaiveModel:
             case _:
                 raise NotImplementedError(action)
         return Expected("included")
+
+    def count(self, topic: CreateTopic) -> int:
+        """Return how many partitions a topic has."""
+        return self.counts.get(topic.topic_id, topic.partitions)
+
+    def _change(self, change: ChangeTopic) -> None:
+        """Let a topic grow. Knows only of added columns that are integers."""
+        topic = next((one for one in self.topics.values() if one.topic_id == change.topic_id), None)
+        if topic is None:
+            raise _No("NotFoundError")
+        versions = self.columns.get(topic.topic_id, [])
+        columns = dict(versions[-1]) if versions else {}
+        if change.partitions is not None and not self.count(topic) < change.partitions <= 10_000:
+            raise _No("InvalidInputError")
+        order = ["int8", "int16", "int32", "int64"]
+        for name, type_ in change.widen:
+            if name not in columns or order.index(columns[name]) >= order.index(str(type_)):
+                raise _No("InvalidInputError")
+            columns[name] = str(type_)
+        for field_ in change.add:
+            if field_.name in columns or not field_.nullable:
+                raise _No("InvalidInputError")
+            columns[field_.name] = str(field_.type)
+        if change.partitions is None and not change.widen and not change.add:
+            raise _No("InvalidInputError")
+        if change.partitions is not None:
+            self.counts[topic.topic_id] = change.partitions
+        if change.widen or change.add:
+            self.columns[topic.topic_id] = [*versions, columns]
 
     def _write(self, write: Write, entry: int) -> Expected:
         if write.app is not None:
@@ -259,13 +295,28 @@ class NaiveModel:
         )
         if topic is None:
             raise _No("NotFoundError")
-        if topic.partitions != append.partition_count:
+        count = self.count(topic)
+        if count != append.partition_count and not (
+            producer is not None
+            and all(
+                self._has(producer, TopicPartition(topic_id, part.partition), part)
+                for part in append.partitions
+            )
+        ):
             raise _No("ConflictError")
-        if any(part.partition >= topic.partitions for part in append.partitions):
+        if any(part.partition >= count for part in append.partitions):
             raise _No("NotFoundError")
         for part in append.partitions:
             key = TopicPartition(topic_id, part.partition)
             yield key, part, self._known(producer, key, part) if producer else None
+
+    def _has(self, producer: ProducerRef, key: TopicPartition, part: PendingPartition) -> bool:
+        """Return whether the log remembers exactly this append."""
+        return any(
+            (one.first, one.last - one.first + 1, one.digest)
+            == (part.base_sequence, part.records, part.digest)
+            for one in self.sent.get((producer.producer_id, producer.epoch, key), [])[-5:]
+        )
 
     def _known(self, producer: ProducerRef, key: TopicPartition, part: PendingPartition) -> _Sent | None:
         if producer.transactional_id is None and producer.producer_id >= self.next_producer_id:

@@ -131,6 +131,7 @@ def seaweedfs_server(
             "-filer",
             "-s3",
             f"-s3.config={config}",
+            "-s3.autoCreateBucket=false",
             "-s3.iam=false",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",

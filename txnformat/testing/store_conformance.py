@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import pytest
 
@@ -28,7 +28,6 @@ __all__ = ["StoreConformance"]
 
 KEY = "_txnlog/log/00000000000000000000.json"
 THREADS = 8
-RACES = 25
 LARGE_BYTES = 5 * 1024 * 1024
 
 Answer = TypeVar("Answer")
@@ -36,6 +35,11 @@ Answer = TypeVar("Answer")
 
 class StoreConformance:
     """The behaviour that the commit protocol stands on. ``store`` is a fixture: an empty store."""
+
+    races: ClassVar[int] = 25
+    """How often threads race for one key."""
+    skipped_marks: ClassVar[frozenset[str]] = frozenset()
+    """Starts of a listing that this store gets wrong, and that no part of the log uses: each with its reason."""
 
     def test_create_succeeds_once(self, store: ObjectStore) -> None:
         """The first create wins; a second, even with the same bytes, changes nothing and says so."""
@@ -196,7 +200,7 @@ class StoreConformance:
         for key in keys:
             store.create(key, b"")
         marks = [*keys, "t/", "t/a!", "t/b", "t/b/", "t/b-", "t/b/2/z", "t/b/9", "t/b/~", "s", "z", "t/zz"]
-        for mark in marks:
+        for mark in [mark for mark in marks if mark not in self.skipped_marks]:
             found = [info.key for info in store.list("t/", mark)]
             assert found == [key for key in keys if key.encode() > mark.encode()], mark
 
@@ -252,14 +256,14 @@ class StoreConformance:
         def racer(key: str, number: int) -> CreateOutcome:
             return store.create(key, b"%d " % number * 1000).outcome
 
-        for race in range(RACES):
+        for race in range(self.races):
             key = f"a/{race}"
             outcomes = _at_once(partial(racer, key))
             winners = [number for number, outcome in enumerate(outcomes) if outcome is CreateOutcome.CREATED]
             assert len(winners) == 1
             assert outcomes.count(CreateOutcome.EXISTS) == THREADS - 1
             assert store.get(key) == b"%d " % winners[0] * 1000
-        assert len(store.list("a/")) == RACES
+        assert len(store.list("a/")) == self.races
 
     def test_concurrent_puts_never_mix(self, store: ObjectStore) -> None:
         """A reader during replacements sees one version whole; in the end one writer's bytes are there."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from txnformat import keys
@@ -17,6 +18,7 @@ from txnformat.intents import (
     Action,
     AllocateIds,
     AppRef,
+    ChangeTopic,
     Intent,
     OpenProducer,
     PendingPartition,
@@ -86,6 +88,7 @@ commands = st.builds(
             "one-shot",
             "open",
             "create",
+            "alter",
             "allocate",
             "again",
         ]
@@ -126,7 +129,12 @@ def _uuid(seed: str) -> str:
 
 
 def make_append(
-    topic: CreateTopic, parts: dict[int, tuple[int, int]], *, content: str, records_per_batch: int = 2
+    topic: CreateTopic,
+    parts: dict[int, tuple[int, int]],
+    *,
+    content: str,
+    records_per_batch: int = 2,
+    schema_id: int = 0,
 ) -> TopicAppend:
     """Return an append of one file.
 
@@ -148,7 +156,8 @@ def make_append(
             PendingPartition(partition, records, len(sizes), sequence, digest[:16], 8 * records, 1_000, 2_000)
         )
     rows = sum(records for _, records in parts.values())
-    file = FileRecord(keys.data_key(topic.directory, 0, _uuid(content)), 1_000, digest, 100, digest, rows)
+    key = keys.data_key(topic.directory, 0, _uuid(content))
+    file = FileRecord(key, 1_000, digest, 100, digest, rows, schema_id)
     return TopicAppend(topic.topic_id, topic.partitions, (file,), tuple(pending), tuple(batches))
 
 
@@ -187,6 +196,8 @@ class Clients:
                 return make_topic(
                     TOPICS[command.topic], len(self.sent), 2 if command.mistake == "fork" else 3
                 )
+            case "alter" if topic is not None:
+                return self._change(command, topic)
             case "bulk":
                 return self._bulk(command, topic)
             case "end":
@@ -208,6 +219,23 @@ class Clients:
         end = command.outcome if command.what == "one-shot" else None
         return Write(*self._append(command, topic, self._producer(command, name)), end=end)
 
+    def _change(self, command: Command, topic: CreateTopic) -> ChangeTopic:
+        more = {"gap": -1, "overlap": 0, "more": 10_000}.get(command.mistake, command.records)
+        partitions = self.model.count(topic) + more if command.outcome is Outcome.COMMIT else None
+        name = f"added {command.records % 3}"
+        add = (pa.field(name, pa.int8(), nullable=command.mistake != "fork"),) if command.who == 0 else ()
+        wider = (pa.int16(), pa.int32(), pa.int64())[len(command.partitions) - 1]
+        return ChangeTopic(topic.topic_id, partitions, add, ((name, wider),) if command.who == 1 else ())
+
+    def _now(self, command: Command, topic: CreateTopic) -> tuple[CreateTopic, int]:
+        """Return a topic with the partitions that a client thinks it has, and the schema that it writes."""
+        versions = 1 + len(self.model.columns.get(topic.topic_id, []))
+        is_late = command.mistake == "epoch+"
+        return (
+            replace(topic, partitions=topic.partitions if is_late else self.model.count(topic)),
+            command.records % versions,
+        )
+
     def _producer(self, command: Command, name: str) -> ProducerRef:
         known = self.model.ids.get(name)
         if known is None:
@@ -221,7 +249,10 @@ class Clients:
         if topic is not None and command.mistake == "more":
             wanted = target = replace(wanted, partitions=topic.partitions)
         parts = dict.fromkeys(command.partitions, (-1, command.records))
-        append = make_append(target, parts, content=f"bulk {len(self.sent)}")
+        schema_id = 0
+        if target is topic:
+            target, schema_id = self._now(command, topic)
+        append = make_append(target, parts, content=f"bulk {len(self.sent)}", schema_id=schema_id)
         app = None
         if command.outcome is Outcome.COMMIT:
             version, _ = self.model.apps.get(("spark-batch", str(command.who)), (-1, -1))
@@ -247,7 +278,8 @@ class Clients:
             key = (*who, TopicPartition(topic.topic_id, one))
             sequence = self.following.get(key, 0)
             parts.setdefault(one, (max(0, sequence + shift), command.records))
-        append = make_append(topic, parts, content=f"append {len(self.sent)}")
+        now, schema_id = self._now(command, topic)
+        append = make_append(now, parts, content=f"append {len(self.sent)}", schema_id=schema_id)
         if command.mistake == "more" and last is not None and last.topic_id == topic.topic_id:
             # What was sent before keeps its digest: the log has it, and only the rest is new.
             digests = {part.partition: part.digest for part in last.partitions}

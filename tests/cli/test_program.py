@@ -1,0 +1,247 @@
+"""The program as a whole: help, exit codes, errors, pipes, signals, completion."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+
+from tests.cli.conftest import PROGRAM, Command
+from txnformat import errors
+from txnlog import TxnLog, __version__
+from txnlog.cli.app import application
+from txnlog.cli.failures import EXIT_CODES, exit_code, report
+
+HEAVY = ("pyarrow", "numpy", "pyspark", "rich", "fsspec", "s3fs")
+
+
+def test_help_needs_nothing_heavy(root: Path) -> None:
+    """It has to answer at once, and a shell asks for completions at every key."""
+    code = (
+        "import sys; from txnlog.cli.app import run; run(['--help']); run(['produce', '--help']); run(['nix']);"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_version_and_help(txnlog: Command) -> None:
+    assert txnlog("--version").out == f"txnlog, version {__version__}\n"
+    for name in application.commands:
+        answer = txnlog(name, "--help")
+        assert (answer.code, answer.err) == (0, "")
+        assert answer.out.startswith(f"Usage: txnlog {name}")
+
+
+def _every_command() -> list[tuple[str, click.Command]]:
+    found = []
+    for name, command in application.commands.items():
+        if isinstance(command, click.Group):
+            found += [(f"{name} {sub}", inner) for sub, inner in command.commands.items()]
+        else:
+            found.append((name, command))
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), _every_command(), ids=lambda value: str(value)[:30])
+def test_every_command_has_json_and_says_what_each_option_does(name: str, command: click.Command) -> None:
+    options = {option for parameter in command.params for option in parameter.opts}
+    if name != "completion":
+        assert {"--json", "--root"} <= options
+    for parameter in command.params:
+        assert not isinstance(parameter, click.Option) or parameter.help, parameter.name
+
+
+def test_every_class_of_errors_has_its_exit_code() -> None:
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        if cls is not errors.TxnLogError:
+            assert any(base in EXIT_CODES for base in cls.__mro__), name
+    assert exit_code(errors.UnsupportedStoreError("x")) == 5
+    assert exit_code(errors.CorruptDataError("x")) == 6
+    assert exit_code(errors.CommitStateUnknownError("x")) == 7
+    assert exit_code(errors.ProducerIdConflictError("x")) == 4
+
+
+def test_an_error_for_people_lists_everything_and_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = errors.InvalidInputError(["one\x1b[2J", "two"], kind="some-kind", hint="do that", value="a\nb")
+    error.add_note("and this")
+    assert report(error, as_json=False) == 2
+    assert capsys.readouterr().err == (
+        "txnlog: the input is not valid\n"
+        "  - one\\x1b[2J\n"
+        "  - two\n"
+        "  value: a\\nb\n"
+        "  note: and this\n"
+        "  hint: do that\n"
+        "  kind: some-kind\n"
+    )
+
+
+def test_a_defect_is_no_negative_result(
+    txnlog: Command, log: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(TxnLog, "topics", broken)
+    answer = txnlog("topics")
+    assert answer.code == 70
+    assert "RuntimeError: a defect" in answer.err
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(txnlog: Command) -> None:
+    answer = txnlog("topcis")
+    assert answer.code == 2
+    assert "Did you mean 'topics'?" in answer.err
+
+
+def test_without_a_root_the_variable_is_named(process: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TXNLOG_ROOT")
+    answer = process("topics")
+    assert answer.code == 2
+    assert "--root" in answer.err
+    assert "TXNLOG_ROOT" in answer.err
+
+
+def test_the_root_option_wins_over_the_variable(process: Command, log: TxnLog, tmp_path: Path) -> None:
+    other = TxnLog.create(tmp_path / "other")
+    assert process("describe", "--json", "--root", tmp_path / "other").json["log_id"] == other.log_id
+    assert process("describe", "--json").json["log_id"] == log.log_id
+
+
+def test_a_store_without_an_adapter(txnlog: Command) -> None:
+    answer = txnlog("topics", "--root", "gopher://x/y", "--json")
+    assert (answer.code, answer.error["class"]) == (5, "UnsupportedStoreError")
+
+
+# --- pipes and signals -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_topic(log: TxnLog, txnlog: Command, tmp_path: Path) -> TxnLog:
+    """More than a pipe holds."""
+    log.create_topic("long", pa.schema([("id", pa.int64())]))
+    lines = "".join(f'{{"id":{number}}}\n' for number in range(50_000))
+    assert txnlog("produce", "long", stdin=lines).code == 0
+    return log
+
+
+def test_a_reader_that_goes_away_is_no_error(long_topic: TxnLog) -> None:
+    consume = subprocess.Popen([*PROGRAM, "consume", "long"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert consume.stdout is not None
+    assert consume.stderr is not None
+    assert consume.stdout.readline() == b'{"id":0}\n'
+    consume.stdout.close()
+    assert consume.stderr.read() == b""
+    consume.stderr.close()
+    assert consume.wait(60) == 141
+
+
+def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("id", pa.int64())]))
+    before = log.refresh().entry
+    produce = subprocess.Popen(
+        [*PROGRAM, "produce", "t"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert produce.stdin is not None
+    # More than one piece and more than a pipe holds: when this returns, it is reading.
+    produce.stdin.write(b'{"id":1}\n' * 50_000)
+    produce.stdin.flush()
+    produce.send_signal(signal.SIGINT)
+    out, err = produce.communicate(timeout=60)
+    assert (produce.returncode, out) == (130, b"")
+    assert err == b"txnlog: interrupted; nothing was written\n"
+    assert log.refresh().entry == before
+
+
+def test_a_killed_produce_writes_nothing(log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("id", pa.int64())]))
+    before = log.refresh().entry
+    produce = subprocess.Popen([*PROGRAM, "produce", "t"], stdin=subprocess.PIPE)
+    assert produce.stdin is not None
+    produce.stdin.write(b'{"id":1}\n' * 50_000)
+    produce.stdin.flush()
+    produce.kill()
+    produce.stdin.close()
+    assert produce.wait(60) == -signal.SIGKILL
+    assert log.refresh().entry == before
+
+
+# --- the terminal ----------------------------------------------------------------------------------------------------
+
+
+def _on_a_terminal(*arguments: object, stdin: bytes = b"", **environment: str) -> str:
+    """Run a command whose stdout and stderr are a terminal, and return what it shows there."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )
+    os.close(theirs)
+    shown = b""
+    assert child.stdin is not None
+    child.stdin.write(stdin)
+    child.stdin.close()
+    while True:
+        select.select([ours], [], [])
+        try:
+            data = os.read(ours, 65_536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(ours)
+    assert child.wait(60) == 0
+    return shown.decode()
+
+
+def test_a_table_on_a_terminal_has_its_width_and_no_colour_unless_wanted(long_topic: TxnLog) -> None:
+    shown = _on_a_terminal("offsets", COLUMNS="60", NO_COLOR="1")
+    assert "─" in shown
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", shown)
+    assert max(map(len, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).splitlines())) <= 60
+
+
+def test_progress_is_shown_on_a_terminal_only(long_topic: TxnLog, process: Command) -> None:
+    lines = b'{"id":1}\n' * 30_000
+    assert "records" in _on_a_terminal("produce", "long", stdin=lines).split("30000 records to long")[0]
+    assert process("produce", "long", stdin=lines.decode()).err == ""
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_produced(process: Command, shell: str) -> None:
+    answer = process("completion", shell)
+    assert (answer.code, answer.err) == (0, "")
+    assert f"_TXNLOG_COMPLETE={shell}_complete" in answer.out
+    assert process("completion", SHELL=f"/usr/bin/{shell}").out == answer.out
+
+
+def test_an_unknown_shell_is_asked_for(process: Command) -> None:
+    answer = process("completion", SHELL="/bin/dash")
+    assert answer.code == 2
+    assert "bash, zsh, fish" in answer.err
+
+
+def test_what_the_script_asks_is_answered(process: Command) -> None:
+    answer = process(_TXNLOG_COMPLETE="bash_complete", COMP_WORDS="txnlog cre", COMP_CWORD="1")
+    assert answer.out.split() == ["plain,create", "plain,create-topic"]
+    options = process(_TXNLOG_COMPLETE="bash_complete", COMP_WORDS="txnlog consume t --iso", COMP_CWORD="3")
+    assert options.out.split() == ["plain,--isolation"]

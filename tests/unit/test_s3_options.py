@@ -1,0 +1,98 @@
+"""Storage options of S3: names, values, and that no value ever shows."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from txnformat.errors import InvalidInputError
+from txnformat.store import open_store
+from txnformat.store.s3 import S3Store
+from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
+
+SECRETS = {"key": "AKIA-KEY", "secret": "SECRET-VALUE", "token": "TOKEN-VALUE"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, S3Options()),
+        (SECRETS, S3Options(**SECRETS)),  # type: ignore[arg-type]  # text
+        (
+            {"AWS_ACCESS_KEY_ID": "k", "aws_secret_access_key": "s", "AWS_REGION": "eu-central-1"},
+            S3Options(key="k", secret="s", region="eu-central-1"),
+        ),
+        (
+            {"anon": "TRUE", "endpoint": "http://localhost:9000/"},
+            S3Options(anon=True, endpoint_url="http://localhost:9000"),
+        ),
+        (
+            {"verify": "/etc/ca.pem", "read_timeout_s": "2.5", "profile": " p "},
+            S3Options(verify="/etc/ca.pem", read_timeout_s=2.5, profile="p"),
+        ),
+        ({"verify": "false", "key": ""}, S3Options(verify=False)),
+        ({"region": "a", "region_name": "a"}, S3Options(region="a")),
+    ],
+)
+def test_names_and_values(given: dict[str, str], expected: S3Options) -> None:
+    assert parse_s3_options(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"regin": "a"}, "did you mean region?"),
+        ({"secretaccesskey": "a"}, "did you mean secret_access_key?"),
+        ({"zzz": "a"}, "there are key, secret, token"),
+        ({"key": "k"}, "key and secret both"),
+        ({"token": "t"}, "needs key and secret"),
+        ({"anon": "perhaps"}, "true or false"),
+        ({"anon": "true", "key": "k", "secret": "s"}, "anon excludes"),
+        ({"endpoint_url": "localhost:9000"}, "http://host[:port]"),
+        ({"endpoint_url": "http://user:SECRET-VALUE@host"}, "http://host[:port]"),
+        ({"read_timeout_s": "0"}, "seconds"),
+        ({"connect_timeout_s": "soon"}, "seconds"),
+        ({"addressing_style": "x"}, "auto, path, virtual"),
+        ({"key": 3}, "is int; use text"),
+        ({"region": "a", "aws_region": "b"}, "given twice"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_value(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_s3_options(given)
+    assert caught.value.kind == "invalid-storage-option"
+    assert said in str(caught.value)
+    assert "SECRET-VALUE" not in str(caught.value)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_s3_options({"regin": "a", "anon": "x", "secret": "s"})
+    assert len(caught.value.problems) == 3
+
+
+def test_no_value_shows_and_all_travel() -> None:
+    store = open_store("s3a://bucket/log", storage_options=SECRETS)
+    assert isinstance(store, S3Store)
+    copy = pickle.loads(pickle.dumps(store))
+    assert isinstance(copy, S3Store)
+    for each in (store, copy):
+        assert each.options == S3Options(**SECRETS)  # type: ignore[arg-type]  # text
+        shown = f"{each!r} {each} {each.options!r} {each.options} {each.url} {each.options:}"
+        assert not any(value in shown for value in SECRETS.values())
+    assert repr(store.options) == "S3Options(key=…, secret=…, token=…)"
+
+
+def test_texts_of_others_are_masked() -> None:
+    options = S3Options(**SECRETS)  # type: ignore[arg-type]  # text
+    assert options.mask("the key AKIA-KEY and SECRET-VALUE are wrong") == "the key *** and *** are wrong"
+
+
+def test_a_local_path_takes_no_options() -> None:
+    with pytest.raises(InvalidInputError, match="no storage option 'key' of file://"):
+        open_store("/data/log", storage_options={"key": "k"})
+
+
+def test_the_names_are_those_of_the_documentation() -> None:
+    assert OPTION_NAMES[:4] == ("key", "secret", "token", "profile")

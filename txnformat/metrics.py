@@ -1,0 +1,412 @@
+"""Measures of a log and of this process's commits, as values and as Prometheus' text. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
+from txnformat.partition import PartitionState
+from txnformat.prometheus import Metric, Sample, render
+from txnformat.state import LogState
+from txnformat.transactions import TransactionalIdState, TransactionStatus
+from txnformat.types import TopicPartition
+from txnformat.visibility import committed_mask
+
+__all__ = ["LATE_MS", "METRICS", "LogMetrics", "OldestTransaction", "PartitionMetrics", "measure"]
+
+LATE_MS = 60_000
+"""A transaction that is open for longer is late: Kafka's default of ``transaction.timeout.ms``."""
+
+_PARTITION = ("topic", "partition")
+_HOLDER = (*_PARTITION, "transactional_id")
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("txnlog_partition_log_start_offset", "gauge", _PARTITION, "First offset that can be read."),
+        Metric(
+            "txnlog_partition_log_end_offset",
+            "gauge",
+            _PARTITION,
+            "Offset of the next record: read_uncommitted ends before it.",
+        ),
+        Metric(
+            "txnlog_partition_last_stable_offset",
+            "gauge",
+            _PARTITION,
+            "Offset that read_committed ends before.",
+        ),
+        Metric(
+            "txnlog_partition_last_stable_offset_lag",
+            "gauge",
+            _PARTITION,
+            "Offsets that open transactions hold back: log end - last stable offset.",
+        ),
+        Metric(
+            "txnlog_partition_open_transactions", "gauge", _PARTITION, "Transactions that are not decided."
+        ),
+        Metric(
+            "txnlog_partition_late_transactions",
+            "gauge",
+            _PARTITION,
+            "Transactions that are open for more than 60 s.",
+        ),
+        Metric(
+            "txnlog_partition_oldest_transaction_first_offset",
+            "gauge",
+            _HOLDER,
+            "First offset of the transaction that holds the last stable offset.",
+        ),
+        Metric(
+            "txnlog_partition_oldest_transaction_age_seconds",
+            "gauge",
+            _HOLDER,
+            "For how long that transaction has been open.",
+        ),
+        Metric(
+            "txnlog_partition_records",
+            "gauge",
+            _PARTITION,
+            "Records below the last stable offset, without markers.",
+        ),
+        Metric(
+            "txnlog_partition_aborted_records",
+            "gauge",
+            _PARTITION,
+            "Those of them that belong to aborted transactions.",
+        ),
+        Metric(
+            "txnlog_partition_bytes",
+            "gauge",
+            _PARTITION,
+            "Compressed bytes of the records below the last stable offset.",
+        ),
+        Metric(
+            "txnlog_partition_aborted_bytes",
+            "gauge",
+            _PARTITION,
+            "Those of them that belong to aborted transactions.",
+        ),
+        Metric("txnlog_entries_total", "counter", (), "Commit entries of the log."),
+        Metric(
+            "txnlog_last_entry_timestamp_seconds",
+            "gauge",
+            (),
+            "Log time of the newest entry, since 1970-01-01 UTC.",
+        ),
+        Metric(
+            "txnlog_tail_entries",
+            "gauge",
+            (),
+            "Entries after the newest named snapshot: what opening the log reads.",
+        ),
+        Metric(
+            "txnlog_unsealed_extents",
+            "gauge",
+            (),
+            "Batches, and parts of batch tables, that the state holds.",
+        ),
+        Metric("txnlog_topics", "gauge", (), "Topics."),
+        Metric("txnlog_transactional_ids", "gauge", ("status",), "Transactional ids by status."),
+        Metric(
+            "txnlog_late_transactions",
+            "gauge",
+            (),
+            "Transactions that are open for more than 60 s, each counted once.",
+        ),
+        Metric(
+            "txnlog_commits_total", "counter", ("outcome",), "Commits of this process by what became of them."
+        ),
+        Metric(
+            "txnlog_commit_attempts_total",
+            "counter",
+            (),
+            "Entries that this process has sent to a slot, lost and repeated ones included.",
+        ),
+        Metric(
+            "txnlog_commit_wait_seconds",
+            "summary",
+            (),
+            "From the call of a commit to its answer, in this process.",
+        ),
+        Metric(
+            "txnlog_commit_wait_max_seconds", "gauge", (), "The longest of them since the log was opened."
+        ),
+        Metric(
+            "txnlog_commit_group_size", "summary", (), "Commits of this process that were decided together."
+        ),
+        Metric(
+            "txnlog_commit_group_size_max", "gauge", (), "The largest such group since the log was opened."
+        ),
+        Metric(
+            "txnlog_requests_total",
+            "counter",
+            ("operation", "object"),
+            "Requests of this process to the store, but for segment files.",
+        ),
+    )
+}
+"""Every metric. Each sample also has the label ``log``: where the log is."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldestTransaction:
+    """The open transaction with the smallest first offset in a partition: it holds the last stable offset."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    first_offset: int
+    age_ms: int
+    """Since its first append anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetrics:
+    """Measures of one partition."""
+
+    topic: str
+    partition: int
+    log_start: int
+    log_end: int
+    last_stable_offset: int
+    open_transactions: int
+    late_transactions: int
+    """Open for longer than 60 s."""
+    oldest_transaction: OldestTransaction | None
+    records: int
+    """Below the last stable offset, without markers."""
+    aborted_records: int
+    bytes: int
+    """Compressed, below the last stable offset."""
+    aborted_bytes: int
+
+    @property
+    def lag(self) -> int:
+        """Return the offsets that open transactions hold back."""
+        return self.log_end - self.last_stable_offset
+
+    @property
+    def aborted_share(self) -> float:
+        """Return the part of the decided records that was aborted, 0 to 1; 0 when there are none."""
+        return self.aborted_records / self.records if self.records else 0.0
+
+    @property
+    def aborted_bytes_share(self) -> float:
+        """Return the part of the decided records' bytes that was aborted, 0 to 1; 0 when there are none."""
+        return self.aborted_bytes / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogMetrics:
+    """Measures of a log after one entry, and of this process's commits to it."""
+
+    url: str
+    log_id: str
+    entry: int
+    """The newest entry; -1 for a log without any."""
+    timestamp_ms: int
+    """Its log time."""
+    measured_ms: int
+    """What ages are measured at: the store's time, or log time where that is ahead."""
+    tail_entries: int
+    """After the newest named snapshot."""
+    unsealed_extents: int
+    topics: int
+    transactional_ids: dict[str, int]
+    """By status."""
+    late_transactions: int
+    partitions: tuple[PartitionMetrics, ...]
+    commits: CommitCounts
+    """Of this process, since it opened the log."""
+
+    @property
+    def entries(self) -> int:
+        """Return the number of entries of the log."""
+        return self.entry + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = asdict(self)
+        for part, measured in zip(plain["partitions"], self.partitions, strict=True):
+            part["lag"] = measured.lag
+            part["aborted_share"] = measured.aborted_share
+            part["aborted_bytes_share"] = measured.aborted_bytes_share
+        requests = {
+            f"{operation} {object_}": count for (operation, object_), count in self.commits.requests.items()
+        }
+        plain["commits"] = {
+            "attempts": self.commits.attempts,
+            "outcomes": {outcome.value: self.commits.outcomes.get(outcome, 0) for outcome in CommitOutcome},
+            "wait_ms": asdict(self.commits.wait_ms),
+            "group_size": asdict(self.commits.group_size),
+            "requests": requests,
+        }
+        return plain
+
+    def to_prometheus(self) -> str:
+        """Return the measures in Prometheus' text format, version 0.0.4."""
+        return render(METRICS, self._samples())
+
+    def _samples(self) -> Iterator[Sample]:
+        log = (("log", self.url),)
+        for sample in (*self._partition_samples(), *self._log_samples(), *self._process_samples()):
+            yield sample._replace(labels=log + sample.labels)
+
+    def _partition_samples(self) -> Iterator[Sample]:
+        for part in self.partitions:
+            labels = (("topic", part.topic), ("partition", str(part.partition)))
+            for name, value in (
+                ("log_start_offset", part.log_start),
+                ("log_end_offset", part.log_end),
+                ("last_stable_offset", part.last_stable_offset),
+                ("last_stable_offset_lag", part.lag),
+                ("open_transactions", part.open_transactions),
+                ("late_transactions", part.late_transactions),
+                ("records", part.records),
+                ("aborted_records", part.aborted_records),
+                ("bytes", part.bytes),
+                ("aborted_bytes", part.aborted_bytes),
+            ):
+                yield Sample(f"txnlog_partition_{name}", labels, value)
+            oldest = part.oldest_transaction
+            if oldest is not None:
+                holder = (*labels, ("transactional_id", oldest.transactional_id))
+                name = "txnlog_partition_oldest_transaction"
+                yield Sample(f"{name}_first_offset", holder, oldest.first_offset)
+                yield Sample(f"{name}_age_seconds", holder, oldest.age_ms / 1000)
+
+    def _log_samples(self) -> Iterator[Sample]:
+        yield Sample("txnlog_entries_total", (), self.entries)
+        yield Sample("txnlog_last_entry_timestamp_seconds", (), self.timestamp_ms / 1000)
+        yield Sample("txnlog_tail_entries", (), self.tail_entries)
+        yield Sample("txnlog_unsealed_extents", (), self.unsealed_extents)
+        yield Sample("txnlog_topics", (), self.topics)
+        for status, count in self.transactional_ids.items():
+            yield Sample("txnlog_transactional_ids", (("status", status),), count)
+        yield Sample("txnlog_late_transactions", (), self.late_transactions)
+
+    def _process_samples(self) -> Iterator[Sample]:
+        counts = self.commits
+        for outcome in CommitOutcome:
+            yield Sample(
+                "txnlog_commits_total", (("outcome", outcome.value),), counts.outcomes.get(outcome, 0)
+            )
+        yield Sample("txnlog_commit_attempts_total", (), counts.attempts)
+        yield from _summary("txnlog_commit_wait_seconds", counts.wait_ms, 1000)
+        yield Sample("txnlog_commit_wait_max_seconds", (), counts.wait_ms.max / 1000)
+        yield from _summary("txnlog_commit_group_size", counts.group_size, 1)
+        yield Sample("txnlog_commit_group_size_max", (), counts.group_size.max)
+        for (operation, object_), count in sorted(counts.requests.items()):
+            labels = (("operation", operation.value), ("object", object_.value))
+            yield Sample("txnlog_requests_total", labels, count)
+
+
+def _summary(name: str, summary: Summary, divisor: int) -> Iterator[Sample]:
+    yield Sample(name, (), summary.sum / divisor, "_sum")
+    yield Sample(name, (), summary.count, "_count")
+
+
+class _Volume(NamedTuple):
+    records: int
+    aborted_records: int
+    bytes: int
+    aborted_bytes: int
+
+
+def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts) -> LogMetrics:
+    """Return the measures of a state.
+
+    Parameters
+    ----------
+    store_time_ms : int
+        The store's time now: a log that nobody writes to any more has transactions that grow older all the same.
+
+    Notes
+    -----
+    O(partitions + extents in the state). No requests.
+    """
+    now_ms = max(store_time_ms, state.timestamp_ms)
+    statuses = Counter(known.status for known in state.transactional_ids.values())
+    ongoing = {
+        (known.producer_id, known.epoch): (name, known)
+        for name, known in state.transactional_ids.items()
+        if known.status is TransactionStatus.ONGOING
+    }
+    partitions = tuple(
+        _partition(
+            topic.name, number, state.partition(TopicPartition(topic.topic_id, number)), ongoing, now_ms
+        )
+        for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
+        for number in range(topic.partitions)
+    )
+    return LogMetrics(
+        url=url,
+        log_id=state.log_id,
+        entry=state.entry,
+        timestamp_ms=state.timestamp_ms,
+        measured_ms=now_ms,
+        tail_entries=state.entry - (state.checkpoints[-1].entry if state.checkpoints else -1),
+        unsealed_extents=sum(len(partition.extents) for partition in state.partitions.values()),
+        topics=len(state.topics),
+        transactional_ids={status.value: statuses[status] for status in TransactionStatus},
+        late_transactions=sum(_age_ms(known, now_ms) > LATE_MS for _, known in ongoing.values()),
+        partitions=partitions,
+        commits=commits,
+    )
+
+
+def _age_ms(known: TransactionalIdState, now_ms: int) -> int:
+    return now_ms - known.started_ms if known.started_ms is not None else 0
+
+
+def _partition(
+    topic: str,
+    number: int,
+    partition: PartitionState,
+    ongoing: dict[tuple[int, int], tuple[str, TransactionalIdState]],
+    now_ms: int,
+) -> PartitionMetrics:
+    oldest = None
+    if partition.open:
+        transaction = min(partition.open, key=lambda key: partition.open[key])
+        name, known = ongoing[transaction]
+        oldest = OldestTransaction(name, *transaction, partition.open[transaction], _age_ms(known, now_ms))
+    volume = _volume(partition)
+    return PartitionMetrics(
+        topic,
+        number,
+        partition.log_start,
+        partition.log_end,
+        partition.last_stable_offset,
+        len(partition.open),
+        sum(_age_ms(ongoing[transaction][1], now_ms) > LATE_MS for transaction in partition.open),
+        oldest,
+        *volume,
+    )
+
+
+def _volume(partition: PartitionState) -> _Volume:
+    extents = partition.extents.array()
+    extents = extents[extents["base_offset"] < partition.last_stable_offset]
+    if not len(extents):
+        return _Volume(0, 0, 0, 0)
+    committed = committed_mask(
+        extents["base_offset"],
+        extents["base_offset"] + extents["records"] - 1,
+        extents["producer_id"],
+        extents["transactional"].astype(np.bool_),
+        partition.aborted.array(),
+    )
+    aborted = extents[~committed]
+    return _Volume(
+        int(extents["records"].sum()),
+        int(aborted["records"].sum()),
+        int(extents["size"].sum()),
+        int(aborted["size"].sum()),
+    )

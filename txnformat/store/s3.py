@@ -1,0 +1,353 @@
+"""An object store in an S3 bucket: AWS, and every store that speaks S3 with atomic ``If-None-Match: *``.
+
+``create`` is one PutObject with the condition, sent once: the outcome that it reports is the outcome of that request,
+never of a repeat that met its own success (:mod:`txnformat.slot` reads the slot back and decides). Reads, listings,
+deletions and plain PUTs may be repeated without harm, and are, for a while.
+
+See the specification, section "Stores".
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.errors import InvalidInputError, NotFoundError, StorageError
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.store.ranges import check_range
+from txnformat.store.s3_client import connection
+from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
+from txnformat.store.s3_options import S3Options, parse_s3_options
+from txnformat.store.store_time import StoreTime
+from txnformat.store.writer import Writer
+
+__all__ = ["RequestFailedError", "S3Store", "checksum"]
+
+ATTEMPTS_MAX = 6
+"""Of a request that may be repeated, and of connecting for one that may not."""
+
+BACKOFF_MS = 100
+BACKOFF_MS_MAX = 5_000
+
+_LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class RequestFailedError(Exception):
+    """One request failed; for use within the adapter."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.error)
+
+
+class S3Store:
+    """Objects below a prefix of a bucket; safe for many threads and many processes, also after a fork.
+
+    Parameters
+    ----------
+    location : str
+        ``s3://bucket/path`` (``s3a://`` and ``s3n://`` mean the same).
+    options : mapping of str to str, optional
+        Storage options (:mod:`txnformat.store.s3_options`).
+    clock, ids : components, optional
+        The own time, against which the store's is measured, and the randomness of waiting times.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-location`` or ``invalid-storage-option``. The constructor does no IO.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._setup(*_parse(location), parse_s3_options(options or {}), clock, ids)
+
+    def _setup(
+        self, bucket: str, prefix: str, options: S3Options, clock: Clock | None, ids: Ids | None
+    ) -> None:
+        self.bucket = bucket
+        self._prefix = prefix
+        self.options = options
+        self._own_clock = clock
+        self._own_ids = ids
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self._time = StoreTime(self._clock)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            type(self),
+            self.bucket,
+            self._prefix,
+            self.options,
+            self._own_clock,
+            self._own_ids,
+        )
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/path``."""
+        return f"s3://{self.bucket}/{self._prefix}".rstrip("/")
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Ranged reads worth having in flight together."""
+        return 16
+
+    def store_time_ms(self) -> int:
+        """Return the store's time, ms since the epoch, by its Date headers. Requests: 1 HEAD if none came yet."""
+        known = self._time.estimate_ms()
+        if known is None:
+            self.head("_txnlog/format.json")
+            known = self._time.estimate_ms()
+        if known is None:
+            raise StorageError(
+                "the store's answers have no Date header, so its time is unknown",
+                kind="store-time-missing",
+                hint="use a store, or a proxy in front of it, that keeps to HTTP",
+                store=self.url,
+            )
+        return known
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, or None."""
+        try:
+            data: bytes = self.request("get_object", key)["Body"]
+        except RequestFailedError as error:
+            self._check_missing(error)
+            return None
+        return data
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
+        check_range(self.url, key, start, length, 2**63)
+        if length == 0:  # HTTP has no empty range
+            found = self.head(key)
+            if found is None:
+                raise NotFoundError("no such object", store=self.url, key=key)
+            check_range(self.url, key, start, length, found.size)
+            return b""
+        try:
+            answer = self.request("get_object", key, Range=f"bytes={start}-{start + length - 1}")
+        except RequestFailedError as error:
+            if error.failure.status == 416:
+                found = self.head(key)
+                check_range(self.url, key, start, length, 0 if found is None else found.size)
+            self._check_missing(error)
+            raise NotFoundError("no such object", store=self.url, key=key) from None
+        data: bytes = answer["Body"]
+        if len(data) != length:
+            size = str(answer.get("ContentRange", "")).rpartition("/")[2]
+            check_range(self.url, key, start, length, int(size) if size.isdecimal() else len(data))
+            raise StorageError(
+                "the store answered a ranged read with another number of bytes",
+                kind="connection-lost",
+                hint="try again; a proxy that changes answers must not stand in front of the store",
+                transient=True,
+                store=self.url,
+                key=key,
+                expected=length,
+                got=len(data),
+            )
+        return data
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size, or None."""
+        try:
+            answer = self.request("head_object", key)
+        except RequestFailedError as error:
+            self._check_missing(error)
+            return None
+        return ObjectInfo(key, int(answer["ContentLength"]))
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        """Create the object if the key is free: one conditional PUT, sent once."""
+        try:
+            answer = self.request_once("put_object", key, **self.write_arguments(data), IfNoneMatch="*")
+        except RequestFailedError as error:
+            return self.create_result(error.failure)
+        if not answer.get("ETag"):
+            # A success that does not look like one: an error in the body of a 200, or a proxy's own page.
+            return CreateResult(CreateOutcome.AMBIGUOUS, self._unclear(key))
+        return CreateResult(CreateOutcome.CREATED)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace the object atomically."""
+        try:
+            self.request("put_object", key, **self.write_arguments(data))
+        except RequestFailedError as error:
+            raise error.failure.error from None
+
+    def open_write(self, key: str) -> Writer:
+        """Start a streamed upload: one conditional PUT if it stays small, a multipart upload otherwise."""
+        from txnformat.store.s3_upload import S3Writer
+
+        return S3Writer(self, key, self._ids.new())
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per 1,000 keys."""
+        arguments: dict[str, Any] = {"Prefix": self._full(prefix)}
+        if start_after is not None:
+            arguments["StartAfter"] = self._full(start_after)
+        found: list[ObjectInfo] = []
+        while True:
+            try:
+                page = self.request("list_objects_v2", None, **arguments)
+            except RequestFailedError as error:
+                raise error.failure.error from None
+            for item in page.get("Contents", ()):
+                key = item["Key"].removeprefix(self._full(""))
+                found.append(ObjectInfo(key, int(item["Size"])))
+            if not page.get("IsTruncated"):
+                break
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+        # Directory buckets of S3 Express are in no order, and ignore where to start.
+        found.sort(key=lambda info: info.key.encode())
+        if start_after is not None:
+            found = [info for info in found if info.key.encode() > start_after.encode()]
+        return found
+
+    def delete(self, key: str) -> None:
+        """Delete the object; a missing one is no error. In a versioned bucket its versions stay."""
+        try:
+            self.request("delete_object", key)
+        except RequestFailedError as error:
+            self._check_missing(error)
+
+    # --- one request ----------------------------------------------------------------------------------------------------
+
+    def request_once(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
+        """Send one request, once; only connecting for it is tried again. Raises RequestFailedError."""
+        return self._attempts(operation, key, arguments, lambda failure: not failure.sent)
+
+    def request(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
+        """Send a request that may be repeated without harm. Raises RequestFailedError."""
+        return self._attempts(operation, key, arguments, lambda _: True)
+
+    def _attempts(
+        self,
+        operation: str,
+        key: str | None,
+        arguments: dict[str, Any],
+        may_repeat: Callable[[Failure], bool],
+    ) -> dict[str, Any]:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                return self._send(operation, key, arguments)
+            except RequestFailedError as error:
+                failure = error.failure
+                if attempt == ATTEMPTS_MAX or not failure.error.transient or not may_repeat(failure):
+                    raise
+            self.pause(attempt)
+        raise AssertionError  # the last attempt returns or raises
+
+    def pause(self, attempt: int) -> None:
+        """Wait after failed attempt number ``attempt`` (from 1), at random up to twice as long each time."""
+        wait_ms = min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX)
+        self._clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
+
+    def _send(self, operation: str, key: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
+        arguments = {"Bucket": self.bucket, **arguments}
+        if key is not None:
+            arguments["Key"] = self._full(key)
+        if self.options.requester_pays:
+            arguments["RequestPayer"] = "requester"
+        sent = self._time.now()
+        try:
+            answer = connection(self.options).call(operation, arguments)
+        except REQUEST_ERRORS as error:
+            self._learn(sent, getattr(error, "response", None))
+            where = self.url if key is None else f"{self.url}/{key}"
+            failure = failure_of(error, operation, where)
+            for name, value in failure.error.values.items():
+                if isinstance(value, str):
+                    failure.error.values[name] = self.options.mask(value)
+            failure.error.args = (self.options.mask(str(failure.error)),)
+            raise RequestFailedError(failure) from None
+        self._learn(sent, answer)
+        return answer
+
+    def _learn(self, sent: Any, answer: Any) -> None:
+        headers = (answer or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        self._time.learn(sent, headers.get("date"))
+
+    def write_arguments(self, data: bytes) -> dict[str, Any]:
+        """Return the arguments of a PutObject with ``data``."""
+        return {"Body": data, "ChecksumCRC32": checksum(data), **self.options.write_arguments()}
+
+    def upload_arguments(self) -> dict[str, Any]:
+        """Return the arguments of a CreateMultipartUpload."""
+        return self.options.write_arguments()
+
+    def create_result(self, failure: Failure) -> CreateResult:
+        """Return what a failed conditional create comes to."""
+        if failure.status == 412:
+            return CreateResult(CreateOutcome.EXISTS)
+        return CreateResult(
+            CreateOutcome.REFUSED if failure.refused else CreateOutcome.AMBIGUOUS, failure.error
+        )
+
+    def _check_missing(self, error: RequestFailedError) -> None:
+        failure = error.failure
+        # A 404 without a body (HEAD) does not say what is missing; the next request that is no HEAD does.
+        if failure.status == 404 and failure.code != "NoSuchBucket":
+            return
+        raise failure.error from None
+
+    def _unclear(self, key: str) -> StorageError:
+        return StorageError(
+            "the store's answer is no clear success",
+            kind="connection-lost",
+            hint="try again",
+            transient=True,
+            object=f"{self.url}/{key}",
+        )
+
+    def _full(self, key: str) -> str:
+        return f"{self._prefix}/{key}" if self._prefix else key
+
+
+def checksum(data: bytes) -> str:
+    """Return the CRC-32 of ``data`` as S3 writes it: the store compares it with what it received."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+def _rebuild(
+    cls: type[S3Store], bucket: str, prefix: str, options: S3Options, clock: Clock | None, ids: Ids | None
+) -> S3Store:
+    store = cls.__new__(cls)
+    store._setup(bucket, prefix, options, clock, ids)
+    return store
+
+
+def _parse(location: str) -> tuple[str, str]:
+    """Return bucket and prefix."""
+    match = _LOCATION.fullmatch(location)
+    bucket, path = (match[1], match[2] or "") if match else ("", "")
+    parts = path.rstrip("/").split("/") if path.strip("/") else []
+    if "@" in bucket:
+        raise InvalidInputError(
+            "an S3 URL holds no credentials",
+            kind="invalid-location",
+            hint="pass them as the storage options key and secret",
+        )
+    if not bucket or _CONTROL.search(location) or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInputError(
+            f"{location!r:.300} is not a location",
+            kind="invalid-location",
+            hint="write s3://bucket/path, without empty parts",
+        )
+    return bucket, "/".join(parts)

@@ -1,0 +1,201 @@
+"""What an answer of S3, or its absence, means to a user, and what it proves about the request.
+
+A request was *refused* only if the answer proves that it was not applied and never will be. A timeout, a reset, 409,
+429 and 5xx prove nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import aiohttp
+from botocore import exceptions
+from botocore.parsers import ResponseParserError
+
+from txnformat.errors import StorageError, UnsupportedStoreError
+
+__all__ = ["REQUEST_ERRORS", "Failure", "failure_of"]
+
+REQUEST_ERRORS = (
+    exceptions.BotoCoreError,
+    exceptions.ClientError,
+    ResponseParserError,
+    aiohttp.ClientError,
+    OSError,
+)
+"""What a request may raise; OSError has the timeouts."""
+
+
+class Failure(NamedTuple):
+    """One failed request."""
+
+    error: StorageError
+    refused: bool
+    """Proven: not applied, and never will be."""
+    sent: bool
+    """False: no byte of the request reached the store."""
+    status: int = 0
+    """HTTP status; 0 without an answer."""
+    code: str = ""
+    """The store's error code; empty without one."""
+
+
+class _Meaning(NamedTuple):
+    kind: str
+    what: str
+    hint: str
+
+
+_BUCKET = _Meaning(
+    "bucket-missing", "the bucket does not exist", "create it, or correct its name; txnlog makes no buckets"
+)
+_DENIED = _Meaning(
+    "permission-denied",
+    "the store denies access",
+    "reading needs s3:GetObject and s3:ListBucket, writing also s3:PutObject and s3:AbortMultipartUpload",
+)
+_WRONG = _Meaning(
+    "credentials-invalid",
+    "the store does not accept the credentials",
+    "check the storage options key, secret and token, or where boto found them",
+)
+_EXPIRED = _Meaning(
+    "credentials-expired",
+    "the credentials have expired",
+    "renew them and open the log again; what was committed is safe",
+)
+_MISSING = _Meaning(
+    "credentials-missing",
+    "no credentials were found",
+    "pass the storage options key and secret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, "
+    "or set anon to true for a public bucket",
+)
+_SKEW = _Meaning(
+    "clock-skew", "this machine's clock is too far from the store's time", "set the clock (NTP) and try again"
+)
+_REGION = _Meaning(
+    "region-wrong", "the bucket is in another region", "set the storage option region, or AWS_REGION"
+)
+_CONDITION = _Meaning(
+    "unsupported-store",
+    "the store does not know conditional requests",
+    "use a store with atomic If-None-Match on PutObject",
+)
+_UNREACHABLE = _Meaning(
+    "endpoint-unreachable",
+    "the store cannot be reached",
+    "check the network and the storage option endpoint_url",
+)
+_TLS = _Meaning(
+    "tls-failed",
+    "the store's certificate is not accepted",
+    "check endpoint_url, or set the storage option verify to the path of a CA bundle",
+)
+_LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
+_BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
+_CONFLICT = _Meaning("store-conflict", "another request to the same object was in the way", "try again")
+_ARCHIVED = _Meaning(
+    "object-archived", "the object is in an archive", "restore it; keep the log out of archiving rules"
+)
+_OTHER = _Meaning("store-refused", "the store refused the request", "see the cause")
+
+_CODES = {
+    "NoSuchBucket": _BUCKET,
+    "AccessDenied": _DENIED,
+    "AllAccessDisabled": _DENIED,
+    "AccountProblem": _DENIED,
+    "Forbidden": _DENIED,
+    "InvalidAccessKeyId": _WRONG,
+    "SignatureDoesNotMatch": _WRONG,
+    "InvalidToken": _WRONG,
+    "InvalidClientTokenId": _WRONG,
+    "InvalidSecurity": _WRONG,
+    "NotSignedUp": _WRONG,
+    "ExpiredToken": _EXPIRED,
+    "ExpiredTokenException": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "RequestTimeTooSkewed": _SKEW,
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "NotImplemented": _CONDITION,
+    "InvalidObjectState": _ARCHIVED,
+    "RequestTimeout": _BUSY,
+    "SlowDown": _BUSY,
+    "ConditionalRequestConflict": _CONFLICT,
+}
+_STATUSES = {301: _REGION, 307: _BUSY, 400: _OTHER, 401: _DENIED, 403: _DENIED, 409: _CONFLICT, 429: _BUSY}
+
+_NO_CREDENTIALS = (
+    exceptions.NoCredentialsError,
+    exceptions.PartialCredentialsError,
+    exceptions.CredentialRetrievalError,
+    exceptions.ProfileNotFound,
+    exceptions.SSOError,
+    exceptions.TokenRetrievalError,
+)
+
+
+def failure_of(error: BaseException, doing: str, url: str) -> Failure:
+    """Return what ``error``, raised by one request that was sent once, means.
+
+    Parameters
+    ----------
+    doing : str
+        The S3 operation, such as ``PutObject``.
+    url : str
+        What it was about.
+    """
+    if isinstance(error, exceptions.ClientError):
+        return _answered(error, doing, url)
+    if isinstance(error, _NO_CREDENTIALS):
+        expired = "expire" in str(error).lower()
+        return Failure(_error(_EXPIRED if expired else _MISSING, doing, url, str(error)), True, False)
+    if isinstance(error, exceptions.SSLError):
+        return Failure(_error(_TLS, doing, url, str(error)), True, False)
+    if isinstance(error, exceptions.ConnectTimeoutError | exceptions.ProxyConnectionError):
+        return Failure(_error(_UNREACHABLE, doing, url, str(error), transient=True), True, False)
+    if isinstance(error, exceptions.EndpointConnectionError):
+        # aiobotocore gives a connection that was refused and one that broke in mid-request the same name.
+        if isinstance(error.kwargs.get("error"), aiohttp.ClientConnectorError):
+            return Failure(_error(_UNREACHABLE, doing, url, str(error), transient=True), True, False)
+        return Failure(_error(_LOST, doing, url, str(error), transient=True), False, True)
+    if isinstance(
+        error, exceptions.HTTPClientError | aiohttp.ClientError | OSError | exceptions.ResponseStreamingError
+    ):
+        return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
+    if isinstance(error, exceptions.ParamValidationError):
+        return Failure(_error(_OTHER, doing, url, str(error)), True, False)
+    # An answer that cannot be parsed, above all: the request may have been applied.
+    return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
+
+
+def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
+    answer = error.response
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code = str(answer.get("Error", {}).get("Code", ""))
+    message = str(answer.get("Error", {}).get("Message", ""))
+    # RequestTimeout is a 400: the store waited for bytes, so its answer proves nothing.
+    open_end = (
+        status >= 500 or status in (0, 200, 307, 408, 409, 429) or code in ("RequestTimeout", "SlowDown")
+    )
+    if code == "NotImplemented":
+        open_end = False
+    meaning = _CODES.get(code) or _STATUSES.get(status) or (_BUSY if open_end else _OTHER)
+    if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
+        meaning = _EXPIRED
+    cause = " ".join(part for part in (str(status), code, message) if part)
+    return Failure(_error(meaning, doing, url, cause, transient=open_end), not open_end, True, status, code)
+
+
+def _error(meaning: _Meaning, doing: str, url: str, cause: str, *, transient: bool = False) -> StorageError:
+    kind = UnsupportedStoreError if meaning is _CONDITION else StorageError
+    return kind(
+        meaning.what,
+        kind=meaning.kind,
+        hint=meaning.hint,
+        transient=transient,
+        object=url,
+        request=doing,
+        cause=cause,
+    )

@@ -1,0 +1,160 @@
+"""Storage options of S3: a mapping of text to text, with the names that s3fs, deltalake and boto users know.
+
+Values never show: not in reprs, not in errors. Options that are absent come from where boto looks for them: the
+``AWS_*`` environment variables, ``~/.aws``, or the machine's role.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from txnformat.errors import InvalidInputError
+
+__all__ = ["OPTION_NAMES", "S3Options", "parse_s3_options"]
+
+_ALIASES = {
+    "access_key_id": "key",
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+    "secret_access_key": "secret",
+    "aws_session_token": "token",
+    "session_token": "token",
+    "aws_profile": "profile",
+    "aws_endpoint": "endpoint_url",
+    "aws_endpoint_url": "endpoint_url",
+    "endpoint": "endpoint_url",
+    "aws_default_region": "region",
+    "aws_region": "region",
+    "region_name": "region",
+    "skip_signature": "anon",
+    "aws_skip_signature": "anon",
+    "aws_server_side_encryption": "server_side_encryption",
+    "aws_sse_kms_key_id": "sse_kms_key_id",
+}
+
+_ADDRESSING = ("auto", "path", "virtual")
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """Parsed options; hashable, so that one process makes one connection for equal ones."""
+
+    key: str | None = None
+    """Access key id."""
+    secret: str | None = None
+    token: str | None = None
+    """Session token of temporary credentials."""
+    profile: str | None = None
+    """Name of a profile in ``~/.aws``."""
+    anon: bool = False
+    """Requests are not signed: public buckets."""
+    endpoint_url: str | None = None
+    """``http(s)://host[:port]`` of a store that is not AWS."""
+    region: str | None = None
+    addressing_style: str = "auto"
+    """Where the bucket's name goes: ``path``, ``virtual`` (host name), or ``auto``."""
+    requester_pays: bool = False
+    verify: bool | str = True
+    """Whether TLS certificates are checked, or the path of a CA bundle to check them with."""
+    connect_timeout_s: float = 5.0
+    """Seconds until a connection must stand."""
+    read_timeout_s: float = 20.0
+    """Seconds without a byte of an answer after which a request counts as lost."""
+    server_side_encryption: str | None = None
+    """``AES256``, ``aws:kms``, …; the bucket's default without it."""
+    sse_kms_key_id: str | None = None
+
+    def __repr__(self) -> str:
+        given = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return f"S3Options({', '.join(f'{name}=…' for name in given)})"
+
+    def mask(self, text: str) -> str:
+        """Return ``text`` without the credentials, whoever put them there."""
+        for value in (self.secret, self.token, self.key):
+            if value:
+                text = text.replace(value, "***")
+        return text
+
+    def write_arguments(self) -> dict[str, Any]:
+        """Return the arguments of every request that makes an object."""
+        found = {"ServerSideEncryption": self.server_side_encryption, "SSEKMSKeyId": self.sse_kms_key_id}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+OPTION_NAMES = tuple(each.name for each in fields(S3Options))
+"""The names; aliases are in the documentation (docs/storage.md)."""
+
+
+def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:
+    """Return the options that ``options`` names; the case of names does not matter.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-storage-option``: every problem.
+    """
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    for given, value in options.items():
+        name = str(given).lower()
+        name = _ALIASES.get(name, name)
+        if name not in OPTION_NAMES:
+            problems.append(_unknown(str(given)))
+        elif not isinstance(value, str):
+            problems.append(f"storage option {name} is {type(value).__name__}; use text")
+        elif found.get(name, value) != value:
+            problems.append(f"storage option {name} is given twice, with two values")
+        elif value.strip():
+            found[name] = value.strip()
+    parsed = {name: _value(name, text, problems) for name, text in found.items()}
+    if ("key" in parsed) != ("secret" in parsed):
+        problems.append("give the storage options key and secret both, or neither")
+    if "token" in parsed and "key" not in parsed:
+        problems.append("storage option token needs key and secret")
+    if parsed.get("anon") and parsed.keys() & {"key", "profile"}:
+        problems.append("storage option anon excludes key, secret, token and profile")
+    if problems:
+        raise InvalidInputError(problems, kind="invalid-storage-option")
+    return S3Options(**parsed)
+
+
+def _unknown(name: str) -> str:
+    nearest = difflib.get_close_matches(name.lower(), [*OPTION_NAMES, *_ALIASES], n=1)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(OPTION_NAMES)}"
+    return f"there is no storage option {name!r:.100}; {advice}"
+
+
+def _value(name: str, text: str, problems: list[str]) -> Any:
+    """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
+    match name:
+        case "anon" | "requester_pays":
+            if text.lower() not in ("true", "false"):
+                problems.append(f"storage option {name} must be true or false")
+            return text.lower() == "true"
+        case "verify":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        case "connect_timeout_s" | "read_timeout_s":
+            try:
+                seconds = float(text)
+            except ValueError:
+                seconds = 0.0
+            if not 0.0 < seconds <= 3600.0:
+                problems.append(f"storage option {name} must be a number of seconds, above 0, at most 3600")
+            return seconds
+        case "addressing_style":
+            if text.lower() not in _ADDRESSING:
+                problems.append(f"storage option {name} must be one of {', '.join(_ADDRESSING)}")
+            return text.lower()
+        case "endpoint_url":
+            if not _ENDPOINT.fullmatch(text):
+                problems.append(
+                    "storage option endpoint_url must be http://host[:port] or https://host[:port]"
+                )
+            return text.rstrip("/")
+        case _:
+            return text

@@ -1,0 +1,99 @@
+"""The command line as a whole: its commands, its way in, and the one place where errors end."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from txnformat.errors import TxnLogError
+from txnformat.version import __version__
+from txnlog.cli import completion, consume, history, produce, topics, transactions
+from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
+
+__all__ = ["application", "main", "run"]
+
+PROGRAM = "txnlog"
+COMPLETE_VARIABLE = "_TXNLOG_COMPLETE"
+
+
+class _Application(click.Group):
+    """The group of all commands; a mistyped one is answered with the nearest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which a newcomer needs them."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Application,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 a check found problems, 2 bad input, 3 not found, 4 conflict, 5 storage, "
+    "6 corrupt or unknown format, 7 outcome unknown.",
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+def application() -> None:
+    """Work with a transactional log on object storage: topics, transactions, offsets.
+
+    Every command takes the log from --root or the environment variable TXNLOG_ROOT, and prints JSON with --json.
+    """
+
+
+for command in (
+    topics.create,
+    topics.topics,
+    topics.create_topic,
+    topics.describe,
+    produce.produce,
+    consume.consume,
+    topics.offsets,
+    transactions.transactions,
+    history.history,
+    completion.completion,
+):
+    application.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; every error is reported here."""
+    options = list(arguments)
+    as_json = "--json" in (options[: options.index("--")] if "--" in options else options)
+    try:
+        with application.make_context(PROGRAM, options) as context:
+            answer = application.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (TxnLogError, click.ClickException, Interrupted) as error:
+        return report(error, as_json=as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return report(Interrupted("interrupted"), as_json=as_json) or INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception:  # noqa: BLE001  # a defect: the one case where the user gets a traceback
+        traceback.print_exc()
+        return INTERNAL
+    return answer if isinstance(answer, int) else 0
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
+        application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
+    raise SystemExit(run(sys.argv[1:]))

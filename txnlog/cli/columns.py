@@ -1,0 +1,180 @@
+"""Columns as text: ``amount:decimal(10,2)``, ``tags:list<string>``, ``point:struct<x:double,y:double>``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["parse_column", "parse_columns", "read_schema"]
+
+ALIASES = {
+    "boolean": "bool",
+    "tinyint": "int8",
+    "byte": "int8",
+    "smallint": "int16",
+    "short": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "bigint": "int64",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "date": "date32",
+}
+"""SQL's and Spark's names."""
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+HINT = (
+    "write name:type, with a type such as int64, float64, bool, string, binary, date, timestamp, decimal(10,2), "
+    "list<string>, map<string,int64>, struct<x:double,y:double>"
+)
+
+
+class _Text:
+    """A type's text, token by token."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = []
+        position = 0
+        while position < len(text.rstrip()):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise ValueError(f"unexpected {text[position:].strip()[:1]!r}")
+            self.tokens.append(match[1])
+            position = match.end()
+
+    def next(self) -> str:
+        if not self.tokens:
+            raise ValueError("it ends too early")
+        return self.tokens.pop(0)
+
+    def expect(self, *tokens: str) -> str:
+        token = self.next()
+        if token not in tokens:
+            raise ValueError(f"expected {' or '.join(map(repr, tokens))}, got {token!r}")
+        return token
+
+    def type(self) -> Any:
+        """Return the metadata form of the type that comes next."""
+        name = self.next().lower()
+        name = ALIASES.get(name, name)
+        match name:
+            case "decimal":
+                return {"decimal": self.decimal()}
+            case "list" | "array":
+                self.expect("<")
+                element = self.type()
+                self.expect(">")
+                return {"list": element}
+            case "map":
+                self.expect("<")
+                key = self.type()
+                self.expect(",")
+                item = self.type()
+                self.expect(">")
+                return {"map": [key, item]}
+            case "struct":
+                self.expect("<")
+                return {"struct": self.fields()}
+            case _:
+                return name
+
+    def decimal(self) -> list[int]:
+        self.expect("(")
+        precision = self.next()
+        scale = "0"
+        if self.expect(",", ")") == ",":
+            scale = self.next()
+            self.expect(")")
+        if not (precision.isdigit() and scale.isdigit()):
+            raise ValueError("decimal needs whole numbers, as in decimal(10,2)")
+        return [int(precision), int(scale)]
+
+    def fields(self) -> list[dict[str, Any]]:
+        found = []
+        while True:
+            name = self.next()
+            self.expect(":")
+            found.append({"name": name, "type": self.type()})
+            if self.expect(",", ">") == ">":
+                return found
+
+
+def parse_column(text: str) -> pa.Field:
+    """Return the column that ``name:type`` describes.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-column``.
+    """
+    from txnformat.schema import fields_from_json
+
+    name, colon, type_ = text.partition(":")
+    try:
+        if not colon or not name:
+            raise ValueError("there is no name:type")
+        parsed = _Text(type_)
+        json_type = parsed.type()
+        if parsed.tokens:
+            raise ValueError(f"unexpected {parsed.tokens[0]!r}")
+        return fields_from_json([{"name": name, "type": json_type}]).field(0)
+    except CorruptDataError as error:
+        reason = str(error.values.get("problems", error))
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    raise InvalidInputError(
+        f"{text!r:.200} is not a column: {reason}", kind="invalid-column", hint=HINT
+    ) from None
+
+
+def parse_columns(texts: Sequence[str]) -> pa.Schema:
+    """Return the schema of several columns; every problem is reported at once.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-column``.
+    """
+    import pyarrow as pa
+
+    fields: list[Any] = []
+    problems: list[str] = []
+    for text in texts:
+        try:
+            fields.append(parse_column(text))
+        except InvalidInputError as error:
+            problems += error.problems
+    if problems:
+        raise InvalidInputError(problems, kind="invalid-column", hint=HINT)
+    return pa.schema(fields)
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """Return the schema of a Parquet file; only its footer is read.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-file``.
+    InvalidInputError
+        Kind ``invalid-file``: not a Parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(path)
+    except FileNotFoundError:
+        raise NotFoundError("there is no such file", kind="no-file", file=str(path)) from None
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"this is not a Parquet file: {error}", kind="invalid-file", file=str(path)
+        ) from None

@@ -1,0 +1,226 @@
+"""``txnlog consume``: records of a topic as JSON lines, CSV, a table, or a Parquet file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from txnformat.errors import InvalidInputError
+from txnlog.cli.options import Place, json_option, parse_numbers, parse_offsets, with_place
+from txnlog.cli.output import print_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["consume"]
+
+METADATA = ("_partition", "_offset", "_timestamp")
+TABLE_ROWS = 100
+FORMATS = ("json", "csv", "table", "parquet")
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+@click.command()
+@click.argument("topic")
+@with_place
+@click.option(
+    "--from",
+    "start",
+    callback=parse_offsets,
+    metavar="OFFSETS",
+    help="First offset: 7 for every partition, or 0:7,2:9. Default: earliest.",
+)
+@click.option(
+    "--to", "end", callback=parse_offsets, metavar="OFFSETS", help="End offset, exclusive. Default: latest."
+)
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    callback=parse_numbers,
+    help="Only these; repeat it, or 0,2.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="read_uncommitted shows open and aborted transactions, too.",
+)
+@click.option("--columns", metavar="NAMES", help="As in id,amount,_offset; default: the topic's own.")
+@click.option("--metadata", is_flag=True, help=f"Also {', '.join(METADATA)}.")
+@click.option("--limit", type=click.IntRange(min=0), help="Most records.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    help=f"Default json: one object per line. A table ends after {TABLE_ROWS} records without --limit.",
+)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False), help="To a file, which appears when it is whole."
+)
+@click.option(
+    "--binary",
+    type=click.Choice(["utf8", "base64", "hex"]),
+    default="utf8",
+    show_default=True,
+    help="How JSON and tables show the bytes of binary columns.",
+)
+@json_option
+def consume(
+    topic: str,
+    place: Place,
+    start: int | dict[int, int] | None,
+    end: int | dict[int, int] | None,
+    partitions: list[int] | None,
+    isolation: str,
+    columns: str | None,
+    metadata: bool,
+    limit: int | None,
+    format_: str | None,
+    output: str | None,
+    binary: str,
+    as_json: bool,
+) -> None:
+    """Read the records of TOPIC.
+
+    As it is now: partition by partition, each in offset order.
+    """
+    chosen = _format(format_, output, as_json)
+    with place.open() as log:
+        names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
+        reader = log.read(
+            topic, isolation=isolation, start=start, end=end, columns=names, partitions=partitions
+        )
+        if limit is None and chosen == "table":
+            limit = TABLE_ROWS
+        batches = _limited(iter(reader), limit)
+        with _target(output) as file:
+            _WRITERS[chosen](batches, reader.schema, file, binary)
+
+
+def _format(format_: str | None, output: str | None, as_json: bool) -> str:
+    if as_json and format_ not in (None, "json"):
+        raise click.UsageError(f"--json and --format {format_} exclude each other")
+    chosen = format_ or ("parquet" if output and output.endswith(".parquet") else "json")
+    if chosen == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs a file: add -o FILE")
+    return chosen
+
+
+def _columns(columns: str | None, metadata: bool, own: Sequence[str]) -> list[str] | None:
+    if columns is None and not metadata:
+        return None
+    names = list(own) if columns is None else [name.strip() for name in columns.split(",")]
+    return [*(name for name in METADATA if metadata and name not in names), *names]
+
+
+def _limited(batches: Batches, limit: int | None) -> Batches:
+    """Yield at most ``limit`` rows; nothing is fetched beyond them."""
+    left = limit
+    while left is None or left > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - batch.num_rows
+
+
+@contextmanager
+def _target(output: str | None) -> Iterator[BinaryIO]:
+    """Give stdout, or a file that takes its name only when everything went well."""
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        file = partial.open("wb")
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file cannot be written: {error.strerror}", kind="invalid-file", file=output
+        ) from None
+    try:
+        with file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
+    rows = _rows(batches, schema, binary)
+    file.writelines(
+        json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for row in rows
+    )
+
+
+def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
+    from txnlog.cli.json_values import Binary, encoder
+
+    encoders: list[tuple[str, Callable[[Any], Any]]] = [
+        (field.name, encoder(field.type, Binary(binary))) for field in schema
+    ]
+    for batch in batches:
+        columns = []
+        for (name, encode), column in zip(encoders, batch.columns, strict=True):
+            try:
+                columns.append([encode(value) for value in column.to_pylist()])
+            except ValueError as error:
+                raise InvalidInputError(
+                    f"column {name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
+                ) from None
+        for values in zip(*columns, strict=True):
+            yield dict(zip(schema.names, values, strict=True))
+
+
+def _write_csv(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
+    import pyarrow.csv as pc
+    import pyarrow.types as pt
+
+    nested = [
+        f"column {field.name!r:.300} of type {field.type}" for field in schema if pt.is_nested(field.type)
+    ]
+    if nested:
+        raise InvalidInputError(
+            [f"{what} cannot be CSV" for what in nested],
+            kind="unsupported-column",
+            hint="leave it out with --columns, or use json",
+        )
+    with pc.CSVWriter(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_table(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
+    if file is not sys.stdout.buffer:
+        raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
+    print_table(schema.names, [_cells(row) for row in _rows(batches, schema, binary)])
+
+
+def _cells(row: dict[str, Any]) -> list[object]:
+    return [
+        json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+        for value in row.values()
+    ]
+
+
+_WRITERS = {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet, "table": _write_table}

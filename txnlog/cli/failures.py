@@ -1,0 +1,136 @@
+"""What a command answers when it fails: an exit code, and one clean message on stderr; never a traceback of ours."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from txnformat import errors
+from txnformat.errors import InvalidInputError, TxnLogError
+from txnlog.cli.output import plain_values, printable
+
+__all__ = [
+    "BROKEN_PIPE",
+    "EXIT_CODES",
+    "INTERNAL",
+    "INTERRUPTED",
+    "NEGATIVE",
+    "USAGE",
+    "Interrupted",
+    "exit_code",
+    "report",
+]
+
+NEGATIVE = 1
+"""The command worked, and its answer is no: ``verify`` or ``doctor`` found a problem."""
+USAGE = 2
+INTERNAL = 70
+"""A defect (EX_SOFTWARE of sysexits.h)."""
+INTERRUPTED = 130
+"""As a shell says of a program that SIGINT ended."""
+BROKEN_PIPE = 141
+"""Likewise SIGPIPE: whoever read our output has gone."""
+
+EXIT_CODES: Mapping[type[TxnLogError], int] = {
+    errors.InvalidInputError: USAGE,
+    errors.OffsetOutOfRangeError: USAGE,
+    errors.NotFoundError: 3,
+    errors.ConflictError: 4,
+    errors.ProducerFencedError: 4,
+    errors.TransactionTimedOutError: 4,
+    errors.SequenceError: 4,
+    errors.InvalidTransactionStateError: 4,
+    errors.AckConflictError: 4,
+    errors.StaleAppVersionError: 4,
+    errors.UploadExpiredError: 4,
+    errors.StorageError: 5,
+    errors.FormatError: 6,
+    errors.CommitStateUnknownError: 7,
+    errors.InternalError: INTERNAL,
+}
+"""Exit code of each class of errors; a class that is not here has its base's."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what it means for what was under way."""
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of an error."""
+    if isinstance(error, click.ClickException):
+        return USAGE
+    if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
+        return INTERRUPTED
+    for cls in type(error).__mro__:
+        if cls in EXIT_CODES:
+            return EXIT_CODES[cls]
+    return INTERNAL
+
+
+def report(error: BaseException, *, as_json: bool) -> int:
+    """Print an error on stderr, and return its exit code."""
+    document = _document(error)
+    text = json.dumps({"error": document}, ensure_ascii=False) if as_json else _for_people(document)
+    print(text, file=sys.stderr)
+    return int(document["exit_code"])
+
+
+def _document(error: BaseException) -> dict[str, Any]:
+    code = exit_code(error)
+    if isinstance(error, TxnLogError):
+        document: dict[str, Any] = {
+            "class": type(error).__name__,
+            "kind": error.kind,
+            "message": error.what,
+            "values": plain_values(error.values),
+            "hint": _nearest(error) or error.hint,
+            "exit_code": code,
+        }
+        if isinstance(error, InvalidInputError):
+            document["problems"] = error.problems
+        notes = getattr(error, "__notes__", [])
+        if notes:
+            document["notes"] = list(notes)
+        return document
+    if isinstance(error, click.ClickException):
+        kind, message = "usage", error.format_message()
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        hint = f"see {context.command_path} --help" if context is not None else None
+    else:
+        kind, message, hint = "interrupted", str(error) or "interrupted", None
+    return {
+        "class": type(error).__name__,
+        "kind": kind,
+        "message": message,
+        "values": {},
+        "hint": hint,
+        "exit_code": code,
+    }
+
+
+def _for_people(document: Mapping[str, Any]) -> str:
+    problems = document.get("problems", [])
+    lines = [f"txnlog: {document['message']}"] if len(problems) < 2 else ["txnlog: the input is not valid"]
+    if len(problems) > 1:
+        lines += [f"  - {problem}" for problem in problems]
+    lines += [f"  {name}: {value}" for name, value in document["values"].items()]
+    lines += [f"  note: {note}" for note in document.get("notes", [])]
+    if document["hint"]:
+        lines.append(f"  hint: {document['hint']}")
+    if document["kind"] not in ("usage", "interrupted"):
+        lines.append(f"  kind: {document['kind']}")
+    return "\n".join(map(printable, lines))
+
+
+def _nearest(error: TxnLogError) -> str | None:
+    """Return a hint that names what the user may have meant."""
+    known = error.values.get("topics")
+    if error.kind != "unknown-topic" or not isinstance(known, list):
+        return None
+    near = difflib.get_close_matches(str(error.values.get("topic")), known, n=1)
+    return f"did you mean {near[0]!r}?" if near else None

@@ -1,0 +1,53 @@
+"""``txnlog history``: what each commit entry did, newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import instant, print_json, print_table
+
+if TYPE_CHECKING:
+    from txnformat.history import HistoryEntry
+
+__all__ = ["history"]
+
+COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions")
+
+
+@click.command()
+@with_place
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="Most entries to show."
+)
+@click.option("--all", "everything", is_flag=True, help="All entries that there are.")
+@click.option("--start", type=click.IntRange(min=0), metavar="ENTRY", help="The newest entry to show.")
+@json_option
+def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
+    """Show what happened to the log, newest first.
+
+    With --json one line per entry.
+    """
+    with place.open() as log:
+        entries = log.history(None if everything else limit, start)
+        if as_json:
+            for entry in entries:
+                print_json({**entry.to_dict(), "timestamp": instant(entry.timestamp_ms)}, indent=None)
+        else:
+            print_table(COLUMNS, map(_row, entries))
+
+
+def _row(entry: HistoryEntry) -> tuple[object, ...]:
+    counted: dict[str, int] = {}
+    for name in entry.operations:
+        counted[name] = counted.get(name, 0) + 1
+    return (
+        entry.entry,
+        instant(entry.timestamp_ms),
+        entry.engine,
+        ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counted.items()),
+        ", ".join(f"{change.topic} +{change.rows}" for change in entry.topics) or None,
+        ", ".join(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions) or None,
+    )

@@ -1,0 +1,257 @@
+"""Values of columns as JSON, and back without loss: what ``consume`` prints, ``produce`` takes.
+
+==============================  =====================================================================
+column                          JSON
+==============================  =====================================================================
+bool, integers, string          as they are
+float                           number, or "NaN", "Infinity", "-Infinity"
+decimal                         text, "12.50"; a number is taken, too
+binary                          text: the bytes as UTF-8, or as base64 or hex with ``--binary``
+date, timestamp, time           ISO 8601, "2026-11-21", "2026-11-21T08:00:00.000001Z"
+list, struct                    array, object
+map                             object when the keys are strings, else an array of [key, value]
+==============================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+__all__ = ["Binary", "decoder", "encoder", "has_decimal"]
+
+Convert = Callable[[Any], Any]
+
+_SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_TOO_FINE = re.compile(r"[.,]\d{7}")
+
+
+class Binary(StrEnum):
+    """How bytes are written as text."""
+
+    UTF8 = "utf8"
+    BASE64 = "base64"
+    HEX = "hex"
+
+
+def has_decimal(type_: pa.DataType) -> bool:
+    """Return whether a type holds decimals, so that JSON numbers must not become floats."""
+    if pt.is_map(type_):
+        return has_decimal(type_.key_type) or has_decimal(type_.item_type)
+    if pt.is_nested(type_):
+        return any(has_decimal(type_.field(index).type) for index in range(type_.num_fields))
+    return bool(pt.is_decimal(type_))
+
+
+# --- JSON -> column --------------------------------------------------------------------------------------------------
+
+
+def decoder(type_: pa.DataType, binary: Binary) -> Convert:
+    """Return what makes a column's value of a JSON value; it raises ValueError about one that does not fit."""
+    convert = _nested_decoder(type_, binary) if pt.is_nested(type_) else _scalar_decoder(type_, binary)
+    return lambda value: None if value is None else convert(value)
+
+
+def _scalar_decoder(type_: pa.DataType, binary: Binary) -> Convert:
+    if pt.is_boolean(type_):
+        return lambda value: _checked(value, bool, type_)
+    if pt.is_integer(type_):
+        low, high = -(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1)
+        return lambda value: _integer(value, low, high, type_)
+    if pt.is_floating(type_):
+        return lambda value: _float(value, type_)
+    if pt.is_decimal(type_):
+        return lambda value: _decimal(value, type_)
+    if pt.is_string(type_):
+        return lambda value: _text(value, type_)
+    if pt.is_binary(type_):
+        return lambda value: _bytes(_text(value, type_), binary)
+    if pt.is_date(type_):
+        return lambda value: _iso(datetime.date.fromisoformat, value, type_)
+    if pt.is_timestamp(type_):
+        return lambda value: _timestamp(value, type_)
+    if pt.is_time(type_):
+        return lambda value: _iso(datetime.time.fromisoformat, value, type_)
+    raise ValueError(f"a column of type {type_} cannot come from JSON; use Parquet")
+
+
+def _nested_decoder(type_: pa.DataType, binary: Binary) -> Convert:
+    if pt.is_map(type_):
+        key, item = decoder(type_.key_type, binary), decoder(type_.item_type, binary)
+        return lambda value: [(key(name), item(element)) for name, element in _pairs(value, type_)]
+    if pt.is_struct(type_):
+        fields = {field.name: decoder(field.type, binary) for field in type_}
+        return lambda value: _struct(value, fields, type_)
+    if pt.is_list(type_):
+        element = decoder(type_.value_type, binary)
+        return lambda value: [element(item) for item in _checked(value, list, type_)]
+    raise ValueError(f"a column of type {type_} cannot come from JSON; use Parquet")
+
+
+def _unfit(value: Any, type_: pa.DataType, why: str = "") -> ValueError:
+    return ValueError(f"{value!r:.80} is not a value of {str(type_)!s:.80}{why}")
+
+
+def _checked(value: Any, kind: type, type_: pa.DataType) -> Any:
+    if not isinstance(value, kind):
+        raise _unfit(value, type_)
+    return value
+
+
+def _integer(value: Any, low: int, high: int, type_: pa.DataType) -> int:
+    if type(value) is not int:
+        raise _unfit(value, type_)
+    if not low <= value < high:
+        raise _unfit(value, type_, ": out of range")
+    return value
+
+
+def _float(value: Any, type_: pa.DataType) -> float:
+    if isinstance(value, str) and value in _SPECIAL_FLOATS:
+        return _SPECIAL_FLOATS[value]
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _unfit(value, type_)
+    return float(value)
+
+
+def _decimal(value: Any, type_: pa.DataType) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        raise _unfit(value, type_)
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        raise _unfit(value, type_) from None
+    if not number.is_finite():
+        raise _unfit(value, type_)
+    digits, exponent = number.normalize().as_tuple()[1:]
+    exponent = int(exponent)
+    if -exponent > type_.scale or (any(digits) and len(digits) + exponent > type_.precision - type_.scale):
+        raise _unfit(value, type_, ": too many digits")
+    return number
+
+
+def _text(value: Any, type_: pa.DataType) -> str:
+    text: str = _checked(value, str, type_)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _unfit(value, type_, ": half a surrogate pair") from None
+    return text
+
+
+def _bytes(text: str, binary: Binary) -> bytes:
+    try:
+        match binary:
+            case Binary.BASE64:
+                return base64.b64decode(text, validate=True)
+            case Binary.HEX:
+                return bytes.fromhex(text)
+            case Binary.UTF8:
+                return text.encode()
+    except (binascii.Error, ValueError):
+        raise ValueError(f"{text!r:.80} is not {binary}") from None
+
+
+def _iso(parse: Convert, value: Any, type_: pa.DataType) -> Any:
+    text = _checked(value, str, type_)
+    if _TOO_FINE.search(text):
+        raise _unfit(value, type_, ": finer than a microsecond")
+    try:
+        return parse(text)
+    except ValueError:
+        raise _unfit(value, type_, "; write ISO 8601") from None
+
+
+def _timestamp(value: Any, type_: pa.DataType) -> datetime.datetime:
+    time: datetime.datetime = _iso(datetime.datetime.fromisoformat, value, type_)
+    if type_.tz is None:
+        if time.tzinfo is not None:
+            raise _unfit(value, type_, ", which has no zone")
+        return time
+    return time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time
+
+
+def _pairs(value: Any, type_: pa.DataType) -> Any:
+    if isinstance(value, dict) and pt.is_string(type_.key_type):
+        return value.items()
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        if any(pair[0] is None for pair in value):
+            raise _unfit(value, type_, ": a key is null")
+        return value
+    raise _unfit(value, type_)
+
+
+def _struct(value: Any, fields: dict[str, Convert], type_: pa.DataType) -> dict[str, Any]:
+    members = _checked(value, dict, type_)
+    unknown = sorted(members.keys() - fields.keys())
+    if unknown:
+        raise _unfit(value, type_, f": it has no field {unknown[0]!r:.80}")
+    return {name: convert(members.get(name)) for name, convert in fields.items()}
+
+
+# --- column -> JSON --------------------------------------------------------------------------------------------------
+
+
+def encoder(type_: pa.DataType, binary: Binary) -> Convert:
+    """Return what makes a JSON value of a column's value, as ``to_pylist`` gives it.
+
+    It raises ValueError about bytes that are not UTF-8, with :attr:`Binary.UTF8`.
+    """
+    convert = _encoder(type_, binary)
+    return lambda value: None if value is None else convert(value)
+
+
+def _encoder(type_: pa.DataType, binary: Binary) -> Convert:
+    if pt.is_map(type_):
+        key, item = encoder(type_.key_type, binary), encoder(type_.item_type, binary)
+        if pt.is_string(type_.key_type):
+            return lambda pairs: {key(name): item(value) for name, value in pairs}
+        return lambda pairs: [[key(name), item(value)] for name, value in pairs]
+    if pt.is_struct(type_):
+        fields = {field.name: encoder(field.type, binary) for field in type_}
+        return lambda value: {name: convert(value[name]) for name, convert in fields.items()}
+    if pt.is_list(type_):
+        element = encoder(type_.value_type, binary)
+        return lambda values: [element(value) for value in values]
+    if pt.is_floating(type_):
+        return _float_json
+    if pt.is_binary(type_):
+        return lambda value: _bytes_json(value, binary)
+    if pt.is_timestamp(type_):
+        return lambda value: value.isoformat().replace("+00:00", "Z")
+    if pt.is_date(type_) or pt.is_time(type_):
+        return lambda value: value.isoformat()
+    if pt.is_decimal(type_):
+        return lambda value: format(value, "f")
+    if pt.is_boolean(type_) or pt.is_integer(type_) or pt.is_string(type_):
+        return lambda value: value
+    return str
+
+
+def _float_json(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _bytes_json(value: bytes, binary: Binary) -> str:
+    match binary:
+        case Binary.BASE64:
+            return base64.b64encode(value).decode()
+        case Binary.HEX:
+            return value.hex()
+        case Binary.UTF8:
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise ValueError(f"{value!r:.80} is not UTF-8") from None

@@ -1,0 +1,93 @@
+"""Options that commands share, and the log that they lead to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from txnformat.log import TxnLog
+
+__all__ = ["Place", "json_option", "parse_numbers", "parse_offsets", "with_place"]
+
+Command = Callable[..., Any]
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, also of an error (on stderr)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the log is."""
+
+    root: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Storage options: they may hold secrets."""
+
+    def open(self) -> TxnLog:
+        """Open the log."""
+        from txnformat.log import TxnLog
+
+        return TxnLog.open(self.root, **self.arguments())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what ``TxnLog.open``, ``create`` and ``open_or_create`` take besides the root."""
+        return {"storage_options": dict(self.storage)} if self.storage else {}
+
+
+def with_place(function: Command) -> Command:
+    """Give a command ``--root`` and ``--storage``, and pass them on as ``place``."""
+
+    @click.option(
+        "--root",
+        "-r",
+        envvar="TXNLOG_ROOT",
+        show_envvar=True,
+        required=True,
+        metavar="PATH",
+        help="Path or URL of the log.",
+    )
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, root: str, **others: Any) -> Any:
+        return function(*arguments, place=Place(root), **others)
+
+    return wrapped
+
+
+def parse_offsets(
+    _context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | dict[int, int] | None:
+    """Return ``7`` as an offset for every partition, ``0:7,2:9`` as an offset per partition."""
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit():
+        return int(value)
+    found: dict[int, int] = {}
+    for pair in value.split(","):
+        partition, colon, offset = pair.strip().partition(":")
+        if not (colon and partition.isdigit() and offset.isdigit() and pair.isascii()):
+            raise click.BadParameter(
+                f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset)",
+                param=parameter,
+            )
+        if int(partition) in found:
+            raise click.BadParameter(f"partition {partition} is named twice", param=parameter)
+        found[int(partition)] = int(offset)
+    return found
+
+
+def parse_numbers(
+    _context: click.Context, parameter: click.Parameter, values: Sequence[str]
+) -> list[int] | None:
+    """Return partition numbers: the option repeated, or ``0,2``."""
+    numbers: list[int] = []
+    for part in ",".join(values).split(",") if values else []:
+        if not (part.strip().isascii() and part.strip().isdigit()):
+            raise click.BadParameter(f"{part!r} is not a partition number", param=parameter)
+        numbers.append(int(part))
+    return numbers or None

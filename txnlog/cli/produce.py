@@ -1,0 +1,152 @@
+"""``txnlog produce``: records of a file or of stdin to a topic, all of them or none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.failures import Interrupted
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from txnformat.log import TxnLog
+    from txnlog.cli.sources import Source
+    from writers.transaction import CommitInfo
+
+__all__ = ["produce"]
+
+Send = Callable[[Any], None]
+Commit = Callable[[], "CommitInfo"]
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", default="-", metavar="[FILE]")
+@with_place
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["json", "csv", "parquet"]),
+    help="Default: by the file's suffix; JSON lines from stdin.",
+)
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Write as this producer: fences the instance that has the id, aborts what it left open.",
+)
+@click.option("--partition", "-p", type=int, help="Everything to this partition; else by key, else in turn.")
+@click.option(
+    "--binary",
+    type=click.Choice(["utf8", "base64", "hex"]),
+    default="utf8",
+    show_default=True,
+    help="How JSON holds the bytes of binary columns.",
+)
+@json_option
+def produce(
+    topic: str,
+    file: str,
+    place: Place,
+    format_: str | None,
+    transactional_id: str | None,
+    partition: int | None,
+    binary: str,
+    as_json: bool,
+) -> None:
+    """Write records to TOPIC: all, or none.
+
+    They come from FILE, or from stdin, and are in the log in one step.
+
+    JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header.
+    Bad input is reported with its line and column, and nothing is written.
+    """
+    from txnlog.cli.json_values import Binary
+    from txnlog.cli.sources import open_source
+
+    with place.open() as log:
+        found = log.state.topic(topic)
+        with (
+            open_source(file, format_, found.schema.arrow_schema, Binary(binary)) as source,
+            _writer(log, topic, transactional_id, partition) as (send, commit),
+        ):
+            rows, info = _run(source, send, commit, show_progress=not as_json)
+    offsets = [
+        {"partition": number, "base_offset": offset} for (_, number), offset in sorted(info.offsets.items())
+    ]
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "records": rows,
+                "entry": info.entry,
+                "timestamp_ms": info.timestamp_ms,
+                "offsets": offsets,
+            }
+        )
+        return
+    where = "no entry: the input is empty" if info.entry is None else f"entry {info.entry}"
+    placed = ", ".join(f"partition {item['partition']} from offset {item['base_offset']}" for item in offsets)
+    say(f"{rows} records to {topic}, {where}{'; ' + placed if placed else ''}")
+
+
+@contextmanager
+def _writer(
+    log: TxnLog, topic: str, transactional_id: str | None, partition: int | None
+) -> Iterator[tuple[Send, Commit]]:
+    """Give what takes records and what makes all of them visible; leaving without that writes none."""
+    from writers.bulk import BulkAppend
+    from writers.producer import Producer
+
+    if transactional_id is None:
+        with BulkAppend(log) as append:
+            yield lambda data: append.send(topic, data, partition), append.commit
+        return
+    with Producer(log, transactional_id) as producer:
+        producer.begin()
+        yield lambda data: producer.send(topic, data, partition), producer.commit
+
+
+def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> tuple[int, CommitInfo]:
+    rows = 0
+    try:
+        with _progress(source.total, show_progress) as advance:
+            for table, done in source.pieces:
+                send(table)
+                rows += table.num_rows
+                advance(done, rows)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing was written") from None
+    try:
+        return rows, commit()
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted while the commit was under way: whether it is in the log, txnlog offsets tells"
+        ) from None
+
+
+def _progress(total: int | None, wanted: bool) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Return a progress bar on stderr; none unless that is a terminal."""
+    if not (wanted and sys.stderr.isatty()):
+        return nullcontext(lambda done, rows: None)
+    return _bar(total)
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %" if total else ""),
+        TextColumn("{task.fields[rows]:,} records"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total, rows=0)
+        yield lambda done, rows: progress.update(task, completed=done, rows=rows)

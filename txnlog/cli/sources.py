@@ -1,0 +1,280 @@
+"""What ``produce`` reads: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
+
+Whatever is wrong with it names its line (or row) and column, and is raised before anything is in the log.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from txnformat.errors import InvalidInputError, NotFoundError
+from txnlog.cli.json_values import Binary, decoder, has_decimal
+
+__all__ = ["Format", "Piece", "Source", "open_source"]
+
+LINES_PER_PIECE = 10_000
+ROWS_PER_PIECE = 65_536
+PROBLEMS_MAX = 20
+LINE_BYTES_MAX = 64 * 1024 * 1024
+HINT = "nothing was written"
+
+
+class Format(StrEnum):
+    """Forms of input."""
+
+    JSON = "json"
+    """One object per line."""
+    CSV = "csv"
+    """With a header; an empty field is null, "" is the empty text."""
+    PARQUET = "parquet"
+
+
+_BY_SUFFIX = {
+    ".json": Format.JSON,
+    ".jsonl": Format.JSON,
+    ".ndjson": Format.JSON,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
+
+
+class Piece(NamedTuple):
+    """Some records."""
+
+    table: Any
+    """pyarrow.Table or RecordBatch."""
+    done: int
+    """How much of the source is read, in the units of ``Source.total``."""
+
+
+class Source(NamedTuple):
+    """Input that is open."""
+
+    pieces: Iterator[Piece]
+    total: int | None
+    """Bytes, or rows of a Parquet file; None when nobody knows."""
+
+
+@contextmanager
+def open_source(
+    name: str, format_: str | None, schema: pa.Schema, binary: Binary = Binary.UTF8
+) -> Iterator[Source]:
+    """Open input for a topic with columns ``schema``.
+
+    Parameters
+    ----------
+    name : str
+        Path, or ``-`` for stdin.
+    format_ : str or None
+        None: by the suffix, JSON lines for stdin.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-file``.
+    InvalidInputError
+        Kind ``unknown-format``, ``invalid-file``, and while reading ``invalid-record``.
+    """
+    path = Path(name)
+    chosen = (
+        Format(format_) if format_ else Format.JSON if name == "-" else _BY_SUFFIX.get(path.suffix.lower())
+    )
+    if chosen is None:
+        raise InvalidInputError(
+            f"the form of the input does not show from its name {path.name!r:.100}",
+            kind="unknown-format",
+            hint=f"add --format {'|'.join(Format)}",
+        )
+    if name == "-":
+        yield _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
+        return
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise NotFoundError("there is no such file", kind="no-file", file=name) from None
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file cannot be read: {error.strerror}", kind="invalid-file", file=name
+        ) from None
+    with file:
+        size = path.stat().st_size if path.is_file() else None
+        yield _READERS[chosen](file, size, schema, binary)
+
+
+# --- JSON lines ------------------------------------------------------------------------------------------------------
+
+
+class _JsonLines:
+    """Makes tables of lines."""
+
+    def __init__(self, schema: pa.Schema, binary: Binary) -> None:
+        self._schema = schema
+        self._decoders: dict[str, Callable[[Any], Any]] = {}
+        problems = []
+        for field in schema:
+            try:
+                self._decoders[field.name] = decoder(field.type, binary)
+            except ValueError as error:
+                problems.append(f"column {field.name!r:.300}: {error}")
+        if problems:
+            raise InvalidInputError(problems, kind="unsupported-column", hint=HINT)
+        exact = any(has_decimal(field.type) for field in schema)
+        self._parse = json.JSONDecoder(parse_float=Decimal if exact else None).decode
+        self.problems: list[str] = []
+
+    def row(self, line: bytes, number: int) -> list[Any] | None:
+        """Return a line's values in the order of the schema; None for a line with nothing on it, or a bad one."""
+        if not line.strip():
+            return None
+        try:
+            value = self._parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except (ValueError, RecursionError) as error:
+            self.problems.append(f"line {number}: not JSON: {error}")
+            return None
+        if not isinstance(value, dict):
+            self.problems.append(f"line {number}: {value!r:.80} is not an object with the topic's columns")
+            return None
+        self.problems += [
+            f"line {number}, column {name!r:.300}: the topic has no such column"
+            for name in value
+            if name not in self._decoders
+        ]
+        row = []
+        for name, convert in self._decoders.items():
+            try:
+                row.append(convert(value.get(name)))
+            except ValueError as error:
+                self.problems.append(f"line {number}, column {name!r:.300}: {error}")
+        return row if len(row) == len(self._decoders) else None
+
+    def table(self, rows: list[list[Any]]) -> pa.Table:
+        """Return rows as a table, or raise about everything that was wrong so far."""
+        if self.problems:
+            more = len(self.problems) - PROBLEMS_MAX
+            shown = self.problems[:PROBLEMS_MAX] + ([f"and {more} more"] if more > 0 else [])
+            raise InvalidInputError(shown, kind="invalid-record", hint=HINT)
+        columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
+        try:
+            arrays = [
+                pa.array(values, type=field.type) for values, field in zip(columns, self._schema, strict=True)
+            ]
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise InvalidInputError(str(error), kind="invalid-record", hint=HINT) from None
+        return pa.Table.from_arrays(arrays, schema=self._schema)
+
+
+def _read_json(file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary) -> Source:
+    lines = _JsonLines(schema, binary)
+
+    def pieces() -> Iterator[Piece]:
+        rows: list[list[Any]] = []
+        done = number = 0
+        while line := file.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            done += len(line)
+            if len(line) > LINE_BYTES_MAX:
+                raise InvalidInputError(
+                    f"line {number} is longer than {LINE_BYTES_MAX} bytes", kind="invalid-record", hint=HINT
+                )
+            row = lines.row(line, number)
+            if row is not None:
+                rows.append(row)
+            if len(rows) >= LINES_PER_PIECE or len(lines.problems) >= PROBLEMS_MAX:
+                yield Piece(lines.table(rows), done)
+                rows = []
+        yield Piece(lines.table(rows), done)
+
+    return Source(pieces(), total)
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary) -> Source:
+    problems = [
+        f"column {field.name!r:.300} of type {field.type} cannot come from CSV"
+        for field in schema
+        if pt.is_nested(field.type)
+    ]
+    if binary is not Binary.UTF8:
+        problems.append("CSV holds binary columns as UTF-8 only")
+    if problems:
+        raise InvalidInputError(problems, kind="unsupported-column", hint="use JSON lines or Parquet")
+    convert = pc.ConvertOptions(
+        column_types={field.name: field.type for field in schema},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    # For messages only: pyarrow does not say what it read of a header when the first record is bad.
+    header = file.peek().partition(b"\n")[0].decode("utf-8-sig", "replace")
+    names = next(csv.reader([header]), [])
+
+    def pieces() -> Iterator[Piece]:
+        try:
+            reader = pc.open_csv(
+                file,
+                # One thread: the errors name their row.
+                read_options=pc.ReadOptions(use_threads=False),
+                parse_options=pc.ParseOptions(newlines_in_values=True),
+                convert_options=convert,
+            )
+            for batch in reader:
+                yield Piece(batch, 0 if total is None else file.tell())
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                _csv_problem(str(error), names), kind="invalid-record", hint=HINT
+            ) from None
+
+    return Source(pieces(), total)
+
+
+def _csv_problem(message: str, names: list[str]) -> str:
+    match = re.search(r"CSV column #(\d+)", message)
+    if match and int(match[1]) < len(names):
+        return f"column {names[int(match[1])]!r:.300}: {message}"
+    return message
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(file: io.BufferedReader, _total: int | None, _schema: pa.Schema, _binary: Binary) -> Source:
+    try:
+        parquet = pq.ParquetFile(file if file.seekable() else io.BytesIO(file.read()))
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"this is not a Parquet file: {error}", kind="invalid-file", hint=HINT
+        ) from None
+
+    def pieces() -> Iterator[Piece]:
+        done = 0
+        try:
+            for batch in parquet.iter_batches(batch_size=ROWS_PER_PIECE):
+                done += batch.num_rows
+                yield Piece(batch, done)
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidInputError(
+                f"the Parquet file cannot be read: {error}", kind="invalid-file", hint=HINT
+            ) from None
+
+    return Source(pieces(), parquet.metadata.num_rows)
+
+
+_READERS = {Format.JSON: _read_json, Format.CSV: _read_csv, Format.PARQUET: _read_parquet}

@@ -1,0 +1,194 @@
+"""``create``, ``topics``, ``create-topic``, ``describe``, ``offsets``: what there is, and making it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.columns import parse_columns, read_schema
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import instant, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from txnformat.describe import LogDescription, PartitionOffsets
+
+__all__ = ["create", "create_topic", "describe", "offsets", "topics"]
+
+OFFSET_COLUMNS = ("Topic", "Partition", "EarliestOffset", "LastStableOffset", "LatestOffset", "HeldBy")
+
+
+@click.command()
+@with_place
+@click.option("--exist-ok", is_flag=True, help="Be content with a log that is there already.")
+@json_option
+def create(place: Place, exist_ok: bool, as_json: bool) -> None:
+    """Create a log."""
+    from txnformat.log import TxnLog
+
+    make = TxnLog.open_or_create if exist_ok else TxnLog.create
+    with make(place.root, **place.arguments()) as log:
+        if as_json:
+            print_json({"url": log.url, "log_id": log.log_id, "entry": log.state.entry})
+        else:
+            say(f"log {log.log_id} at {log.url}")
+
+
+@click.command()
+@with_place
+@json_option
+def topics(place: Place, as_json: bool) -> None:
+    """List the topics."""
+    with place.open() as log:
+        names = log.topics()
+    if as_json:
+        print_json({"topics": names})
+        return
+    for name in names:
+        say(name)
+
+
+@click.command("create-topic")
+@click.argument("topic")
+@with_place
+@click.option(
+    "--column",
+    "-c",
+    "columns",
+    multiple=True,
+    metavar="NAME:TYPE",
+    help="A column, as in id:int64 or price:decimal(10,2); repeat it.",
+)
+@click.option(
+    "--schema",
+    metavar="kafka|FILE",
+    help='In place of columns: "kafka" (key, value, headers, timestamp), or a Parquet file with the columns.',
+)
+@click.option("--partitions", "-p", type=int, default=1, show_default=True, help="They can only grow later.")
+@click.option(
+    "--key-column",
+    "keys",
+    multiple=True,
+    metavar="NAME",
+    help="Records with equal keys go to one partition; repeat it.",
+)
+@click.option("--timestamp-column", metavar="NAME", help="The column that is the records' time.")
+@click.option("--exist-ok", is_flag=True, help="Be content with the same topic, if it is there already.")
+@json_option
+def create_topic(
+    topic: str,
+    place: Place,
+    columns: tuple[str, ...],
+    schema: str | None,
+    partitions: int,
+    keys: tuple[str, ...],
+    timestamp_column: str | None,
+    exist_ok: bool,
+    as_json: bool,
+) -> None:
+    """Create TOPIC."""
+    if bool(columns) == bool(schema):
+        raise click.UsageError("give --column (repeatedly), or --schema kafka, or --schema FILE.parquet")
+    wanted: Any = parse_columns(columns) if columns else schema
+    if schema and schema != "kafka":
+        wanted = read_schema(Path(schema))
+    with place.open() as log:
+        log.create_topic(
+            topic,
+            wanted,
+            partitions=partitions,
+            key_columns=keys or None,
+            timestamp_column=timestamp_column,
+            exist_ok=exist_ok,
+        )
+        description = _only(log.describe(), (topic,))
+    if as_json:
+        print_json(description.topics[0])
+    else:
+        _show(description)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@with_place
+@json_option
+def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
+    """Describe the log and its topics.
+
+    Shows columns and partitions, and the transactional id that holds a partition's last stable offset back.
+    """
+    with place.open() as log:
+        for name in topics:
+            log.state.topic(name)
+        description = _only(log.describe(), topics)
+    if as_json:
+        print_json(description)
+        return
+    if not topics:
+        say(
+            f"Log: {description.url}  LogId: {description.log_id}  Entry: {description.entry}"
+            f"  Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}"
+        )
+    _show(description)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@with_place
+@json_option
+def offsets(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
+    """Show the offsets of each partition.
+
+    read_committed ends before LastStableOffset, read_uncommitted before LatestOffset.
+    """
+    with place.open() as log:
+        for name in topics:
+            log.state.topic(name)
+        description = _only(log.describe(), topics)
+    found = [part for topic in description.topics for part in topic.offsets]
+    if as_json:
+        print_json({"offsets": [_offsets_document(part) for part in found]})
+    else:
+        _show_offsets(found)
+
+
+def _only(description: LogDescription, topics: tuple[str, ...]) -> LogDescription:
+    """Return a description with the named topics only; with all of them when none is named."""
+    if not topics:
+        return description
+    return replace(description, topics=tuple(topic for topic in description.topics if topic.name in topics))
+
+
+def _offsets_document(part: PartitionOffsets) -> dict[str, Any]:
+    return {**asdict(part), "lag": part.log_end - part.last_stable_offset}
+
+
+def _show(description: LogDescription) -> None:
+    for topic in description.topics:
+        columns = ", ".join(f"{name}:{type_}" for name, type_ in topic.columns.items())
+        say("")
+        say(f"Topic: {topic.name}  TopicId: {topic.topic_id}  PartitionCount: {topic.partitions}")
+        say(
+            f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
+        )
+        say(f"Columns: {columns}")
+        _show_offsets(list(topic.offsets))
+
+
+def _show_offsets(found: list[PartitionOffsets]) -> None:
+    print_table(
+        OFFSET_COLUMNS,
+        [
+            (
+                part.topic,
+                part.partition,
+                part.earliest,
+                part.last_stable_offset,
+                part.log_end,
+                part.held_by.transactional_id if part.held_by else None,
+            )
+            for part in found
+        ],
+    )

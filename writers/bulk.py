@@ -1,0 +1,110 @@
+"""One append without a producer, of any size, in one entry: all of it is in the log, or none.
+
+Records go to segment files as they arrive, which nobody sees; the entry that names them is the only step that does.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError
+from txnformat.intents import Intent, Write
+from txnformat.log import TxnLog
+from writers.settings import ProducerSettings
+from writers.staging import Staging
+from writers.transaction import CommitInfo
+
+__all__ = ["BulkAppend"]
+
+
+class BulkAppend:
+    """Collects records of any number of topics, and appends them at once. One thread at a time.
+
+    Not idempotent over processes: a program that runs again appends again. Who needs that opens a
+    :class:`~writers.producer.Producer` with a transactional id.
+
+    Parameters
+    ----------
+    settings : ProducerSettings, optional
+        Only the sizes count.
+    """
+
+    def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
+        self._log = log
+        self._staging = Staging(
+            log.store, log.committer.ids, settings or ProducerSettings(), lambda: log.state.entry
+        )
+        self._intent: Intent | None = None
+        self._is_closed = False
+
+    def send(self, topic: str, data: Any, partition: int | None = None) -> None:
+        """Take in records; as :meth:`writers.producer.Producer.send`, of which this takes ``data``.
+
+        Raises
+        ------
+        NotFoundError, InvalidInputError, StorageError
+            Nothing of this send was kept.
+        InvalidTransactionStateError
+            Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``.
+        """
+        self._check()
+        prepared = self._staging.buffered.prepare(self._log.state.topic(topic), data, partition)
+        if self._staging.is_over(prepared.size):
+            self._staging.stream(prepared.size)
+        self._staging.buffered.accept(prepared)
+
+    def commit(self) -> CommitInfo:
+        """Append everything. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
+
+        Raises
+        ------
+        StorageError, ConflictError
+            Nothing was appended; commit again, or close.
+        CommitStateUnknownError
+            Commit again: it is never appended twice.
+        """
+        self._check()
+        if not self._staging:
+            return CommitInfo()
+        if self._intent is None:
+            self._staging.finish()
+            self._intent = self._log.committer.intend(Write(None, self._staging.appends(numbered=False)))
+        try:
+            result = self._log.committer.commit(self._intent)
+        except CommitStateUnknownError:
+            raise
+        except Exception:
+            self._intent = None
+            raise
+        self.close()
+        topics = self._log.state.topics
+        offsets = {
+            (topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()
+        }
+        return CommitInfo(result.entry, result.timestamp_ms, offsets)
+
+    def close(self) -> None:
+        """Forget what is not committed. Idempotent."""
+        self._staging.discard()
+        self._is_closed = True
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise InvalidTransactionStateError(
+                "this append has ended", kind="producer-closed", hint="make a new one"
+            )
+        if self._staging.is_broken:
+            raise InvalidTransactionStateError(
+                "records of this append could not be uploaded and are lost",
+                kind="abort-required",
+                hint="close it and send everything again",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
