@@ -49,7 +49,10 @@ class BulkAppend:
             Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``.
         """
         self._check()
-        prepared = self._staging.buffered.prepare(self._log.state.topic(topic), data, partition)
+        state = self._log.state
+        if topic not in state.topic_ids:
+            state = self._log.refresh()  # it may be new
+        prepared = self._staging.buffered.prepare(state.topic(topic), data, partition)
         if self._staging.is_over(prepared.size):
             self._staging.stream(prepared.size)
         self._staging.buffered.accept(prepared)
