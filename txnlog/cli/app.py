@@ -13,7 +13,7 @@ import click
 
 from txnformat.errors import TxnLogError
 from txnformat.version import __version__
-from txnlog.cli import completion, consume, history, produce, topics, transactions
+from txnlog.cli import completion, consume, dump, history, produce, topics, transactions, verify
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
 
 __all__ = ["application", "main", "run"]
@@ -57,12 +57,15 @@ for command in (
     topics.create,
     topics.topics,
     topics.create_topic,
+    topics.alter_topic,
     topics.describe,
     produce.produce,
     consume.consume,
     topics.offsets,
     transactions.transactions,
     history.history,
+    dump.dump,
+    verify.verify,
     completion.completion,
 ):
     application.add_command(command)

@@ -11,8 +11,9 @@ import click
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
+    from txnformat.store.base import ObjectStore
 
-__all__ = ["Place", "json_option", "parse_numbers", "parse_offsets", "with_place"]
+__all__ = ["Place", "json_option", "parse_numbers", "parse_offsets", "with_optional_place", "with_place"]
 
 Command = Callable[..., Any]
 
@@ -35,26 +36,40 @@ class Place:
 
         return TxnLog.open(self.root, **self.arguments())
 
+    def store(self) -> ObjectStore:
+        """Return the store, also of a log that cannot be opened."""
+        from txnformat.store.open import open_store
+
+        return open_store(self.root, **self.arguments())
+
     def arguments(self) -> dict[str, Any]:
-        """Return what ``TxnLog.open``, ``create`` and ``open_or_create`` take besides the root."""
+        """Return what opens the log takes besides the root."""
         return {"storage_options": dict(self.storage)} if self.storage else {}
 
 
 def with_place(function: Command) -> Command:
-    """Give a command ``--root`` and ``--storage``, and pass them on as ``place``."""
+    """Give a command ``--root``, and pass it on as ``place``."""
+    return _with_place(function, required=True)
 
+
+def with_optional_place(function: Command) -> Command:
+    """As :func:`with_place`, for a command that does something without a log, too: ``place`` may be None."""
+    return _with_place(function, required=False)
+
+
+def _with_place(function: Command, *, required: bool) -> Command:
     @click.option(
         "--root",
         "-r",
         envvar="TXNLOG_ROOT",
         show_envvar=True,
-        required=True,
+        required=required,
         metavar="PATH",
         help="Path or URL of the log.",
     )
     @functools.wraps(function)
-    def wrapped(*arguments: Any, root: str, **others: Any) -> Any:
-        return function(*arguments, place=Place(root), **others)
+    def wrapped(*arguments: Any, root: str | None, **others: Any) -> Any:
+        return function(*arguments, place=None if root is None else Place(root), **others)
 
     return wrapped
 

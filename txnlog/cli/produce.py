@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ import click
 from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import Place, json_option, with_place
 from txnlog.cli.output import print_json, say
+from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
@@ -114,11 +114,11 @@ def _writer(
 def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> tuple[int, CommitInfo]:
     rows = 0
     try:
-        with _progress(source.total, show_progress) as advance:
+        with progress(wanted=show_progress) as advance:
             for table, done in source.pieces:
                 send(table)
                 rows += table.num_rows
-                advance(done, rows)
+                advance(done, source.total, f"{rows:,} records")
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was written") from None
     try:
@@ -127,26 +127,3 @@ def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> 
         raise Interrupted(
             "interrupted while the commit was under way: whether it is in the log, txnlog offsets tells"
         ) from None
-
-
-def _progress(total: int | None, wanted: bool) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Return a progress bar on stderr; none unless that is a terminal."""
-    if not (wanted and sys.stderr.isatty()):
-        return nullcontext(lambda done, rows: None)
-    return _bar(total)
-
-
-@contextmanager
-def _bar(total: int | None) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %" if total else ""),
-        TextColumn("{task.fields[rows]:,} records"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total, rows=0)
-        yield lambda done, rows: progress.update(task, completed=done, rows=rows)

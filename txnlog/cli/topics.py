@@ -1,4 +1,4 @@
-"""``create``, ``topics``, ``create-topic``, ``describe``, ``offsets``: what there is, and making it."""
+"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``: what there is, and making it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnlog.cli.output import instant, print_json, print_table, say
 if TYPE_CHECKING:
     from txnformat.describe import LogDescription, PartitionOffsets
 
-__all__ = ["create", "create_topic", "describe", "offsets", "topics"]
+__all__ = ["alter_topic", "create", "create_topic", "describe", "offsets", "topics"]
 
 OFFSET_COLUMNS = ("Topic", "Partition", "EarliestOffset", "LastStableOffset", "LatestOffset", "HeldBy")
 
@@ -102,6 +102,52 @@ def create_topic(
             key_columns=keys or None,
             timestamp_column=timestamp_column,
             exist_ok=exist_ok,
+        )
+        description = _only(log.describe(), (topic,))
+    if as_json:
+        print_json(description.topics[0])
+    else:
+        _show(description)
+
+
+@click.command("alter-topic")
+@click.argument("topic")
+@with_place
+@click.option("--partitions", "-p", type=int, help="How many there shall be in all: more than now.")
+@click.option(
+    "--add-column",
+    "added",
+    multiple=True,
+    metavar="NAME:TYPE",
+    help="A new column, null in old records; repeat it.",
+)
+@click.option(
+    "--widen",
+    "widened",
+    multiple=True,
+    metavar="NAME:TYPE",
+    help="A wider type for a column, as in id:int64 for an int32; repeat it.",
+)
+@json_option
+def alter_topic(
+    topic: str,
+    place: Place,
+    partitions: int | None,
+    added: tuple[str, ...],
+    widened: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Let TOPIC grow, in one step: partitions, columns, wider types.
+
+    Nothing that is there is rewritten. Keys go to other partitions once there are more of them.
+    """
+    widths = {field.name: field.type for field in parse_columns(widened)} if widened else None
+    with place.open() as log:
+        log.alter_topic(
+            topic,
+            partitions=partitions,
+            add_columns=parse_columns(added) if added else None,
+            widen=widths,
         )
         description = _only(log.describe(), (topic,))
     if as_json:

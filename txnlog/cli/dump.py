@@ -1,0 +1,310 @@
+"""``txnlog dump``: what is stored, decoded: commit entries, batches of a partition, single objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnformat.errors import InvalidInputError, NotFoundError
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import instant, plain_values, print_json, say
+
+if TYPE_CHECKING:
+    from txnformat.log import TxnLog
+
+__all__ = ["dump"]
+
+
+@click.group()
+def dump() -> None:
+    """Show what is stored, decoded."""
+
+
+# --- entries ---------------------------------------------------------------------------------------------------------
+
+
+@dump.command("entries")
+@with_place
+@click.option(
+    "--entry", "-e", "chosen", type=click.IntRange(min=0), multiple=True, help="This one; repeat it."
+)
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), help="First entry. Default: the oldest there is."
+)
+@click.option("--to", "end", type=click.IntRange(min=0), help="Last entry, inclusive. Default: the newest.")
+@click.option("--raw", is_flag=True, help="The JSON as stored (decompressed), without any check.")
+@json_option
+def entries(
+    place: Place, chosen: tuple[int, ...], start: int | None, end: int | None, raw: bool, as_json: bool
+) -> None:
+    """Show commit entries, oldest first.
+
+    With --json one line per entry.
+    """
+    from txnformat import keys
+    from txnformat.document import decompressed
+    from txnformat.entry import decode_entry, sha256_hex
+    from txnformat.operation_codec import encode_operation
+
+    if chosen and (start is not None or end is not None):
+        raise click.UsageError("--entry and --from or --to exclude each other")
+    store = place.store()
+    numbers = iter(chosen) if chosen else _numbers(place, start, end)
+    for number in numbers:
+        key = keys.entry_key(number)
+        data = store.get(key)
+        if data is None:
+            raise NotFoundError("there is no such entry", kind="unknown-entry", entry=number, object=key)
+        if raw:
+            print(decompressed(data, name=key).decode("utf-8", "backslashreplace"))
+            continue
+        entry = decode_entry(data, number)
+        document = {
+            "entry": entry.entry,
+            "timestamp": instant(entry.timestamp_ms),
+            "timestamp_ms": entry.timestamp_ms,
+            "engine": entry.engine,
+            "log_id": entry.log_id,
+            "write_id": entry.write_id,
+            "previous": entry.previous,
+            "sha256": sha256_hex(data),
+            "size": len(data),
+            "intents": list(entry.intents),
+            "operations": [encode_operation(operation) for operation in entry.operations],
+        }
+        if as_json:
+            print_json(document, indent=None)
+        else:
+            _show_entry(document)
+
+
+def _numbers(place: Place, start: int | None, end: int | None) -> Iterator[int]:
+    """Return the entries to show; the oldest may have been deleted."""
+    with place.open() as log:
+        newest = log.state.entry
+        if start is None:
+            first = next(iter(log.store.list("_txnlog/log/")), None)
+            start = 0 if first is None else _entry_number(first.key)
+    if start > newest or (end is not None and end > newest):
+        raise NotFoundError("there is no such entry", kind="unknown-entry", newest=newest)
+    return iter(range(start, (newest if end is None else end) + 1))
+
+
+def _entry_number(key: str) -> int:
+    from txnformat import keys
+
+    return keys.parse_entry_key(key) or 0
+
+
+def _show_entry(document: dict[str, Any]) -> None:
+    operations = document.pop("operations")
+    say(_pairs({**document, "intents": len(document["intents"]), "operations": len(operations)}))
+    for operation in operations:
+        say(f"| {operation.pop('operation')} {_pairs(operation)}")
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    """Return ``name: value`` pairs, as Kafka's tools print them."""
+    return " ".join(
+        f"{name}: {json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value}"
+        for name, value in values.items()
+    )
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@dump.command("batches")
+@click.argument("topic")
+@with_place
+@click.option(
+    "--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True, help="Which one."
+)
+@click.option("--from", "start", type=click.IntRange(min=0), help="First offset.")
+@click.option("--to", "end", type=click.IntRange(min=0), help="End offset, exclusive.")
+@json_option
+def batches(
+    topic: str, place: Place, partition: int, start: int | None, end: int | None, as_json: bool
+) -> None:
+    """Show the batches and markers of a partition, as kafka-dump-log does.
+
+    Open and aborted ones, too. With --json one line per batch.
+    """
+    with place.open() as log:
+        for document in _batches(log, topic, partition, start, end):
+            if as_json:
+                print_json(document, indent=None)
+            else:
+                say(_pairs(document))
+
+
+def _batches(
+    log: TxnLog, topic: str, number: int, start: int | None, end: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield what kafka-dump-log prints of batches, in offset order."""
+    from txnformat.scan import check_range, extents_in
+    from txnformat.types import IsolationLevel, TopicPartition
+
+    state = log.refresh()
+    found = state.topic(topic)
+    if number >= found.partitions:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {found.partitions - 1}",
+            topic=topic,
+            partitions=[number],
+        )
+    partition = state.partition(TopicPartition(found.topic_id, number))
+    wanted = check_range(partition, IsolationLevel.READ_UNCOMMITTED, start, end, topic=topic, number=number)
+    markers = partition.markers.array()
+    markers = markers[(markers["offset"] >= wanted.start) & (markers["offset"] < wanted.end)]
+    lines = [(int(row["offset"]), _marker(row)) for row in markers]
+    for row in extents_in(partition, wanted):
+        file = state.files[int(row["file"])].key if row["file"] >= 0 else None
+        table = state.tables[int(row["table"])].key if row["table"] >= 0 else None
+        lines.append((int(row["base_offset"]), _batch(row, file, table)))
+    for _, document in sorted(lines, key=lambda line: line[0]):
+        yield plain_values(document)
+
+
+def _batch(row: Any, file: str | None, table: str | None) -> dict[str, Any]:
+    records = int(row["records"])
+    base, sequence = int(row["base_offset"]), int(row["base_sequence"])
+    document = {
+        "baseOffset": base,
+        "lastOffset": base + records - 1,
+        "count": records,
+        "baseSequence": sequence,
+        "lastSequence": sequence + records - 1 if sequence >= 0 else -1,
+        "producerId": int(row["producer_id"]),
+        "producerEpoch": int(row["epoch"]),
+        "isTransactional": bool(row["transactional"]),
+        "isControl": False,
+        "CreateTime": int(row["max_timestamp_ms"]),
+        "size": int(row["size"]),
+        "entry": int(row["entry"]),
+    }
+    if table is not None:  # an extent that stands for many batches
+        return {**document, "batches": int(row["batch_count"]), "table": table}
+    return {
+        **document,
+        "file": file,
+        "rowGroup": int(row["row_group"]),
+        "rowGroups": int(row["row_group_count"]),
+    }
+
+
+def _marker(row: Any) -> dict[str, Any]:
+    offset = int(row["offset"])
+    return {
+        "baseOffset": offset,
+        "lastOffset": offset,
+        "count": 1,
+        "baseSequence": -1,
+        "lastSequence": -1,
+        "producerId": int(row["producer_id"]),
+        "producerEpoch": int(row["epoch"]),
+        "isTransactional": True,
+        "isControl": True,
+        "CreateTime": int(row["timestamp_ms"]),
+        "entry": int(row["entry"]),
+        "endTxnMarker": "COMMIT" if row["commit"] else "ABORT",
+    }
+
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+
+
+@dump.command("object")
+@click.argument("key", metavar="KEY|FILE")
+@with_place
+@json_option
+def object_(key: str, place: Place, as_json: bool) -> None:
+    """Show one object of the log, or a copy of one as a local file.
+
+    By its name: .txnindex (aborted transactions), .index, .markers and .arrow (Arrow tables), .parquet (row groups),
+    anything else as JSON. With --json one line per row.
+    """
+    path = Path(key)
+    data = path.read_bytes() if path.is_file() else place.store().get(key)
+    if data is None:
+        raise NotFoundError("there is no such object", kind="no-object", object=key)
+    decode = _DECODERS.get(path.suffix, _json_object)
+    for row in decode(data, key):
+        if as_json:
+            print_json(row, indent=None)
+        else:
+            say(_pairs(plain_values(row)))
+
+
+def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    from txnformat.abort_index import VERSION, decode
+
+    for entry in decode(data, name=key):
+        yield {
+            "version": VERSION,
+            "producerId": entry.producer_id,
+            "firstOffset": entry.first_offset,
+            "lastOffset": entry.last_offset,
+            "lastStableOffset": entry.last_stable_offset,
+        }
+
+
+def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"this is not an Arrow file: {error}", kind="invalid-file", object=key
+        ) from None
+    for batch in table.to_batches():
+        yield from batch.to_pylist()
+
+
+def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"this is not a Parquet file: {error}", kind="invalid-file", object=key
+        ) from None
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        yield {
+            "rowGroup": index,
+            "rows": group.num_rows,
+            "bytes": group.total_byte_size,
+            "compressedBytes": sum(
+                group.column(column).total_compressed_size for column in range(group.num_columns)
+            ),
+            "columns": group.num_columns,
+        }
+
+
+def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    from txnformat.document import decompressed
+
+    try:
+        value = json.loads(decompressed(data, name=key))
+    except ValueError as error:
+        raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None
+    yield value if isinstance(value, dict) else {"value": value}
+
+
+_DECODERS = {
+    ".txnindex": _abort_index,
+    ".index": _arrow_table,
+    ".markers": _arrow_table,
+    ".arrow": _arrow_table,
+    ".parquet": _parquet,
+}

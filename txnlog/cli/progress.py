@@ -1,0 +1,41 @@
+"""A progress bar on stderr, if that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+__all__ = ["Advance", "progress"]
+
+
+class Advance(Protocol):
+    """Moves the bar."""
+
+    def __call__(self, done: int, total: int | None, text: str) -> None:
+        """Show that ``done`` of ``total`` is done; None when nobody knows how much there is."""
+
+
+@contextmanager
+def progress(*, wanted: bool = True) -> Iterator[Advance]:
+    """Give what moves the bar; it goes away at the end."""
+    if not (wanted and sys.stderr.isatty()):
+        yield lambda done, total, text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(done: int, total: int | None, text: str) -> None:
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield advance

@@ -1,0 +1,54 @@
+"""``txnlog verify``: everything that the log says, derived again from its objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from txnlog.cli.failures import NEGATIVE
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import print_json, say
+from txnlog.cli.progress import progress
+
+if TYPE_CHECKING:
+    from txnformat.verify_report import VerifyProgress, VerifyReport
+
+__all__ = ["verify"]
+
+
+@click.command()
+@with_place
+@click.option("--deep", is_flag=True, help="Also read every data file, all of it.")
+@json_option
+def verify(place: Place, deep: bool, as_json: bool) -> int:
+    """Check the log against itself.
+
+    Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and reports all
+    that differs. Exit code 1 when something is wrong. Nothing is written.
+    """
+    from txnformat.verify import verify_log
+
+    with progress(wanted=not as_json) as advance:
+
+        def show(at: VerifyProgress) -> None:
+            advance(at.done, at.total, f"{at.stage} {at.done:,} of {at.total:,}")
+
+        # Not through TxnLog.open: what cannot be opened is what should be looked at.
+        report = verify_log(place.store(), deep=deep, progress=show)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+    return 0 if report.ok else NEGATIVE
+
+
+def _show(report: VerifyReport) -> None:
+    for problem in report.problems:
+        say(f"problem  {problem.kind.value}  {problem}")
+    for note in report.notes:
+        examples = f", such as {note.examples[0]}" if note.examples else ""
+        say(f"note     {note.kind}  {note.what}: {note.count} ({note.bytes} bytes{examples})")
+    checked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.checked.items())
+    verdict = "ok" if report.ok else f"{len(report.problems)} problems"
+    say(f"{verdict}: entries {report.first_entry} to {report.last_entry} of {report.url}; checked {checked}")
