@@ -165,7 +165,40 @@ def test_offsets_as_a_table_and_as_json(txnlog: Command, shop: TxnLog) -> None:
     assert first["held_by"]["first_offset"] == 2
 
 
-@pytest.mark.parametrize("command", ["describe", "offsets", "consume", "produce"])
+def test_a_topic_grows_in_one_step(txnlog: Command, shop: TxnLog) -> None:
+    before = shop.refresh().entry
+    answer = txnlog(
+        "alter-topic", "orders", "-p", 5, "--add-column", "note:string", "--add-column", "n:int", "--json"
+    )
+    assert answer.code == 0
+    assert (answer.json["partitions"], list(answer.json["columns"])) == (5, ["id", "note", "n"])
+    assert shop.refresh().entry == before + 1
+    assert txnlog("alter-topic", "orders", "--widen", "n:bigint", "--json").json["columns"]["n"] == "int64"
+    assert txnlog("consume", "orders", "--limit", 1).lines == [{"id": 1, "note": None, "n": None}]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "kind"),
+    [
+        ([], 2, "invalid-alter"),
+        (["--partitions", "1"], 2, "invalid-alter"),
+        (["--add-column", "id:int64"], 2, "invalid-alter"),
+        (["--add-column", "x"], 2, "invalid-column"),
+        (["--widen", "id:int8"], 2, "invalid-alter"),
+        (["--widen", "nix:int64"], 2, "invalid-alter"),
+        (["--widen", "id:int64", "--widen", "id:int32"], 2, "usage"),
+    ],
+)
+def test_what_is_no_growth_is_refused_and_nothing_is_written(
+    txnlog: Command, shop: TxnLog, options: list[str], code: int, kind: str
+) -> None:
+    before = shop.refresh().entry
+    answer = txnlog("alter-topic", "orders", *options, "--json")
+    assert (answer.code, answer.error["kind"], answer.out) == (code, kind, "")
+    assert shop.refresh().entry == before
+
+
+@pytest.mark.parametrize("command", ["describe", "offsets", "consume", "produce", "alter-topic"])
 def test_an_unknown_topic_is_answered_with_the_nearest(txnlog: Command, shop: TxnLog, command: str) -> None:
     entry = shop.refresh().entry
     answer = txnlog(command, "order", stdin='{"id":1}\n')

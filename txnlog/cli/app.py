@@ -13,7 +13,18 @@ import click
 
 from txnformat.errors import TxnLogError
 from txnformat.version import __version__
-from txnlog.cli import completion, consume, dump, history, produce, topics, transactions, verify
+from txnlog.cli import (
+    completion,
+    consume,
+    doctor,
+    dump,
+    history,
+    metrics,
+    produce,
+    topics,
+    transactions,
+    verify,
+)
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
 
 __all__ = ["application", "main", "run"]
@@ -66,6 +77,8 @@ for command in (
     history.history,
     dump.dump,
     verify.verify,
+    doctor.doctor,
+    metrics.metrics,
     completion.completion,
 ):
     application.add_command(command)

@@ -110,7 +110,7 @@ def _show_entry(document: dict[str, Any]) -> None:
 def _pairs(values: dict[str, Any]) -> str:
     """Return ``name: value`` pairs, as Kafka's tools print them."""
     return " ".join(
-        f"{name}: {json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value}"
+        f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in values.items()
     )
 
@@ -231,7 +231,12 @@ def object_(key: str, place: Place, as_json: bool) -> None:
     anything else as JSON. With --json one line per row.
     """
     path = Path(key)
-    data = path.read_bytes() if path.is_file() else place.store().get(key)
+    try:
+        data = path.read_bytes() if path.is_file() else place.store().get(key)
+    except OSError as error:
+        raise InvalidInputError(
+            f"the file cannot be read: {error.strerror}", kind="invalid-file", file=key
+        ) from None
     if data is None:
         raise NotFoundError("there is no such object", kind="no-object", object=key)
     decode = _DECODERS.get(path.suffix, _json_object)

@@ -141,13 +141,15 @@ def alter_topic(
 
     Nothing that is there is rewritten. Keys go to other partitions once there are more of them.
     """
-    widths = {field.name: field.type for field in parse_columns(widened)} if widened else None
+    widths = {field.name: field.type for field in parse_columns(widened)} if widened else {}
+    if len(widths) < len(widened):
+        raise click.UsageError("--widen names a column twice")
     with place.open() as log:
         log.alter_topic(
             topic,
             partitions=partitions,
             add_columns=parse_columns(added) if added else None,
-            widen=widths,
+            widen=widths or None,
         )
         description = _only(log.describe(), (topic,))
     if as_json:

@@ -1,0 +1,146 @@
+"""dump: entries, batches, objects. history is in test_transactions.py."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from tests.cli.conftest import Command
+from txnformat.abort_index import AbortedTransaction, encode
+from txnlog import Producer, TxnLog
+
+
+@pytest.fixture
+def orders(log: TxnLog) -> TxnLog:
+    """Partition 0: a committed transaction of two flushes, an aborted one, a bulk append."""
+    log.create_topic("orders", pa.schema([("id", pa.int64())]), partitions=2)
+    with Producer(log, "p", buffer="inline") as producer:
+        producer.begin()
+        producer.send("orders", [{"id": 1}, {"id": 2}], partition=0)
+        producer.flush()
+        producer.send("orders", [{"id": 3}], partition=0)
+        producer.commit()
+        producer.begin()
+        producer.send("orders", [{"id": 4}], partition=0)
+        producer.flush()
+        producer.abort()
+    return log
+
+
+def test_batches_have_the_fields_of_kafka_dump_log(txnlog: Command, orders: TxnLog) -> None:
+    found = txnlog("dump", "batches", "orders", "--json").lines
+    fields = (
+        "baseOffset",
+        "lastOffset",
+        "count",
+        "baseSequence",
+        "lastSequence",
+        "producerId",
+        "producerEpoch",
+    )
+    assert [tuple(line[name] for name in fields) for line in found] == [
+        (0, 1, 2, 0, 1, 0, 0),
+        (2, 2, 1, 2, 2, 0, 0),
+        (3, 3, 1, -1, -1, 0, 0),
+        (4, 4, 1, 0, 0, 0, 1),
+        (5, 5, 1, -1, -1, 0, 1),
+    ]
+    assert [(line["isTransactional"], line["isControl"], line.get("endTxnMarker")) for line in found] == [
+        (True, False, None),
+        (True, False, None),
+        (True, True, "COMMIT"),
+        (True, False, None),
+        (True, True, "ABORT"),
+    ]
+    text = txnlog("dump", "batches", "orders").out.splitlines()
+    assert text[0].startswith(
+        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 0 lastSequence: 1 producerId: 0 producerEpoch: 0 "
+        "isTransactional: true isControl: false CreateTime: "
+    )
+    assert text[4].endswith("endTxnMarker: ABORT")
+
+
+def test_batches_of_a_range(txnlog: Command, orders: TxnLog) -> None:
+    found = txnlog("dump", "batches", "orders", "--from", 1, "--to", 4, "--json").lines
+    assert [line["baseOffset"] for line in found] == [0, 2, 3]
+    assert txnlog("dump", "batches", "orders", "-p", 1).out == ""
+    beyond = txnlog("dump", "batches", "orders", "--from", 99, "--json")
+    assert (beyond.code, beyond.error["kind"]) == (2, "offset-out-of-range")
+    partition = txnlog("dump", "batches", "orders", "-p", 2, "--json")
+    assert (partition.code, partition.error["kind"]) == (3, "unknown-partition")
+
+
+def test_entries_are_shown_oldest_first_with_their_hashes(
+    txnlog: Command, orders: TxnLog, root: Path
+) -> None:
+    found = txnlog("dump", "entries", "--json").lines
+    assert [line["entry"] for line in found] == list(range(orders.state.entry + 1))
+    for before, line in itertools.pairwise(found):
+        assert line["previous"] == before["sha256"]
+    stored = (root / "_txnlog" / "log" / f"{2:020d}.json").read_bytes()
+    assert found[2]["sha256"] == hashlib.sha256(stored).hexdigest()
+    assert found[2]["size"] == len(stored)
+    assert txnlog("dump", "entries", "-e", 2, "--raw").out == stored.decode() + "\n"
+    assert [line["entry"] for line in txnlog("dump", "entries", "--from", 1, "--to", 2, "--json").lines] == [
+        1,
+        2,
+    ]
+    assert found[1]["operations"][0]["operation"] == "create_topic"
+    text = txnlog("dump", "entries", "-e", 1).out.splitlines()
+    assert text[0].startswith("entry: 1 timestamp: ")
+    assert text[1].startswith("| create_topic intent: 0 topic_id: ")
+
+
+def test_a_damaged_entry_is_named_and_can_be_looked_at_raw(
+    txnlog: Command, orders: TxnLog, root: Path
+) -> None:
+    path = root / "_txnlog" / "log" / f"{2:020d}.json"
+    path.chmod(0o644)
+    path.write_bytes(b'{"entry":2}')
+    damaged = txnlog("dump", "entries", "-e", 2, "--json")
+    assert (damaged.code, damaged.error["class"]) == (6, "CorruptDataError")
+    assert txnlog("dump", "entries", "-e", 2, "--raw").out == '{"entry":2}\n'
+
+
+def test_entries_that_are_not_there(txnlog: Command, orders: TxnLog) -> None:
+    for options in (["-e", "99"], ["--from", "99"], ["--to", "99"]):
+        answer = txnlog("dump", "entries", *options, "--json")
+        assert (answer.code, answer.error["kind"], answer.out) == (3, "unknown-entry", ""), options
+    assert txnlog("dump", "entries", "-e", 1, "--from", 1).code == 2
+
+
+def test_objects_are_decoded_by_their_name(
+    txnlog: Command, orders: TxnLog, root: Path, tmp_path: Path
+) -> None:
+    index = tmp_path / "some.txnindex"
+    index.write_bytes(encode([AbortedTransaction(23, 0, 10, 11), AbortedTransaction(5, 5, 15, 13)]))
+    assert txnlog("dump", "object", index).out == (
+        "version: 0 producerId: 23 firstOffset: 0 lastOffset: 10 lastStableOffset: 11\n"
+        "version: 0 producerId: 5 firstOffset: 5 lastOffset: 15 lastStableOffset: 13\n"
+    )
+    with pa.ipc.new_file(tmp_path / "some.index", pa.schema([("offset", pa.int64())])) as writer:
+        writer.write_table(pa.table({"offset": [1, 2]}))
+    assert txnlog("dump", "object", tmp_path / "some.index", "--json").lines == [{"offset": 1}, {"offset": 2}]
+    (key, *_) = [str(path.relative_to(root)) for path in sorted(root.glob("orders-*/data/*.parquet"))]
+    (group,) = txnlog("dump", "object", key, "--json").lines
+    assert (group["rowGroup"], group["rows"]) == (0, 2)
+    document = txnlog("dump", "object", "_txnlog/format.json", "--json").lines
+    assert document == [json.loads((root / "_txnlog" / "format.json").read_text())]
+
+
+@pytest.mark.parametrize("name", ["some.index", "some.parquet", "some.json", "some.txnindex"])
+def test_objects_that_are_not_what_they_are_called(
+    txnlog: Command, orders: TxnLog, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"nonsense")
+    answer = txnlog("dump", "object", tmp_path / name, "--json")
+    assert answer.code in (2, 6)
+    assert answer.out == ""
+    missing = txnlog("dump", "object", f"nowhere/{name}", "--json")
+    assert (missing.code, missing.error["kind"]) == (3, "no-object")

@@ -1,0 +1,150 @@
+"""What ``doctor`` looks at in the environment: Python, packages, Java. Nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from txnlog.cli.diagnosis import Check, Status
+
+__all__ = ["check_environment", "check_java", "check_packages", "check_python"]
+
+AREA = "environment"
+PYTHON_MIN = (3, 11)
+PYARROW_MIN = 26
+PYSPARK_MIN = (4, 1)
+JAVA_MIN = 17
+"""Of Spark 4."""
+JAVA_SECONDS_MAX = 30
+
+Versions = Callable[[str], str | None]
+
+
+def check_environment(root: str | None) -> list[Check]:
+    """Return the checks of this process's environment, for a log at ``root``."""
+    checks = [check_python(sys.version_info[:3]), *check_packages(_version, root)]
+    if _version("pyspark") is not None:
+        checks.append(check_java(os.environ))
+        checks.append(_check_registration())
+    return checks
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Return the check of Python's version."""
+    text = ".".join(map(str, version))
+    if version < PYTHON_MIN:
+        return Check(AREA, "python", Status.PROBLEM, text, "use Python 3.11 or later")
+    return Check(AREA, "python", Status.OK, f"{text} ({sys.executable})")
+
+
+def check_packages(version_of: Versions, root: str | None) -> list[Check]:
+    """Return the checks of installed packages; ``version_of`` gives None for one that is missing."""
+    checks = [_check_pyarrow(version_of("pyarrow"))]
+    pyspark, pandas = version_of("pyspark"), version_of("pandas")
+    if pyspark is None:
+        found = 'not installed: needed for spark.read.format("txnlog") only'
+        checks.append(Check(AREA, "pyspark", Status.OK, found))
+    elif _numbers(pyspark) < PYSPARK_MIN:
+        checks.append(
+            Check(
+                AREA,
+                "pyspark",
+                Status.PROBLEM,
+                pyspark,
+                "pip install 'pyspark>=4.1'; without Spark nothing is lost",
+            )
+        )
+    else:
+        checks.append(Check(AREA, "pyspark", Status.OK, pyspark))
+    if pyspark is not None and pandas is not None and _numbers(pandas) >= (3,):
+        checks.append(
+            Check(
+                AREA,
+                "pandas",
+                Status.WARNING,
+                f"{pandas}: PySpark does not fully support pandas 3 yet",
+                "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data",
+            )
+        )
+    checks.append(_check_s3fs(version_of("s3fs"), root))
+    return checks
+
+
+def _check_pyarrow(version: str | None) -> Check:
+    if version is None or _numbers(version) < (PYARROW_MIN,):
+        return Check(
+            AREA,
+            "pyarrow",
+            Status.PROBLEM,
+            version or "not installed",
+            f"pip install 'pyarrow>={PYARROW_MIN}'",
+        )
+    return Check(AREA, "pyarrow", Status.OK, version)
+
+
+def _check_s3fs(version: str | None, root: str | None) -> Check:
+    needed = root is not None and re.match(r"s3[an]?://", root) is not None
+    if version is None:
+        status = Status.PROBLEM if needed else Status.OK
+        return Check(
+            AREA,
+            "s3fs",
+            status,
+            "not installed: needed for s3:// only",
+            "pip install s3fs" if needed else None,
+        )
+    return Check(AREA, "s3fs", Status.OK, version)
+
+
+def check_java(environment: Mapping[str, str]) -> Check:
+    """Return the check of the Java that Spark would start: ``JAVA_HOME``'s, else the one on the PATH."""
+    fix = "install Java 17 or 21 and set JAVA_HOME to its directory"
+    home = environment.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    if program is None:
+        return Check(AREA, "java", Status.PROBLEM, "not found: Spark needs it", fix)
+    try:
+        done = subprocess.run(
+            [program, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=JAVA_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(AREA, "java", Status.PROBLEM, f"{program} does not run: {error}", fix)
+    match = re.search(r"^ *java\.specification\.version = (\S+)", done.stderr + done.stdout, re.MULTILINE)
+    version = match[1] if match else "of unknown version"
+    if not version.isdigit() or int(version) < JAVA_MIN:  # Java 8 calls itself 1.8
+        return Check(AREA, "java", Status.PROBLEM, f"{version} at {program}: Spark 4 needs 17 or later", fix)
+    return Check(AREA, "java", Status.OK, f"{version} at {program}")
+
+
+def _check_registration() -> Check:
+    if find_spec("pyspark_txnlog") is None:
+        return Check(
+            AREA,
+            "data source",
+            Status.PROBLEM,
+            'the module pyspark_txnlog is not there: Spark does not find format("txnlog")',
+            "install the package into the Python that Spark runs: pip install txnlog",
+        )
+    return Check(AREA, "data source", Status.OK, 'format("txnlog") registers itself')
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

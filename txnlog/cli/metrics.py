@@ -1,0 +1,66 @@
+"""``txnlog metrics``: measures of a log, for people, as JSON, and for Prometheus."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import print_json, print_table, say
+
+__all__ = ["metrics"]
+
+COLUMNS = (
+    "Topic",
+    "Partition",
+    "LogStartOffset",
+    "LogEndOffset",
+    "LastStableOffset",
+    "Lag",
+    "OpenTransactions",
+    "LateTransactions",
+    "OldestTransaction",
+    "Records",
+    "AbortedShare",
+)
+
+
+@click.command()
+@with_place
+@click.option("--prometheus", is_flag=True, help="Prometheus' text format, for a textfile collector.")
+@json_option
+def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
+    """Measure the log: lag, open and late transactions, aborted share."""
+    if prometheus and as_json:
+        raise click.UsageError("--prometheus and --json exclude each other")
+    with place.open() as log:
+        measured = log.metrics()
+    if prometheus:
+        sys.stdout.write(measured.to_prometheus())
+    elif as_json:
+        print_json(measured.to_dict())
+    else:
+        print_table(
+            COLUMNS,
+            [
+                (
+                    part.topic,
+                    part.partition,
+                    part.log_start,
+                    part.log_end,
+                    part.last_stable_offset,
+                    part.lag,
+                    part.open_transactions,
+                    part.late_transactions,
+                    part.oldest_transaction.transactional_id if part.oldest_transaction else None,
+                    part.records,
+                    f"{part.aborted_share:.1%}",
+                )
+                for part in measured.partitions
+            ],
+        )
+        say(
+            f"{measured.entries} entries, {measured.tail_entries} after the newest snapshot; "
+            f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late transactions"
+        )
