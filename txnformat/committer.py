@@ -24,6 +24,7 @@ from txnformat.operations import Operation
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
+from txnformat.store.probe import ensure_fit
 from txnformat.view import View
 
 __all__ = ["Committer"]
@@ -172,6 +173,7 @@ class Committer:
         answers: dict[str, CommitResult | TxnLogError] = {}
         unanswered: TxnLogError = _interrupted()
         try:
+            ensure_fit(self.store, self.ids)
             with self._view_lock:
                 view = self._view if self._view is not None else self._driver.run(open_view())
                 self._view, answers = self._driver.run(

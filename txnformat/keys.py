@@ -8,6 +8,7 @@ Layout (relative to the root)::
     _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables
     _txnlog/latest                           hint, replaced
     _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
+    _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store
     <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
@@ -27,6 +28,7 @@ __all__ = [
     "LATEST_KEY",
     "LOG_PREFIX",
     "NAME_CHARS_MAX",
+    "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TRANSACTIONAL_ID_BYTES_MAX",
     "ObjectName",
@@ -42,6 +44,7 @@ __all__ = [
     "parse_entry_key",
     "parse_snapshot_key",
     "parse_table_key",
+    "probe_key",
     "snapshot_key",
     "table_key",
     "topic_directory",
@@ -54,6 +57,7 @@ LOG_PREFIX = "_txnlog/log/"
 SNAPSHOT_PREFIX = "_txnlog/snapshots/"
 TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
+PROBE_PREFIX = "_txnlog/probe/"
 
 NAME_CHARS_MAX = 249
 """Longest topic name, as in Kafka."""
@@ -101,6 +105,11 @@ def parse_boundary_key(key: str) -> int | None:
     """Return the boundary, or None when the key is not a boundary's."""
     match = _BOUNDARY.fullmatch(key)
     return int(match[1]) if match else None
+
+
+def probe_key(uuid: str) -> str:
+    """Return the key of an object that tries the store."""
+    return f"{PROBE_PREFIX}{uuid}"
 
 
 def snapshot_key(entry: int, uuid: str) -> str:

@@ -42,6 +42,7 @@ from txnformat.schema import as_topic_schema
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.open import open_store
+from txnformat.store.probe import require_fit
 from txnformat.types import IsolationLevel
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
@@ -155,6 +156,7 @@ class TxnLog:
                 object=keys.FORMAT_KEY,
                 path=self.url,
             )
+        require_fit(self.store, self.committer.ids)
         data = encode_json({"format": FORMAT_VERSION, "log_id": self.committer.ids.new()})
         answer = self.store.create(keys.FORMAT_KEY, data)
         if answer.outcome is CreateOutcome.CREATED:

@@ -87,7 +87,8 @@ class _Verification:
         listed = [
             number for number in map(keys.parse_entry_key, self._list(keys.LOG_PREFIX)) if number is not None
         ]
-        self._sizes = self._list("")
+        objects = self._list("").items()
+        self._sizes = {key: size for key, size in objects if not key.startswith(keys.PROBE_PREFIX)}
         empty = self._format(bool(listed))
         last = max((number for number in listed if number >= boundary), default=boundary - 1)
         chain = ChainCheck(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from txnformat.segment_writer import chunk_range
 from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
+from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
@@ -132,6 +135,30 @@ def test_planning_a_partition_reads_no_data(buffer: str) -> None:
         plan = log.plan("t", partitions=[7])
     assert len(plan.partitions[0].rows) == 13
     assert requests(measured.counts) == {ENTRY_GET: 1}
+
+
+def test_trying_the_store_is_four_requests_at_a_process_first_write_and_nothing_for_readers(
+    tmp_path: Path,
+) -> None:
+    """Counted apart from the log's own: two creates, one read, one deletion. Memory is not tried."""
+    TxnLog.create(tmp_path / "log").create_topic("t", NUMBERS)
+    (tmp_path / "same").symlink_to(tmp_path / "log")  # under another name: nothing was tried yet
+    store = CountingStore(LocalStore(tmp_path / "same"))
+    log = TxnLog.open(store)
+    log.read("t").read_all()
+    assert store.counts.count(None, KeyClass.PROBE) == 0
+    with store.measure() as measured:
+        Producer(log, "p").init()
+    assert requests(measured.counts) == {
+        RequestClass(Operation.CREATE, KeyClass.PROBE): 2,
+        RequestClass(Operation.GET, KeyClass.PROBE): 1,
+        RequestClass(Operation.DELETE, KeyClass.PROBE): 1,
+        ENTRY_PUT: 1,
+    }
+    with store.measure() as measured:
+        Producer(TxnLog.open(store), "q").init()
+    assert measured.counts.count(None, KeyClass.PROBE) == 0
+    assert counted()[0].counts.count(None, KeyClass.PROBE) == 0
 
 
 # --- 30 % aborted --------------------------------------------------------------------------------------------------------

@@ -260,6 +260,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
         keys.table_key(7, UUID),
         keys.LATEST_KEY,
         keys.boundary_key(7),
+        keys.probe_key(UUID),
         keys.data_key(keys.topic_directory("orders", UUID), 7, UUID),
     ]
     drawn = [

@@ -34,6 +34,8 @@ class KeyClass(StrEnum):
     LATEST = "latest"
     DATA = "data"
     """A segment file, or a listing of them."""
+    PROBE = "probe"
+    """What tries a store before a process's first write; no part of the log."""
     OTHER = "other"
 
 
@@ -42,6 +44,7 @@ _PREFIXES = (
     (keys.SNAPSHOT_PREFIX, KeyClass.SNAPSHOT),
     (keys.TABLE_PREFIX, KeyClass.TABLE),
     (keys.BOUNDARY_PREFIX, KeyClass.BOUNDARY),
+    (keys.PROBE_PREFIX, KeyClass.PROBE),
 )
 
 
