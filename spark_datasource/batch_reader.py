@@ -17,6 +17,7 @@ from spark_datasource.pinning import Pin
 from spark_datasource.spark_schema import Projection
 from spark_datasource.splits import Split, cut, split_count
 from txnformat.errors import ConflictError
+from txnformat.predicate import Predicate
 from txnformat.reader import read_rows
 from txnformat.scan import PartitionPlan
 from txnformat.store.open import open_store
@@ -31,10 +32,13 @@ class TxnLogBatchReader(DataSourceReader):
     4.1 to 4.3 give the filtered plan of one query to all others of the same DataFrame, which loses rows.
     """
 
-    def __init__(self, options: ReadOptions, pin: Pin, projection: Projection) -> None:
+    def __init__(
+        self, options: ReadOptions, pin: Pin, projection: Projection, where: Predicate | None = None
+    ) -> None:
         self._options = options
         self._pin = replace(pin, ranges=())  # tasks have no use for them
         self._projection = projection
+        self._where = where
         self._ranges = pin.ranges
 
     @clean_errors
@@ -57,6 +61,7 @@ class TxnLogBatchReader(DataSourceReader):
             isolation=options.isolation,
             start={number: wanted.start for number, wanted in enumerate(self._ranges)},
             end={number: wanted.end for number, wanted in enumerate(self._ranges)},
+            where=self._where,
             state=state,
         )
         plans = [self._as_pinned(part) for part in plan.partitions]
@@ -87,5 +92,6 @@ class TxnLogBatchReader(DataSourceReader):
                 part.planned(),
                 partition.files.__getitem__,
                 self._projection.columns,
+                where=self._where,
             ):
                 yield self._projection.cast(batch, expected)

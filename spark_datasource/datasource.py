@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spark_datasource.options import ReadOptions
     from spark_datasource.pinning import Pin
     from spark_datasource.sink import TxnLogBatchWriter
+    from txnformat.predicate import Predicate
 
 __all__ = ["TxnLogDataSource", "register"]
 
@@ -52,6 +53,7 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.spark_schema import spark_schema
 
         options, pin = self._pin()
+        self._where()  # what is wrong with it is said by load()
         return spark_schema(pin.schema, options.columns)
 
     @clean_errors
@@ -61,7 +63,14 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.spark_schema import project
 
         options, pin = self._pin()
-        return TxnLogBatchReader(options, pin, project(options.topic, pin.schema, options.columns, schema))
+        projection = project(options.topic, pin.schema, options.columns, schema)
+        return TxnLogBatchReader(options, pin, projection, self._where())
+
+    def _where(self) -> Predicate | None:
+        from txnformat.read_plan import topic_predicate
+
+        options, pin = self._pin()
+        return None if options.where is None else topic_predicate(options.where, pin.schema)
 
     def _pin(self) -> tuple[ReadOptions, Pin]:
         from spark_datasource.logs import open_log

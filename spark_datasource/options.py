@@ -42,11 +42,11 @@ VERSION_MAX = 2**63 - 1
 
 _READ = (
     "path", "topic", "subscribe", "isolation", "isolationLevel", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "columns", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
+    "startingTimestamp", "endingTimestamp", "columns", "where", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
 )  # fmt: skip
 _WRITE = ("path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn")
 _LATER = (
-    "order", "versionAsOf", "timestampAsOf", "where", "maxRowsPerTrigger", "maxOffsetsPerTrigger",
+    "order", "versionAsOf", "timestampAsOf", "maxRowsPerTrigger", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
     "checkpointLocation",
 )  # fmt: skip
@@ -70,6 +70,8 @@ class ReadOptions:
     """Instead of ``ending``, likewise."""
     columns: tuple[str, ...] | None = None
     """The topic's own and metadata columns, in the wanted order; None: all of its own."""
+    where: str | None = None
+    """SQL condition on the records; only those for which it is true are read."""
     partitions_min: int | None = None
     """Splits to aim for at least; there are never more than batches."""
     bytes_per_partition_max: int = BYTES_PER_PARTITION_DEFAULT
@@ -120,6 +122,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         starting_timestamp_ms=starting_ms,
         ending_timestamp_ms=ending_ms,
         columns=found.names("columns"),
+        where=found.text("where"),
         partitions_min=found.integer("minPartitions", 1),
         bytes_per_partition_max=_bytes(found),
         fail_on_data_loss=found.boolean("failOnDataLoss", default=True),

@@ -36,6 +36,7 @@ from txnformat.history import HistoryEntry, read_history
 from txnformat.metrics import LogMetrics, measure
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
+from txnformat.predicate import Predicate
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
 from txnformat.reader import output_schema
 from txnformat.schema import as_topic_schema
@@ -386,6 +387,7 @@ class TxnLog:
         end: OffsetSpec = None,
         columns: Sequence[str] | None = None,
         partitions: Sequence[int] | None = None,
+        where: str | None = None,
     ) -> pa.RecordBatchReader:
         """Read a topic as it is now: partition by partition, each in offset order.
 
@@ -399,6 +401,9 @@ class TxnLog:
             The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted order.
         partitions : sequence of int, optional
             Only these.
+        where : str, optional
+            Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It also
+            saves reading: extents and row groups in which it cannot be true are not fetched.
 
         Returns
         -------
@@ -409,7 +414,7 @@ class TxnLog:
         ------
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
         """
-        plan = self.plan(topic, isolation=isolation, start=start, end=end, partitions=partitions)
+        plan = self.plan(topic, isolation=isolation, start=start, end=end, partitions=partitions, where=where)
         schema = output_schema(plan.topic.schema, columns)
         return pa.RecordBatchReader.from_batches(schema, read_plan(self.store, plan, columns))
 
@@ -421,6 +426,7 @@ class TxnLog:
         start: OffsetSpec = None,
         end: OffsetSpec = None,
         partitions: Sequence[int] | None = None,
+        where: str | Predicate | None = None,
         state: LogState | None = None,
     ) -> ReadPlan:
         """Plan a read on the newest state (or on ``state``) without reading any data."""
@@ -432,6 +438,7 @@ class TxnLog:
             start=start,
             end=end,
             partitions=partitions,
+            where=where,
         )
 
     def close(self) -> None:

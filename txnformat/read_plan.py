@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
-from txnformat.reader import read_rows
+from txnformat.predicate import Predicate
+from txnformat.pruning import may_match_plan
+from txnformat.reader import METADATA_FIELDS, read_rows
 from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition
+from txnformat.schema import TopicSchema
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, TopicPartition
 
-__all__ = ["OffsetSpec", "ReadPlan", "check_isolation", "plan_read", "read_plan"]
+__all__ = ["OffsetSpec", "ReadPlan", "check_isolation", "plan_read", "read_plan", "topic_predicate"]
 
 OffsetSpec = int | Mapping[int, int] | None
 """One offset for every partition, an offset per partition, or None for the natural end."""
@@ -35,6 +39,8 @@ class ReadPlan:
     partitions: tuple[PartitionPlan, ...]
     files: Mapping[int, FileRecord]
     """By the numbers that the plans' rows have in ``file``."""
+    where: Predicate | None = None
+    """Only records for which it is true; what the plan alone excludes is not in it."""
 
 
 def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
@@ -58,6 +64,7 @@ def plan_read(
     start: OffsetSpec = None,
     end: OffsetSpec = None,
     partitions: Sequence[int] | None = None,
+    where: str | Predicate | None = None,
 ) -> ReadPlan:
     """Plan a read on ``state``. Requests: 1 GET for each batch table in range.
 
@@ -67,6 +74,8 @@ def plan_read(
         First offset (inclusive) and end offset (exclusive).
     partitions : sequence of int, optional
         Only these.
+    where : str or Predicate, optional
+        SQL condition on the records (:func:`topic_predicate`).
 
     Raises
     ------
@@ -75,6 +84,8 @@ def plan_read(
     found = state.topic(topic)
     level = check_isolation(isolation)
     numbers = _check_partitions(found, partitions, start, end)
+    if where is not None and not isinstance(where, Predicate):
+        where = topic_predicate(where, found.schema)
     plans = []
     files: dict[int, FileRecord] = {}
     for number in numbers:
@@ -82,11 +93,37 @@ def plan_read(
         wanted = check_range(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )
-        tables = _tables(store, state, extents_in(partition, wanted))
-        plan = plan_partition(number, partition, wanted, level, tables)
+        keep = None
+        if where is not None:
+            keep = partial(
+                may_match_plan,
+                where,
+                topic=topic,
+                partition=number,
+                timestamp_column=found.schema.timestamp_column,
+            )
+        extents = extents_in(partition, wanted)
+        tables = _tables(store, state, extents if keep is None else extents[keep(extents)])
+        plan = plan_partition(number, partition, wanted, level, tables, keep)
         plans.append(plan)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
-    return ReadPlan(found, state.entry, level, tuple(plans), files)
+    return ReadPlan(found, state.entry, level, tuple(plans), files, where)
+
+
+def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
+    """Return what a condition on a topic's records means: on its own columns and the metadata columns.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-where``: every problem.
+    """
+    from txnformat.predicate_sql import compile_where  # brings the SQL parser, which few reads need
+
+    types = {field.name: field.type for field in schema.arrow_schema}
+    types |= {name: field.type for name, field in METADATA_FIELDS.items()}
+    aliases = {} if schema.timestamp_column is None else {"_timestamp": schema.timestamp_column}
+    return compile_where(where, types, aliases=aliases)
 
 
 def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -100,6 +137,7 @@ def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None)
             part.rows,
             plan.files.__getitem__,
             columns,
+            where=plan.where,
         )
 
 

@@ -16,6 +16,9 @@ from txnformat.ahead import ahead
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Rows
+from txnformat.predicate import Predicate
+from txnformat.pruning import may_match_plan
+from txnformat.row_groups import narrowed
 from txnformat.schema import TopicSchema
 from txnformat.segment_reader import WINDOW_BYTES
 from txnformat.store.base import ObjectStore
@@ -88,6 +91,7 @@ def read_rows(
     file_of: Callable[[int], FileRecord],
     columns: Sequence[str] | None,
     *,
+    where: Predicate | None = None,
     batch_rows_max: int = ROWS_PER_BATCH,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
@@ -102,6 +106,9 @@ def read_rows(
         Gives the file record of a plan's file number.
     columns : sequence of str or None
         As in :func:`output_schema`.
+    where : Predicate, optional
+        Only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that
+        it excludes by their statistics are not fetched.
 
     Raises
     ------
@@ -109,16 +116,25 @@ def read_rows(
         A file is not what the log says, is gone, or cannot be read.
     """
     wanted = output_schema(schema, columns)
-    own = [name for name in wanted.names if name not in METADATA_FIELDS]
-    meta = [name for name in wanted.names if name in METADATA_FIELDS]
-    fetched = list(own)
+    needed = [*wanted.names, *(where.columns if where else ())]
+    fetched = [name for name in dict.fromkeys(needed) if name not in METADATA_FIELDS]
+    meta = [name for name in dict.fromkeys(needed) if name in METADATA_FIELDS]
     if "_timestamp" in meta and schema.timestamp_column and schema.timestamp_column not in fetched:
         fetched.append(schema.timestamp_column)
+    if where is not None:
+        keep = may_match_plan(
+            where, rows, topic=topic, partition=partition, timestamp_column=schema.timestamp_column
+        )
+        rows = rows[keep]
     runs = list(_runs(rows))
 
-    def begin(run: Rows) -> _Run:
+    def begin(run: Rows) -> _Run | None:
         file = file_of(int(run["file"][0]))
         segment = SegmentFileReader(store, file, schema.version(file.schema_id), alone=len(runs) == 1)
+        if where is not None:
+            run = narrowed(run, segment, where, topic, partition)
+            if not len(run):
+                return None
         reader = _Run(segment, topic, schema, partition, run, file, meta)
         reader.begin(fetched, batch_rows_max)
         return reader
@@ -132,8 +148,19 @@ def read_rows(
         count_max=RUNS_AHEAD,
     )
     for reader in begun:
-        for count, arrays in reader.batches():
-            yield _record_batch(count, arrays, wanted)
+        for count, arrays in reader.batches() if reader is not None else ():
+            if where is None:
+                yield _record_batch(count, arrays, wanted)
+            elif (kept := _filtered(where, count, arrays, wanted)).num_rows:
+                yield kept
+
+
+def _filtered(where: Predicate, count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
+    mask = where.mask(arrays, count)
+    kept = mask.true_count
+    if kept in (0, count) or not len(wanted):  # a batch without columns is but a number of rows
+        return _record_batch(kept, arrays, wanted).slice(0, kept)
+    return _record_batch(count, arrays, wanted).filter(mask)
 
 
 def _record_batch(count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ skip and take, and what the metadata columns say about them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,7 @@ def plan_partition(
     wanted: OffsetRange,
     isolation: IsolationLevel,
     tables: Mapping[int, Rows],
+    keep: Callable[[Rows], Rows] | None = None,
 ) -> PartitionPlan:
     """Return what to read of one partition.
 
@@ -135,11 +136,16 @@ def plan_partition(
     tables : mapping
         The batch tables that the extents in range refer to, by index into LogState.tables: rows of dtype
         ``txnformat.batch_table.TABLE_ROW`` of every section.
+    keep : callable, optional
+        Gives a mask of the extents that are worth reading; tables of others are not needed.
     """
-    extents = _expanded(extents_in(partition, wanted), number, tables)
+    extents = extents_in(partition, wanted)
+    extents = _expanded(extents if keep is None else extents[keep(extents)], number, tables)
     # A batch table's batches are finer than its extent: clip again.
     ends = extents["base_offset"] + extents["records"]
     extents = extents[(ends > wanted.start) & (extents["base_offset"] < wanted.end)]
+    if keep is not None:
+        extents = extents[keep(extents)]
     if isolation is IsolationLevel.READ_COMMITTED:
         aborted = partition.aborted.array()
         mask = committed_mask(

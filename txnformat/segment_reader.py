@@ -112,17 +112,13 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
-        footer = self._metadata()
+        self._metadata()
         unknown = [name for name in columns if name not in self._leaves]
         if unknown:
             raise InvalidInputError(
                 [f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column"
             )
-        for group in row_groups:
-            if not 0 <= group < footer.num_row_groups:
-                raise self._corrupt(
-                    "a row group that the log names is not there", f"below {footer.num_row_groups}", group
-                )
+        self.check_row_groups(row_groups)
         if not columns:
             return self._counts(row_groups, batch_rows_max)
         windows = self._windows(row_groups, columns)
@@ -143,6 +139,32 @@ class SegmentFileReader:
         )
         for table in tables:
             yield from table.to_batches(max_chunksize=batch_rows_max)
+
+    def statistics(self, row_groups: Sequence[int], column: str) -> tuple[pa.DataType, list[Any]] | None:
+        """Return a column's type in the file, and its statistics (``pyarrow.parquet.Statistics`` or None) by row group.
+
+        None for a column that is nested.
+        """
+        footer = self._metadata()
+        type_ = self._schema.field(column).type
+        if type_.num_fields:
+            return None
+        leaves = self._leaves[column]
+        self.check_row_groups(row_groups)
+        return type_, [footer.row_group(group).column(leaves[0]).statistics for group in row_groups]
+
+    def check_row_groups(self, row_groups: Sequence[int]) -> None:
+        """Raise CorruptDataError about row groups that the file does not have."""
+        known = self._metadata().num_row_groups
+        for group in row_groups:
+            if not 0 <= group < known:
+                raise self._corrupt("a row group that the log names is not there", f"below {known}", group)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Names of the file's columns. No request."""
+        names: Sequence[str] = self._schema.names
+        return names
 
     def row_group_rows(self, row_group: int) -> int:
         """Return the number of records of a row group."""

@@ -235,6 +235,10 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
     "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
+    "SQL condition of a read": (
+        "txnformat.predicate_sql:WHERE_CHARS_MAX",
+        "txnformat.predicate_sql:WHERE_NESTING_MAX",
+    ),
     "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
     "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),

@@ -1,0 +1,71 @@
+"""Planned rows narrowed to the row groups in which a predicate may be true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from txnformat.arrow_types import RESERVED_COLUMNS
+from txnformat.datafile import SegmentFileReader
+from txnformat.persistent import Rows
+from txnformat.predicate import Predicate
+from txnformat.pruning import Bounds, may_match, plan_bounds, statistics_bounds
+
+__all__ = ["narrowed"]
+
+
+def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
+    """Return planned rows of one file, split into row groups, without those that cannot hold a record to keep.
+
+    Parameters
+    ----------
+    rows : structured array, dtype ``scan.PLANNED``
+        Extents of one file, ascending.
+
+    Returns
+    -------
+    structured array, dtype ``scan.PLANNED``
+        One row for each row group that remains, ascending.
+
+    Notes
+    -----
+    Requests: the footer's. Statistics are trusted as far as its hash goes: the writer of the data made both.
+    """
+    split = _by_row_group(rows, segment)
+    groups = split["row_group"].tolist()
+    counts = [segment.row_group_rows(group) for group in groups]
+    # The topic's timestamp column has its own statistics; only a time that the log gives is the plan's to know.
+    from_plan = plan_bounds(split, topic=topic, partition=partition, timestamp_column=None)
+    types = dict(where.types)
+
+    def bounds_of(column: str) -> Bounds | None:
+        if column in RESERVED_COLUMNS:
+            return from_plan(column)
+        if column not in segment.columns:  # the topic has it since the file was written
+            return Bounds.of_nulls(len(split), types[column])
+        found = segment.statistics(groups, column)
+        if found is None:
+            return None
+        file_type, statistics = found
+        return statistics_bounds(statistics, counts, file_type, types[column])
+
+    return split[may_match(where.root, bounds_of, len(split))]
+
+
+def _by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
+    """Return one row for each row group of ``rows`` that has records to take."""
+    counts = rows["row_group_count"]
+    split = np.repeat(rows, counts)
+    ends = np.cumsum(counts)
+    split["row_group"] += np.arange(len(split)) - np.repeat(ends - counts, counts)
+    split["row_group_count"] = 1
+    segment.check_row_groups(split["row_group"].tolist())
+    sizes = np.array([segment.row_group_rows(group) for group in split["row_group"].tolist()], np.int64)
+    # Where a group begins and ends among the records of its extent's run.
+    before = np.cumsum(sizes) - sizes
+    before -= np.repeat(before[ends - counts], counts)
+    first = np.maximum(before, split["skip"])
+    last = np.minimum(before + sizes, split["skip"] + split["take"])
+    split["base_offset"] += first - split["skip"]
+    split["skip"] = first - before
+    split["take"] = last - first
+    return split[split["take"] > 0]
