@@ -11,16 +11,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_datasource.failures import clean_errors, clean_iterator
-from spark_datasource.logs import open_log
+from spark_datasource.logs import open_log, sidecars_of
 from spark_datasource.options import ReadOptions
 from spark_datasource.pinning import Pin
 from spark_datasource.spark_schema import Projection
 from spark_datasource.splits import Split, cut, split_count
 from txnformat.errors import ConflictError
+from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
+from txnformat.read_plan import open_range, plan_filter
 from txnformat.reader import read_rows
 from txnformat.scan import PartitionPlan
+from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
+from txnformat.types import FileRecord
 
 __all__ = ["TxnLogBatchReader"]
 
@@ -63,35 +67,50 @@ class TxnLogBatchReader(DataSourceReader):
             end={number: wanted.end for number, wanted in enumerate(self._ranges)},
             where=self._where,
             state=state,
+            open_sealed=False,
         )
         plans = [self._as_pinned(part) for part in plan.partitions]
-        size = sum(int(part.rows["size"].sum()) for part in plans)
+        size = sum(int(part.rows["size"].sum()) for part in plans) + sum(part.size for part in plan.sealed)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
-        return list(cut(plans, count, plan.files))
+        return list(cut(plans, count, plan.files, plan.sealed))
 
     def _as_pinned(self, plan: PartitionPlan) -> PartitionPlan:
-        """Return a plan made on a newer state with what the pinned entry knew: later commits are not yet there."""
-        rows = plan.rows.copy()
-        rows["commit_entry"] = np.where(rows["commit_entry"] > self._pin.entry, -1, rows["commit_entry"])
-        return replace(plan, rows=rows)
+        return replace(plan, rows=self._known(plan.rows))
+
+    def _known(self, rows: Rows) -> Rows:
+        """Return rows planned on a newer state with what the pinned entry knew: later commits are not yet there."""
+        known = rows.copy()
+        known["commit_entry"] = np.where(rows["commit_entry"] > self._pin.entry, -1, rows["commit_entry"])
+        return known
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split in the order of the log. Requests: those of the segment files."""
+        """Yield the rows of a split in the order of the log. Requests: sidecars and those of the segment files."""
         if not isinstance(partition, Split):
             return  # Spark's stand-in when there is nothing to read
         store = open_store(self._options.path)
+        for part in partition.sealed:
+            keep = None
+            if self._where is not None:
+                keep = plan_filter(self._where, self._options.topic, self._pin.schema, part.partition)
+            rows, files = open_range(sidecars_of(store), part, self._options.isolation, keep)
+            yield from self._read(store, part.partition, self._known(rows), files)
+        for plain in partition.parts:
+            yield from self._read(store, plain.partition, plain.planned(), partition.files)
+
+    def _read(
+        self, store: ObjectStore, partition: int, rows: Rows, files: dict[int, FileRecord]
+    ) -> Iterator[pa.RecordBatch]:
         expected = self._projection.arrow_schema()
-        for part in partition.parts:
-            for batch in read_rows(
-                store,
-                self._options.topic,
-                self._pin.schema,
-                part.partition,
-                part.planned(),
-                partition.files.__getitem__,
-                self._projection.columns,
-                where=self._where,
-            ):
-                yield self._projection.cast(batch, expected)
+        for batch in read_rows(
+            store,
+            self._options.topic,
+            self._pin.schema,
+            partition,
+            rows,
+            files.__getitem__,
+            self._projection.columns,
+            where=self._where,
+        ):
+            yield self._projection.cast(batch, expected)

@@ -8,13 +8,17 @@ from pathlib import Path
 from txnformat.errors import NotFoundError
 from txnformat.keys import FORMAT_KEY
 from txnformat.log import TxnLog
+from txnformat.sealed import SidecarCache
+from txnformat.store.base import ObjectStore
 
-__all__ = ["absolute", "open_log"]
+__all__ = ["absolute", "open_log", "sidecars_of"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 _logs: dict[str, tuple[bytes, TxnLog]] = {}
 """By path: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
+_sidecars: dict[str, SidecarCache] = {}
+"""By URL of the store."""
 
 
 def absolute(path: str) -> str:
@@ -47,6 +51,11 @@ def open_log(path: str) -> TxnLog:
         raise
     del _logs[path]
     return open_log(path)
+
+
+def sidecars_of(store: ObjectStore) -> SidecarCache:
+    """Return the sidecars that this worker has read from a log's store so far."""
+    return _sidecars.setdefault(store.url, SidecarCache(store))
 
 
 def _format(log: TxnLog) -> bytes:

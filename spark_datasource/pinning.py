@@ -17,8 +17,9 @@ from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption
 from spark_datasource.options import ReadOptions
 from txnformat.errors import NotFoundError
 from txnformat.log import TxnLog
+from txnformat.read_plan import extents_since
 from txnformat.reader import read_rows
-from txnformat.scan import check_range, extents_in, readable_end
+from txnformat.scan import check_range, readable_end
 from txnformat.schema import TopicSchema
 from txnformat.state import LogState, TopicState
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
@@ -105,14 +106,11 @@ def _first_at(
     A record's time is the topic's timestamp column, else the log time of its append. Records without a time never
     match. Aborted records count: the answer is a place in the log.
     """
-    partition = state.partition(TopicPartition(topic.topic_id, number))
-    extents = extents_in(partition, within)
-    for extent in extents[extents["max_timestamp_ms"] >= timestamp_ms]:
-        base = max(int(extent["base_offset"]), within.start)
+    key = TopicPartition(topic.topic_id, number)
+    for extent in extents_since(log.sidecars, state, key, within, timestamp_ms):
         if topic.schema.timestamp_column is None:
-            return base
-        end = min(int(extent["base_offset"] + extent["records"]), within.end)
-        found = _first_record_at(log, state, topic, number, OffsetRange(base, end), timestamp_ms)
+            return extent.start
+        found = _first_record_at(log, state, topic, number, extent, timestamp_ms)
         if found is not None:
             return found
     return None

@@ -7,13 +7,14 @@ correct writer: CorruptDataError, and the log stops rather than guess. Time is n
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from txnformat.apply_seal import apply_seal
 from txnformat.entry import CommitEntry
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.evolution import next_version
+from txnformat.folding import At, corrupt
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -27,6 +28,7 @@ from txnformat.operations import (
     InitProducer,
     Marker,
     Operation,
+    Seal,
     Upgrade,
 )
 from txnformat.partition import EXTENT, PartitionState, Transaction
@@ -42,23 +44,6 @@ __all__ = ["At", "apply", "apply_operation", "finish_entry"]
 
 NUMBER_MAX = 2**62
 """Offsets, sequences and producer ids end below this (exclusive): far above any log, and sums of two fit int64."""
-
-
-class At(NamedTuple):
-    """Where in the chain an operation stands."""
-
-    entry: int
-    timestamp_ms: int
-
-
-def _corrupt(at: At, what: str, **values: object) -> NoReturn:
-    raise CorruptDataError(
-        what,
-        kind="invalid-entry",
-        hint="run no writer on this log before its cause is known",
-        entry=at.entry,
-        **values,
-    )
 
 
 def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
@@ -92,7 +77,7 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
             )
     at = At(entry.entry, entry.timestamp_ms)
     if state.entry >= 0 and entry.timestamp_ms <= state.timestamp_ms:
-        _corrupt(at, "log time does not advance", previous=state.timestamp_ms, got=entry.timestamp_ms)
+        corrupt(at, "log time does not advance", previous=state.timestamp_ms, got=entry.timestamp_ms)
     for operation in entry.operations:
         state = apply_operation(state, operation, at)
     return finish_entry(state, entry, sha256)
@@ -128,6 +113,8 @@ def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
             return _app_version(state, operation, at)
         case Checkpoint():
             return _checkpoint(state, operation, at)
+        case Seal():
+            return apply_seal(state, operation, at)
         case Upgrade():
             return _upgrade(state, operation)
 
@@ -147,7 +134,7 @@ def _upgrade(state: LogState, op: Upgrade) -> LogState:
 
 def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
     if op.name in state.topic_ids or op.topic_id in state.topics:
-        _corrupt(at, "a topic is created twice", topic=op.name, topic_id=op.topic_id)
+        corrupt(at, "a topic is created twice", topic=op.name, topic_id=op.topic_id)
     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
     topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
     return replace(
@@ -160,11 +147,11 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
 def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
     topic = state.topics.get(op.topic_id)
     if topic is None:
-        _corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
+        corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
     schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields)
     grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and op.fields is not None)
     if not grows or schema is None or op.schema_id != schema.schema_id:
-        _corrupt(
+        corrupt(
             at,
             "a topic is altered in a way that is not allowed",
             topic_id=op.topic_id,
@@ -177,14 +164,14 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
 
 def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
     if op.first != state.next_producer_id:
-        _corrupt(
+        corrupt(
             at,
             "a block of producer ids does not begin where it must",
             expected=state.next_producer_id,
             got=op.first,
         )
     if op.last >= NUMBER_MAX:
-        _corrupt(at, "a block of producer ids goes beyond the largest id", got=op.last)
+        corrupt(at, "a block of producer ids goes beyond the largest id", got=op.last)
     return replace(
         state,
         next_producer_id=op.last + 1,
@@ -196,7 +183,7 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
     key = (op.namespace, op.app_id)
     known = state.app_versions.get(key)
     if known is not None and op.version <= known.version:
-        _corrupt(
+        corrupt(
             at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version
         )
     return replace(state, app_versions={**state.app_versions, key: VersionAt(op.version, at.entry)})
@@ -204,7 +191,7 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
 
 def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
     if op.entry >= at.entry or (state.checkpoints and op.entry <= state.checkpoints[-1].entry):
-        _corrupt(at, "a checkpoint does not advance", got=op.entry)
+        corrupt(at, "a checkpoint does not advance", got=op.entry)
     return replace(state, checkpoints=(*state.checkpoints, op)[-2:])
 
 
@@ -217,7 +204,7 @@ def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         expected = (known.producer_id, known.epoch + 1)
         next_producer_id = state.next_producer_id
     if (op.producer_id, op.epoch) != expected:
-        _corrupt(
+        corrupt(
             at,
             "a producer opens with the wrong identity",
             transactional_id=op.transactional_id,
@@ -230,7 +217,7 @@ def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         partitions = _with_markers(state, known, op.aborted, Outcome.ABORT, at)
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
-        _corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
+        corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
     opened = TransactionalIdState(op.producer_id, op.epoch, TransactionStatus.EMPTY, {}, last_end=last_end)
     return replace(
         state,
@@ -245,7 +232,7 @@ def _owner(
 ) -> TransactionalIdState:
     known = state.transactional_ids.get(transactional_id)
     if known is None or (known.producer_id, known.epoch) != (producer_id, epoch):
-        _corrupt(
+        corrupt(
             at,
             "an operation carries an identity that its transactional id does not have",
             transactional_id=transactional_id,
@@ -260,7 +247,7 @@ def _end_txn(state: LogState, op: EndTxn, at: At) -> LogState:
     commit = op.outcome is Outcome.COMMIT
     target = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
     if not is_legal_transition(known.status, target):
-        _corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
+        corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
     partitions = _with_markers(state, known, op.markers, op.outcome, at)
     ended = TransactionalIdState(
         op.producer_id,
@@ -283,14 +270,14 @@ def _with_markers(
     if {marker.topic_partition for marker in markers} != set(known.partitions) or len(markers) != len(
         known.partitions
     ):
-        _corrupt(
+        corrupt(
             at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
         )
     partitions = dict(state.partitions)
     for marker in markers:
         partition = partitions[marker.topic_partition]
         if marker.offset != partition.log_end:
-            _corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
+            corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
         partitions[marker.topic_partition] = partition.with_marker(
             (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms
         )
@@ -300,30 +287,32 @@ def _with_markers(
 def _append(state: LogState, op: Append, at: At) -> LogState:
     topic = state.topics.get(op.topic_id)
     if topic is None or op.partition_count != topic.partitions:
-        _corrupt(
+        corrupt(
             at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
         )
     newest = max((file.schema_id for file in op.files), default=0)
     if newest > topic.schema.schema_id:
-        _corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
+        corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
     owner = None
     if op.transactional_id is not None:
         owner = _owner(state, op.transactional_id, op.producer_id, op.epoch, at)
     elif op.producer_id != NO_PRODUCER and op.producer_id >= state.next_producer_id:
-        _corrupt(at, "an append carries a producer id that was never given", producer_id=op.producer_id)
-    first_file = len(state.files)
-    table = len(state.tables) if op.table else -1
+        corrupt(at, "an append carries a producer id that was never given", producer_id=op.producer_id)
+    first_file = state.files.end
+    table = state.tables.end if op.table else -1
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in op.batches:
         by_partition.setdefault(batch.partition, []).append(batch)
     partitions = dict(state.partitions)
     started = dict(owner.partitions) if owner else {}
+    appended = 0
     for part in op.partitions:
         key = TopicPartition(op.topic_id, part.partition)
         partition = partitions.get(key, PartitionState())
         _check_appended(op, part, partition, topic.partitions, by_partition.get(part.partition, []), at)
         rows = _extents(op, part, by_partition.get(part.partition, []), first_file, table, at)
         partitions[key] = _grown(partition, op, part, rows, at)
+        appended += len(rows)
         if owner is not None:
             started.setdefault(key, part.base_offset)
     transactional_ids = state.transactional_ids
@@ -342,6 +331,7 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         partitions=partitions,
         transactional_ids=transactional_ids,
         files=state.files.extend(op.files),
+        extents=state.extents + appended,
         tables=state.tables.extend((op.table,)) if op.table else state.tables,
     )
 
@@ -355,7 +345,7 @@ def _check_appended(
     at: At,
 ) -> None:
     if part.partition >= count or part.base_offset != partition.log_end:
-        _corrupt(
+        corrupt(
             at,
             "an append does not begin at the log end",
             partition=part.partition,
@@ -363,18 +353,18 @@ def _check_appended(
             got=part.base_offset,
         )
     if max(part.base_offset, part.base_sequence) + part.records > NUMBER_MAX:
-        _corrupt(
+        corrupt(
             at, "an append goes beyond the largest offset", partition=part.partition, records=part.records
         )
     if op.table is None and (
         len(batches) != part.batch_count or sum(batch.records for batch in batches) != part.records
     ):
-        _corrupt(at, "an append's totals are not those of its batches", partition=part.partition)
+        corrupt(at, "an append's totals are not those of its batches", partition=part.partition)
     if op.producer_id != NO_PRODUCER:
         window = partition.sequences.get((op.producer_id, op.epoch), ())
         verdict, _ = classify(window, part.base_sequence, part.records, part.digest)
         if verdict is not SequenceVerdict.NEW:
-            _corrupt(
+            corrupt(
                 at,
                 "an append's sequence does not follow",
                 producer_id=op.producer_id,
@@ -390,7 +380,18 @@ def _extents(
     if op.table is not None:
         times = (_time(part.min_timestamp_ms, at), _time(part.max_timestamp_ms, at))
         whole = (part.base_offset, part.records, op.producer_id, op.epoch, part.base_sequence, at.entry)
-        place = (part.size, -1, table, first_file, op.section, 0, 0, part.batch_count, transactional)
+        place = (
+            part.size,
+            -1,
+            table,
+            first_file,
+            op.section,
+            0,
+            0,
+            part.batch_count,
+            transactional,
+            len(op.files),
+        )
         return np.array([(*whole, at.timestamp_ms, *times, *place)], EXTENT)
     rows = []
     offset, sequence = part.base_offset, part.base_sequence
@@ -398,7 +399,17 @@ def _extents(
         times = (_time(batch.min_timestamp_ms, at), _time(batch.max_timestamp_ms, at))
         head = (offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms)
         groups = (batch.row_group, batch.row_group_count)
-        place = (batch.size, first_file + batch.file, -1, first_file, 0, *groups, 1, transactional)
+        place = (
+            batch.size,
+            first_file + batch.file,
+            -1,
+            first_file,
+            0,
+            *groups,
+            1,
+            transactional,
+            len(op.files),
+        )
         rows.append((*head, *times, *place))
         offset += batch.records
         sequence += batch.records if sequence >= 0 else 0

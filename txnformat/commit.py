@@ -31,6 +31,7 @@ from txnformat.errors import (
 from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, refresh
 from txnformat.intents import AppRef, CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
+from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
 from txnformat.types import TopicPartition
@@ -52,6 +53,8 @@ class CommitSettings:
     """Time after which a group gives up, and an unclear answer stays unclear."""
     strict_boundary: bool = False
     """Read the boundary after every create, whatever the view's age."""
+    seal_extents: int = SEAL_EXTENTS
+    """Extents in the state above which a writer seals."""
 
 
 def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:

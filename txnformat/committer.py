@@ -12,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from txnformat.background import Background
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.commit import CommitSettings, commit_group
 from txnformat.commit_counts import CommitCounter
 from txnformat.driver import Driver
 from txnformat.effects import Steps
-from txnformat.errors import CommitStateUnknownError, InternalError, TxnLogError
+from txnformat.errors import CommitStateUnknownError, ConflictError, InternalError, TxnLogError
 from txnformat.follow import open_view, refresh
-from txnformat.intents import Action, CommitResult, Intent, TakeCheckpoint
-from txnformat.operations import Operation
+from txnformat.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
+from txnformat.operations import Operation, Seal
+from txnformat.sealing import PARTITIONS_MAX, seal_due, write_segments
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
@@ -77,7 +79,7 @@ class Committer:
         self._queue: list[_Waiter] = []
         self._leader: _Waiter | None = None
         self._unsent: set[str] = set()  # ids of intents made here that no call of commit has taken yet
-        self._snapshot: threading.Thread | None = None
+        self._background = Background()
 
     def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
         """Replace the view by what ``steps`` make of it, and return its state."""
@@ -172,10 +174,12 @@ class Committer:
     def _commit_group(self, group: list[_Waiter]) -> None:
         answers: dict[str, CommitResult | TxnLogError] = {}
         unanswered: TxnLogError = _interrupted()
+        extents_before = 0
         try:
             ensure_fit(self.store, self.ids)
             with self._view_lock:
                 view = self._view if self._view is not None else self._driver.run(open_view())
+                extents_before = view.state.extents
                 self._view, answers = self._driver.run(
                     commit_group(
                         view,
@@ -188,7 +192,7 @@ class Committer:
             unanswered = error
         finally:
             self._answer(group, answers, unanswered)
-        self._snapshot_if_due(answers)
+        self._maintain_if_due(answers, extents_before)
 
     def _answer(
         self, group: list[_Waiter], answers: dict[str, CommitResult | TxnLogError], unanswered: TxnLogError
@@ -198,35 +202,43 @@ class Committer:
                 waiter.answer = answers.get(waiter.intent.intent_id, unanswered)
                 waiter.wake.set()
 
-    def _snapshot_if_due(self, answers: dict[str, CommitResult | TxnLogError]) -> None:
-        """Start writing a snapshot in the background, after the acknowledgement, when the tail is long."""
+    def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
+        """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal."""
         view = self._view
-        if view is None or (self._snapshot is not None and self._snapshot.is_alive()):
+        if view is None:
             return
         landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
-        if snapshot_due(view.state, landed, self.ids.uniform()):
-            thread = threading.Thread(target=self._write_snapshot, args=(view,), name="txnlog-snapshot")
-            try:
-                thread.start()
-            except RuntimeError as error:
-                # No thread can be started (the interpreter shuts down): no reason to fail a commit that has landed.
-                logger.debug("no snapshot: %s", error)
-            else:
-                self._snapshot = thread
+        uniform = self.ids.uniform()
+        if snapshot_due(view.state, landed, uniform):
+            self._background.start("snapshot", lambda: self._write_snapshot(view))
+        if seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents):
+            self._background.start("seal", self.seal)
 
     def _write_snapshot(self, view: View) -> None:
-        try:
-            checkpoint = self._driver.run(write_snapshot(view))
-            self.commit(self.intend(TakeCheckpoint(checkpoint)))
-            self._driver.run(write_hint(checkpoint))
-        except TxnLogError as error:
-            # The log is whole without it; the next commit tries again.
-            logger.warning("a snapshot could not be written: %s", error)
+        checkpoint = self._driver.run(write_snapshot(view))
+        self.commit(self.intend(TakeCheckpoint(checkpoint)))
+        self._driver.run(write_hint(checkpoint))
+
+    def seal(self) -> list[Seal]:
+        """Seal everything that can be sealed now, in one entry for each 1,000 partitions; return the seals.
+
+        Fewer, or none, when somebody else seals at the same time.
+        """
+        done: list[Seal] = []
+        while (seal := self._driver.run(write_segments(self.state))) is not None:
+            try:
+                self.commit(self.intend(SealSegments(seal)))
+            except ConflictError as error:
+                logger.debug("not sealed: %s", error)
+                break
+            done.append(seal)
+            if sum(len(segment.partitions) for segment in seal.segments) < PARTITIONS_MAX:
+                break
+        return done
 
     def close(self) -> None:
-        """Wait for a snapshot that is being written."""
-        if self._snapshot is not None:
-            self._snapshot.join()
+        """Wait for background work: a snapshot or a segment that is being written."""
+        self._background.wait()
 
 
 def operation_of(result: CommitResult, kind: type[Operation]) -> Operation:

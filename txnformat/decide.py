@@ -24,14 +24,16 @@ from txnformat.intents import (
     Intent,
     OpenProducer,
     Rejected,
+    SealSegments,
     TakeCheckpoint,
     Undecidable,
     Verdict,
     Write,
 )
-from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer, Marker, Operation
+from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer, Marker, Operation, Seal
 from txnformat.state import LogState
 from txnformat.transactions import TransactionStatus
+from txnformat.types import TopicPartition
 
 __all__ = ["decide"]
 
@@ -91,6 +93,8 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
                     )
                 )
             return _included(replace(action.checkpoint, intent=0))
+        case SealSegments():
+            return _seal(state, action.seal)
 
 
 def _included(*operations: Operation) -> Included:
@@ -106,6 +110,30 @@ def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
     except InvalidInputError as error:
         error.values["topic"] = topic.name
         return Rejected(error.with_traceback(None))
+
+
+def _seal(state: LogState, seal: Seal) -> Verdict:
+    """Refuse what somebody else has sealed in the meantime; offsets below the last stable offset stay so."""
+    for segment in seal.segments:
+        topic_id = segment.record.topic_id
+        for part in segment.partitions:
+            sealed_end = state.partition(TopicPartition(topic_id, part.partition)).sealed_end
+            if sealed_end != part.start_offset:
+                return _superseded(topic_id=topic_id, partition=part.partition, sealed_end=sealed_end)
+    if seal.segment_list is not None and seal.listed_segments <= state.listed_segments:
+        return _superseded(listed_segments=state.listed_segments)
+    return _included(replace(seal, intent=0))
+
+
+def _superseded(**values: object) -> Rejected:
+    return Rejected(
+        ConflictError(
+            "somebody else has sealed these offsets",
+            kind="seal-superseded",
+            hint="nothing is to be done",
+            **values,
+        )
+    )
 
 
 def _open_producer(state: LogState, action: OpenProducer) -> Verdict:

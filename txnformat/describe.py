@@ -141,7 +141,7 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
                 partition.last_stable_offset,
                 partition.log_end,
                 holder,
-                len(partition.aborted),
+                partition.aborted_transactions,
             )
         )
     return found

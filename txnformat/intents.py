@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
-from txnformat.operations import Append, Checkpoint, CreateTopic, EndTxn, Operation
+from txnformat.operations import Append, Checkpoint, CreateTopic, EndTxn, Operation, Seal
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "PendingPartition",
     "ProducerRef",
     "Rejected",
+    "SealSegments",
     "TakeCheckpoint",
     "TopicAppend",
     "Undecidable",
@@ -130,7 +131,14 @@ class ChangeTopic:
     """(column, its new type)."""
 
 
-Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | CreateTopic | ChangeTopic
+@dataclass(frozen=True, slots=True)
+class SealSegments:
+    """Name segments whose sidecars were written."""
+
+    seal: Seal
+
+
+Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | SealSegments | CreateTopic | ChangeTopic
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from txnformat.entry import CommitEntry
-from txnformat.operations import AlterTopic, Append, AppVersion, CreateTopic, EndTxn, InitProducer
-from txnformat.partition import PartitionState, Transaction
-from txnformat.persistent import Rows
+from txnformat.operations import AlterTopic, Append, AppVersion, CreateTopic, EndTxn, InitProducer, Seal
+from txnformat.partition import Transaction
+from txnformat.partition_invariants import check_partition, check_partition_step
 from txnformat.schema import fields_from_json
 from txnformat.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
-from txnformat.types import NO_PRODUCER, TopicPartition
+from txnformat.types import TopicPartition
 
 __all__ = ["INVARIANTS", "check_state", "check_whole"]
 
@@ -30,7 +28,7 @@ INVARIANTS: dict[str, str] = {
     "I2": "Log time strictly increases.",
     "I3": "The log end and the log start never go back, and log start <= LSO <= log end.",
     "I4": "The last stable offset never goes back.",
-    "I5": "Extents and markers together tile [log start, log end) exactly; what is there stays.",
+    "I5": "Extents and markers together tile [sealed end, log end) exactly; what is there stays until it is sealed.",
     "I6": "An open transaction of a partition is that of an Ongoing id, with one first offset; and vice versa.",
     "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
     "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
@@ -40,6 +38,7 @@ INVARIANTS: dict[str, str] = {
     "I12": "An intent id is in the window once, and the window is that of the last entries.",
     "I13": "Topics only grow: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
+    "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
 }
 """One line per invariant."""
 
@@ -58,13 +57,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
     for key in sorted(touched):
         old, new = before.partition(key), after.partition(key)
-        grown = new.extents.since(len(old.extents))
-        problems += _prefixed(key, _check_offsets_step(old, new, grown))
-        markers, aborted = new.markers.since(len(old.markers)), new.aborted.since(len(old.aborted))
-        problems += _prefixed(key, _check_transactions(old.open, grown, markers, aborted, new))
-        following = {producer: window[-1].last_sequence + 1 for producer, window in old.sequences.items()}
-        problems += _prefixed(key, _check_sequences(following, grown, new))
-        problems += _prefixed(key, _check_references(grown, after))
+        problems += _prefixed(key, check_partition_step(old, new, after))
     problems += _check_versions_step(before, entry, after)
     problems += _check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
@@ -80,15 +73,7 @@ def check_whole(state: LogState) -> list[str]:
     """
     problems: list[str] = []
     for key, partition in sorted(state.partitions.items()):
-        extents, markers = partition.extents.array(), partition.markers.array()
-        problems += _prefixed(key, _check_bounds(partition))
-        problems += _prefixed(key, _check_tiling(extents, markers, partition.log_start, partition.log_end))
-        problems += _prefixed(
-            key, _check_transactions({}, extents, markers, partition.aborted.array(), partition)
-        )
-        problems += _prefixed(key, _check_sequences({}, extents, partition))
-        problems += _prefixed(key, _check_windows(partition, extents))
-        problems += _prefixed(key, _check_references(extents, state))
+        problems += _prefixed(key, check_partition(partition, state))
         topic = state.topics.get(key.topic_id)
         if topic is None or not 0 <= key.partition < topic.partitions:
             problems.append(f"I13 {_name(key)}: there is no such partition")
@@ -122,6 +107,12 @@ def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
                 touched |= {marker.topic_partition for marker in operation.markers}
             case InitProducer():
                 touched |= {marker.topic_partition for marker in operation.aborted}
+            case Seal():
+                touched |= {
+                    TopicPartition(segment.record.topic_id, part.partition)
+                    for segment in operation.segments
+                    for part in segment.partitions
+                }
             case _:
                 pass  # not about partitions
         if isinstance(operation, EndTxn | InitProducer):
@@ -139,139 +130,6 @@ def _check_chain(before: LogState, entry: CommitEntry, after: LogState) -> _Prob
         before.entry >= 0 and after.timestamp_ms <= before.timestamp_ms
     ):
         yield f"I2 entry {entry.entry}: log time goes from {before.timestamp_ms} to {after.timestamp_ms}"
-
-
-def _check_bounds(partition: PartitionState) -> _Problems:
-    if not 0 <= partition.log_start <= partition.last_stable_offset <= partition.log_end:
-        yield f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
-
-
-def _check_tiling(extents: Rows, markers: Rows, start: int, end: int) -> _Problems:
-    """Extents and markers, sorted, must follow each other from ``start`` to ``end``, and stand in offset order."""
-    starts = np.concatenate([extents["base_offset"], markers["offset"]])
-    ends = np.concatenate([extents["base_offset"] + extents["records"], markers["offset"] + 1])
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], ends[order]
-    expected = np.concatenate([[start], ends])
-    got = np.concatenate([starts, [end]])
-    wrong = np.flatnonzero(expected != got)
-    if len(wrong):
-        yield f"I5 there is a gap or an overlap: expected offset {expected[wrong[0]]}, got {got[wrong[0]]}"
-    if np.any(extents["records"] < 1):
-        yield "I5 an extent is empty"
-    for name, offsets in (("extents", extents["base_offset"]), ("markers", markers["offset"])):
-        if np.any(np.diff(offsets) <= 0):
-            yield f"I5 {name} are not in the order of their offsets"
-
-
-def _check_offsets_step(old: PartitionState, new: PartitionState, grown: Rows) -> _Problems:
-    yield from _check_bounds(new)
-    if new.log_end < old.log_end or new.log_start < old.log_start:
-        yield f"I3 it goes back from [{old.log_start}, {old.log_end}) to [{new.log_start}, {new.log_end})"
-    if new.last_stable_offset < old.last_stable_offset:
-        yield f"I4 the last stable offset goes back from {old.last_stable_offset} to {new.last_stable_offset}"
-    shrunk = len(new.extents) < len(old.extents) or len(new.markers) < len(old.markers)
-    if shrunk or len(new.aborted) < len(old.aborted):
-        yield "I5 extents, markers or abort index entries are gone"
-        return
-    yield from _check_tiling(grown, new.markers.since(len(old.markers)), old.log_end, new.log_end)
-
-
-def _key(row: Any) -> Transaction:
-    return int(row["producer_id"]), int(row["epoch"])
-
-
-class _Replay:
-    """Goes through data and markers in offset order, and keeps what must follow from them."""
-
-    def __init__(self, opened: dict[Transaction, int]) -> None:
-        self.open = dict(opened)
-        self.ended: set[Transaction] = set()
-        self.aborted: list[tuple[int, ...]] = []
-        """Expected rows of the abort index, as in ``partition.ABORTED``."""
-        self.problems: list[str] = []
-
-    def run(self, extents: Rows, markers: Rows) -> None:
-        data = extents[extents["transactional"] != 0]
-        steps = [(int(row["base_offset"]), False, row) for row in data]
-        steps += [(int(row["offset"]), True, row) for row in markers]
-        for offset, is_marker, row in sorted(steps, key=lambda step: step[0]):
-            if is_marker:
-                self._marker(offset, row)
-            elif _key(row) in self.ended:
-                self.problems.append(f"I9 data of {_key(row)} at {offset} follows its marker")
-            else:
-                self.open.setdefault(_key(row), offset)
-
-    def _marker(self, offset: int, row: Any) -> None:
-        key = _key(row)
-        first = self.open.pop(key, None)
-        if first is None:
-            what = "a second marker ends" if key in self.ended else "a marker without data ends"
-            self.problems.append(f"I9 {what} {key} at {offset}")
-        elif not row["commit"]:
-            stable = min(self.open.values(), default=offset + 1)
-            self.aborted.append((*key, first, offset, stable, int(row["entry"])))
-        self.ended.add(key)
-
-
-def _check_transactions(
-    opened: dict[Transaction, int], extents: Rows, markers: Rows, index: Rows, partition: PartitionState
-) -> _Problems:
-    """I6, I8 and I9 inside one partition: what was open, and what ``extents`` and ``markers`` did since."""
-    replay = _Replay(opened)
-    replay.run(extents, markers)
-    yield from replay.problems
-    if partition.open != replay.open:
-        yield f"I6 the open transactions are {partition.open}, expected {replay.open}"
-    got = [tuple(int(value) for value in row) for row in index.tolist()]
-    for number, (expected, found) in enumerate(zip_longest(replay.aborted, got)):
-        if expected != found:
-            yield f"I8 abort index entry {number} of those looked at is {found}, expected {expected}"
-            break
-
-
-def _check_sequences(
-    following: dict[Transaction, int], extents: Rows, partition: PartitionState
-) -> _Problems:
-    """I10: ``following`` says the next sequence of each producer before ``extents``."""
-    following = dict(following)
-    ended = {_key(row) for row in extents if row["transactional"]} - set(partition.open)
-    for row in extents[extents["producer_id"] != NO_PRODUCER]:
-        key = _key(row)
-        expected = following.get(key, 0)
-        if row["base_sequence"] != expected:
-            yield f"I10 {key} at offset {row['base_offset']}: sequence {row['base_sequence']}, expected {expected}"
-        following[key] = int(row["base_sequence"] + row["records"])
-    for key in sorted(following.keys() - ended):
-        window = partition.sequences.get(key)
-        if window is None:
-            continue
-        if window[-1].last_sequence + 1 != following[key] or any(
-            later.first_sequence != earlier.last_sequence + 1 for earlier, later in pairwise(window)
-        ):
-            yield f"I10 {key}: its window does not end at sequence {following[key]} without gaps"
-
-
-def _check_windows(partition: PartitionState, extents: Rows) -> _Problems:
-    """I10: a window exists for exactly those who may append with a sequence above 0."""
-    rows = extents[extents["producer_id"] != NO_PRODUCER]
-    expected = {_key(row) for row in rows if not row["transactional"] or _key(row) in partition.open}
-    unexpected = {key for key in partition.sequences if key not in partition.open} - expected
-    for key in sorted(expected - set(partition.sequences)):
-        yield f"I10 {key}: it has no window"
-    for key in sorted(unexpected):
-        yield f"I10 {key}: it has a window without data, or after its end"
-
-
-def _check_references(extents: Rows, state: LogState) -> _Problems:
-    in_file = (extents["file"] >= 0) & (extents["file"] < len(state.files)) & (extents["table"] == -1)
-    in_table = (extents["table"] >= 0) & (extents["table"] < len(state.tables)) & (extents["file"] == -1)
-    in_table &= (extents["first_file"] >= 0) & (extents["first_file"] <= len(state.files))
-    wrong = extents[~(in_file | in_table)]
-    if len(wrong):
-        row = wrong[0]
-        yield f"I14 extent at {row['base_offset']}: file {row['file']}, table {row['table']}, not exactly one exists"
 
 
 def _named_ids(entry: CommitEntry) -> set[str]:

@@ -5,11 +5,14 @@ Layout (relative to the root)::
     _txnlog/format.json                      log id and format version, created once
     _txnlog/log/<20 digits>.json             commit entries, create-only
     _txnlog/snapshots/<20 digits>-<uuid>     state after an entry
-    _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables
+    _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables and segment lists
     _txnlog/latest                           hint, replaced
     _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
     _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store
     <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
+    <name>-<8 hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches,
+    <name>-<8 hex>/segments/<20 digits>-<uuid>.markers    markers,
+    <name>-<8 hex>/segments/<20 digits>-<uuid>.txnindex   aborted transactions
 
 Names that come from a log are checked on read as on write: nothing in a log can lead outside its root.
 """
@@ -42,9 +45,13 @@ __all__ = [
     "parse_boundary_key",
     "parse_data_key",
     "parse_entry_key",
+    "parse_index_key",
+    "parse_markers_key",
     "parse_snapshot_key",
     "parse_table_key",
+    "parse_txnindex_key",
     "probe_key",
+    "sidecar_key",
     "snapshot_key",
     "table_key",
     "topic_directory",
@@ -72,6 +79,9 @@ _SNAPSHOT = re.compile(rf"_txnlog/snapshots/(\d{{20}})-({_UUID})")
 _TABLE = re.compile(rf"_txnlog/tables/(\d{{20}})-({_UUID})\.arrow")
 _DATA = re.compile(
     rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/(\d{{20}})-({_UUID})\.parquet"
+)
+_SIDECAR = re.compile(
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/(\d{{20}})-({_UUID})\.(index|markers|txnindex)"
 )
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _UUID_FULL = re.compile(_UUID)
@@ -147,6 +157,31 @@ def parse_data_key(key: str) -> ObjectName | None:
     """Return born and uuid, or None when the key is not a segment file's."""
     match = _DATA.fullmatch(key)
     return ObjectName(int(match[2]), match[3]) if match else None
+
+
+def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
+    """Return the key of a sidecar; ``kind`` is "index", "markers" or "txnindex"."""
+    return f"{directory}/segments/{born:020d}-{uuid}.{kind}"
+
+
+def parse_index_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not that of an ``.index``."""
+    return _parse_sidecar(key, "index")
+
+
+def parse_markers_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not that of a ``.markers``."""
+    return _parse_sidecar(key, "markers")
+
+
+def parse_txnindex_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not that of a ``.txnindex``."""
+    return _parse_sidecar(key, "txnindex")
+
+
+def _parse_sidecar(key: str, kind: str) -> ObjectName | None:
+    match = _SIDECAR.fullmatch(key)
+    return ObjectName(int(match[2]), match[3]) if match and match[4] == kind else None
 
 
 def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:

@@ -14,6 +14,7 @@ from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
+from txnformat.create_format import create_format
 from txnformat.describe import (
     LogDescription,
     PartitionOffsets,
@@ -22,17 +23,14 @@ from txnformat.describe import (
     find_outcome,
     partition_offsets,
 )
-from txnformat.document import encode_json
-from txnformat.entry import FORMAT_VERSION
 from txnformat.errors import (
     ConflictError,
-    CorruptDataError,
     InvalidInputError,
     NotFoundError,
-    StorageError,
 )
 from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
+from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
 from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
@@ -40,10 +38,10 @@ from txnformat.predicate import Predicate
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
 from txnformat.reader import output_schema
 from txnformat.schema import as_topic_schema
+from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
-from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
-from txnformat.store.probe import require_fit
 from txnformat.types import IsolationLevel
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
@@ -75,6 +73,7 @@ class TxnLog:
         settings: CommitSettings | None = None,
     ) -> None:
         self.store = store
+        self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
 
     @classmethod
@@ -122,7 +121,7 @@ class TxnLog:
             Kind ``log-exists``.
         """
         log = cls(_store(location, storage_options), **components)
-        if not log._create():
+        if not create_format(log.store, log.committer.ids):
             raise ConflictError(
                 "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
             )
@@ -140,34 +139,9 @@ class TxnLog:
         """Open the log, or create it where there is none."""
         log = cls(_store(location, storage_options), **components)
         if log.store.head(keys.FORMAT_KEY) is None:
-            log._create()
+            create_format(log.store, log.committer.ids)
         log.committer.refresh()
         return log
-
-    def _create(self) -> bool:
-        """Create format.json; False when somebody else's is there."""
-        # A log that has lost its format.json must not get another: its entries would never chain to that. Asked
-        # twice, because another creator may have written format.json and the first entry in between.
-        missing = self.store.head(keys.FORMAT_KEY) is None
-        if missing and self.store.list(keys.LOG_PREFIX) and self.store.head(keys.FORMAT_KEY) is None:
-            raise CorruptDataError(
-                "there are commit entries, but the log's format.json is missing",
-                kind="format-missing",
-                hint="restore it from a copy; nothing was written",
-                object=keys.FORMAT_KEY,
-                path=self.url,
-            )
-        require_fit(self.store, self.committer.ids)
-        data = encode_json({"format": FORMAT_VERSION, "log_id": self.committer.ids.new()})
-        answer = self.store.create(keys.FORMAT_KEY, data)
-        if answer.outcome is CreateOutcome.CREATED:
-            return True
-        if answer.outcome is CreateOutcome.REFUSED and answer.error is not None:
-            raise answer.error
-        found = self.store.get(keys.FORMAT_KEY)
-        if found is None:
-            raise answer.error or StorageError("the log could not be created", transient=True, path=self.url)
-        return found == data
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -306,6 +280,26 @@ class TxnLog:
         self.committer.commit(self.committer.intend(change))
         return self.committer.state.topics[change.topic_id]
 
+    def maintain(self, *tasks: str) -> MaintenanceReport:
+        """Do what keeps the log small, now. Writers do it by themselves as they go; this is for the impatient.
+
+        Parameters
+        ----------
+        *tasks : str
+            "seal": move the extents below the last stable offsets from the state into sidecars. None: all tasks.
+
+        Returns
+        -------
+        MaintenanceReport
+            What was done; nothing is not an error.
+
+        Notes
+        -----
+        Requests of "seal": up to 3 objects per topic, each read back, and 1 entry for each 1,000 partitions.
+        """
+        self.refresh()
+        return maintain(self.committer, tasks)
+
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""
         state = self.refresh()
@@ -428,10 +422,14 @@ class TxnLog:
         partitions: Sequence[int] | None = None,
         where: str | Predicate | None = None,
         state: LogState | None = None,
+        open_sealed: bool = True,
     ) -> ReadPlan:
-        """Plan a read on the newest state (or on ``state``) without reading any data."""
+        """Plan a read on the newest state (or on ``state``) without reading any data.
+
+        ``open_sealed`` is as in :func:`~txnformat.read_plan.plan_read`.
+        """
         return plan_read(
-            self.store,
+            self.sidecars,
             self.refresh() if state is None else state,
             topic,
             isolation=isolation,
@@ -439,6 +437,7 @@ class TxnLog:
             end=end,
             partitions=partitions,
             where=where,
+            open_sealed=open_sealed,
         )
 
     def close(self) -> None:

@@ -24,11 +24,24 @@ from txnformat.operations import (
     InitProducer,
     Marker,
     Operation,
+    Seal,
+    SealedPartition,
+    SealedSegment,
     Upgrade,
 )
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
 
-__all__ = ["PARTITIONS_MAX", "SCHEMAS_MAX", "decode_operation", "encode_operation", "operation_name"]
+__all__ = [
+    "PARTITIONS_MAX",
+    "SCHEMAS_MAX",
+    "decode_object",
+    "decode_operation",
+    "decode_segment",
+    "encode_object",
+    "encode_operation",
+    "encode_segment",
+    "operation_name",
+]
 
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic."""
@@ -191,7 +204,7 @@ def _encode_append(op: Append) -> Json:
         ],
     }
     if op.table is not None:
-        encoded["table"] = {"key": op.table.key, "size": op.table.size, "sha256": op.table.sha256}
+        encoded["table"] = encode_object(op.table)
         encoded["section"] = op.section
     else:
         encoded["batches"] = [
@@ -213,7 +226,7 @@ def _encode_append(op: Append) -> Json:
 def _decode_append(doc: Document, intent: int) -> Append:
     if (doc.integer("producer_id", minimum=-1) < 0) != (doc.integer("epoch", minimum=-1) < 0):
         doc.fail("epoch", "-1 exactly when producer_id is -1")
-    table = doc.document("table") if doc.has("table") else None
+    table = decode_object(doc, "table", keys.parse_table_key)
     files = tuple(map(_file, doc.documents("files")))
     if not files:
         doc.fail("files", "at least one file")
@@ -226,13 +239,7 @@ def _decode_append(doc: Document, intent: int) -> Append:
         files=files,
         partitions=tuple(map(_appended_partition, doc.documents("partitions"))),
         batches=() if table else tuple(_batch(batch, len(files)) for batch in doc.documents("batches")),
-        table=ObjectRecord(
-            _key(table, keys.parse_table_key),
-            table.integer("size", minimum=1),
-            table.hexadecimal("sha256", 64),
-        )
-        if table
-        else None,
+        table=table,
         section=doc.integer("section", maximum=INT32_MAX) if table else 0,
         intent=intent,
     )
@@ -337,6 +344,94 @@ def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
     )
 
 
+_SEALED = (
+    "partition",
+    "start_offset",
+    "end_offset",
+    "batches",
+    "markers",
+    "aborted",
+    "records",
+    "size",
+    "aborted_records",
+    "aborted_size",
+    "min_timestamp_ms",
+    "max_timestamp_ms",
+)
+
+
+def encode_object(record: ObjectRecord | None) -> Json | None:
+    """Return the JSON object of an object that an entry or a snapshot names."""
+    return None if record is None else {"key": record.key, "size": record.size, "sha256": record.sha256}
+
+
+def encode_segment(record: SegmentRecord) -> Json:
+    """Return the JSON object of a segment's sidecars."""
+    return {
+        "topic_id": record.topic_id,
+        "index": encode_object(record.index),
+        "markers": encode_object(record.markers),
+        "txnindex": encode_object(record.txnindex),
+    }
+
+
+def _encode_seal(op: Seal) -> Json:
+    return {
+        "segments": [
+            {
+                **encode_segment(segment.record),
+                "partitions": [
+                    {name: getattr(part, name) for name in _SEALED} for part in segment.partitions
+                ],
+            }
+            for segment in op.segments
+        ],
+        "segment_list": encode_object(op.segment_list),
+        "listed_segments": op.listed_segments,
+    }
+
+
+def _decode_seal(doc: Document, intent: int) -> Seal:
+    return Seal(
+        tuple(
+            SealedSegment(decode_segment(one), tuple(map(_sealed_partition, one.documents("partitions"))))
+            for one in doc.documents("segments")
+        ),
+        decode_object(doc, "segment_list", keys.parse_table_key),
+        doc.integer("listed_segments"),
+        intent,
+    )
+
+
+def decode_segment(doc: Document) -> SegmentRecord:
+    """Return the sidecars that a JSON object names, checked."""
+    index = decode_object(doc, "index", keys.parse_index_key)
+    if index is None:
+        doc.fail("index", "object")
+    return SegmentRecord(
+        _uuid(doc, "topic_id"),
+        index,
+        decode_object(doc, "markers", keys.parse_markers_key),
+        decode_object(doc, "txnindex", keys.parse_txnindex_key),
+    )
+
+
+def decode_object(
+    doc: Document, field: str, parse: Callable[[str], keys.ObjectName | None]
+) -> ObjectRecord | None:
+    """Return the object that a field names, checked; None for null."""
+    if not doc.has(field):
+        return None
+    named = doc.document(field)
+    return ObjectRecord(_key(named, parse), named.integer("size", minimum=1), named.hexadecimal("sha256", 64))
+
+
+def _sealed_partition(doc: Document) -> SealedPartition:
+    numbers = {name: doc.integer(name) for name in _SEALED[:-2] if name != "partition"}
+    times = {name: doc.integer(name, minimum=-(2**63)) for name in _SEALED[-2:]}
+    return SealedPartition(partition=doc.integer("partition", maximum=PARTITIONS_MAX - 1), **numbers, **times)
+
+
 _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
     "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
     "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
@@ -347,6 +442,7 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
     "end_txn": (EndTxn, _encode_end_txn, _decode_end_txn),
     "app_version": (AppVersion, _encode_app_version, _decode_app_version),
     "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
+    "seal": (Seal, _encode_seal, _decode_seal),
 }
 _NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
 

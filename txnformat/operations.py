@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
 __all__ = [
     "AllocateProducerIds",
@@ -28,6 +28,9 @@ __all__ = [
     "InitProducer",
     "Marker",
     "Operation",
+    "Seal",
+    "SealedPartition",
+    "SealedSegment",
     "Upgrade",
 ]
 
@@ -197,6 +200,52 @@ class Checkpoint:
     intent: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SealedPartition:
+    """What a segment holds of one partition: offsets [start_offset, end_offset)."""
+
+    partition: int
+    start_offset: int
+    """Where the partition's sealed part has ended so far."""
+    end_offset: int
+    """Exclusive; at most the last stable offset."""
+    batches: int
+    """Rows of the .index."""
+    markers: int
+    """Rows of .markers."""
+    aborted: int
+    """Entries of .txnindex: aborted transactions that overlap the offsets."""
+    records: int
+    size: int
+    """Compressed bytes of the records."""
+    aborted_records: int
+    aborted_size: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A segment and its partitions, in the order in which its sidecars hold them."""
+
+    record: SegmentRecord
+    partitions: tuple[SealedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Offset ranges move from the state into sidecars; what only their extents needed leaves the state.
+
+    With ``segment_list``, that object describes all segments numbered below ``listed_segments``, and those leave the
+    state as well.
+    """
+
+    segments: tuple[SealedSegment, ...]
+    segment_list: ObjectRecord | None = None
+    listed_segments: int = 0
+    intent: int = 0
+
+
 Operation = (
     Upgrade
     | CreateTopic
@@ -207,4 +256,5 @@ Operation = (
     | EndTxn
     | AppVersion
     | Checkpoint
+    | Seal
 )

@@ -1,13 +1,14 @@
-"""State of one partition: offsets, open and aborted transactions, extents. Pure values.
+"""State of one partition: offsets, open and aborted transactions, extents, sealed segments. Pure values.
 
 An *extent* is a run of offsets whose records lie in one run of row groups of one file (or, when an append has
-very many batches, in the rows of a batch table). Extents and markers together tile [log start, log end).
+very many batches, in the rows of a batch table). Sealed segments, then extents and markers together, tile
+[log start, log end).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from txnformat.persistent import Columns
 from txnformat.producer_state import SequenceWindow
 from txnformat.visibility import last_stable_offset
 
-__all__ = ["ABORTED", "EXTENT", "MARKER", "PartitionState", "Transaction"]
+__all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]
 
 Transaction = tuple[int, int]
 """(producer id, epoch): names exactly one transaction."""
@@ -40,6 +41,7 @@ EXTENT: np.dtype[Any] = np.dtype(
         ("row_group_count", "<i4"),
         ("batch_count", "<i4"),  # 1, or the rows of the table that this extent stands for
         ("transactional", "<i4"),
+        ("file_count", "<i4"),  # files of the append
     ]
 )
 
@@ -67,14 +69,57 @@ ABORTED: np.dtype[Any] = np.dtype(
 )
 
 
+SEGMENT: np.dtype[Any] = np.dtype(
+    [
+        ("start_offset", "<i8"),
+        ("end_offset", "<i8"),  # exclusive
+        ("segment", "<i8"),  # number in LogState.segments
+        ("batches", "<i8"),  # rows of the .index
+        ("markers", "<i8"),  # rows of .markers
+        ("first_aborted", "<i8"),  # of the entries in .txnindex, from 0
+        ("aborted", "<i8"),  # entries in .txnindex; 0: nothing in the range was aborted
+        ("records", "<i8"),
+        ("size", "<i8"),  # compressed bytes of the records
+        ("aborted_records", "<i8"),
+        ("aborted_size", "<i8"),
+        ("min_timestamp_ms", "<i8"),  # of the records; 0 when there are none
+        ("max_timestamp_ms", "<i8"),
+    ]
+)
+"""A partition's part of a sealed segment."""
+
+
+class SealedTotals(NamedTuple):
+    """What the sealed segments of a partition hold, all together."""
+
+    records: int = 0
+    size: int = 0
+    """Compressed bytes of the records."""
+    aborted_records: int = 0
+    aborted_size: int = 0
+    aborted_transactions: int = 0
+    """ABORT markers below the sealed end of transactions with data."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition after some entry."""
+    """One partition after some entry.
+
+    Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to ``sealed_end`` in
+    ``segments``, and from there to ``log_end`` extents and markers are in the state.
+    """
 
     log_start: int = 0
     """First offset that can be read (inclusive)."""
     log_end: int = 0
     """Offset of the next record (exclusive end)."""
+    listed_end: int = 0
+    """End of what the segment list describes (exclusive)."""
+    sealed_end: int = 0
+    """End of the sealed segments (exclusive); at most the last stable offset."""
+    segments: Columns = field(default_factory=lambda: Columns(SEGMENT))
+    """Sealed segments that are not in the segment list, ascending."""
+    sealed: SealedTotals = field(default_factory=SealedTotals)
     open: dict[Transaction, int] = field(default_factory=dict)
     """First offset of each undecided transaction."""
     sequences: dict[Transaction, SequenceWindow] = field(default_factory=dict)
@@ -82,7 +127,12 @@ class PartitionState:
     extents: Columns = field(default_factory=lambda: Columns(EXTENT))
     markers: Columns = field(default_factory=lambda: Columns(MARKER))
     aborted: Columns = field(default_factory=lambda: Columns(ABORTED))
-    """In order of their markers."""
+    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only."""
+
+    @property
+    def aborted_transactions(self) -> int:
+        """Return how many transactions with data in the partition were aborted."""
+        return self.sealed.aborted_transactions + len(self.aborted)
 
     @property
     def last_stable_offset(self) -> int:

@@ -7,7 +7,8 @@ on average and never touches what an older state can see.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -75,47 +76,103 @@ class Columns:
             end = begin
         return np.concatenate(found[::-1]) if found else np.empty(0, self.dtype)
 
+    def drop(self, count: int) -> Columns:
+        """Return a table without the first ``count`` rows; O(rows that stay)."""
+        if count == 0:
+            return self
+        rows = self.since(count).copy()
+        rows.flags.writeable = False
+        return Columns(self.dtype, (rows,) if len(rows) else ())
+
     def last(self) -> Any:
         """Return the last row, or None when there is none."""
         return self._chunks[-1][-1] if self._chunks else None
 
 
 class Vector(Generic[T]):
-    """An immutable sequence of values, appended to by making a new one; indexes never change."""
+    """An immutable sequence of numbered values, appended to by making a new one.
 
-    __slots__ = ("_chunks", "_length")
+    Numbers are given in order, from 0, and never change. Values that nothing needs any more are dropped; their
+    numbers are not given again.
 
-    def __init__(self, chunks: tuple[tuple[T, ...], ...] = ()) -> None:
-        self._chunks = chunks
-        self._length = sum(len(chunk) for chunk in chunks)
+    Parameters
+    ----------
+    values : sequence
+        Values 0, 1, …
+    """
+
+    __slots__ = ("_chunks", "_length", "end")
+
+    def __init__(self, values: Sequence[T] = ()) -> None:
+        self._chunks: tuple[tuple[tuple[int, ...], tuple[T, ...]], ...] = ()
+        self._length = len(values)
+        self.end = len(values)
+        """The number that the next value gets."""
+        if values:
+            self._chunks = ((tuple(range(len(values))), tuple(values)),)
+
+    @classmethod
+    def numbered(cls, numbers: Sequence[int], values: Sequence[T], end: int) -> Vector[T]:
+        """Return a sequence of ``values`` with strictly increasing ``numbers``, all below ``end``."""
+        return cls._of(((tuple(numbers), tuple(values)),) if values else (), end)
+
+    @classmethod
+    def _of(cls, chunks: tuple[tuple[tuple[int, ...], tuple[T, ...]], ...], end: int) -> Vector[T]:
+        made = cls()
+        made._chunks = chunks
+        made._length = sum(len(numbers) for numbers, _ in chunks)
+        made.end = end
+        return made
 
     def __len__(self) -> int:
-        """Return the number of values."""
+        """Return the number of values that are there."""
         return self._length
 
     def __iter__(self) -> Iterator[T]:
         """Iterate from the oldest value to the newest."""
-        for chunk in self._chunks:
-            yield from chunk
+        for _, values in self._chunks:
+            yield from values
 
-    def __getitem__(self, index: int) -> T:
-        """Return the value at ``index`` (from 0)."""
-        if not 0 <= index < self._length:
-            raise IndexError(index)
-        end = self._length
-        for chunk in reversed(self._chunks):  # the newest are asked for most
-            begin = end - len(chunk)
-            if index >= begin:
-                return chunk[index - begin]
-            end = begin
-        raise IndexError(index)
+    def numbers(self) -> Iterator[int]:
+        """Iterate over the numbers of the values, ascending."""
+        for numbers, _ in self._chunks:
+            yield from numbers
+
+    def __contains__(self, number: object) -> bool:
+        """Return whether there is a value with this number."""
+        return isinstance(number, int) and self._find(number) is not None
+
+    def __getitem__(self, number: int) -> T:
+        """Return the value with this number; IndexError when it was never there or is dropped."""
+        found = self._find(number)
+        if found is None:
+            raise IndexError(number)
+        chunk, index = found
+        return self._chunks[chunk][1][index]
+
+    def _find(self, number: int) -> tuple[int, int] | None:
+        for chunk in range(len(self._chunks) - 1, -1, -1):  # the newest are asked for most
+            numbers = self._chunks[chunk][0]
+            if number >= numbers[0]:
+                index = bisect_left(numbers, number)
+                return (chunk, index) if index < len(numbers) and numbers[index] == number else None
+        return None
 
     def extend(self, values: Sequence[T]) -> Vector[T]:
         """Return a sequence with ``values`` added at the end."""
         if not values:
             return self
         chunks = list(self._chunks)
-        tail = tuple(values)
-        while chunks and len(chunks[-1]) <= 2 * len(tail):
-            tail = chunks.pop() + tail
-        return Vector((*chunks, tail))
+        end = self.end + len(values)
+        numbers, tail = tuple(range(self.end, end)), tuple(values)
+        while chunks and len(chunks[-1][0]) <= 2 * len(tail):
+            earlier = chunks.pop()
+            numbers, tail = earlier[0] + numbers, earlier[1] + tail
+        return self._of((*chunks, (numbers, tail)), end)
+
+    def keep(self, numbers: Collection[int]) -> Vector[T]:
+        """Return a sequence without the values whose number is not among ``numbers``; O(values)."""
+        kept = [
+            (number, value) for number, value in zip(self.numbers(), self, strict=True) if number in numbers
+        ]
+        return self.numbered([number for number, _ in kept], [value for _, value in kept], self.end)

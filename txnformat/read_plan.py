@@ -1,32 +1,74 @@
 """Planning a read of a topic: what a reader asks for in, rows of extents and their files out.
 
-Only metadata objects are fetched here (batch tables), no data.
+Only metadata objects are fetched here (batch tables, sidecars of sealed segments), no data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.partition import EXTENT
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
 from txnformat.pruning import may_match_plan
 from txnformat.reader import METADATA_FIELDS, read_rows
-from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition
+from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition, plan_sealed
 from txnformat.schema import TopicSchema
+from txnformat.sealed import SidecarCache
+from txnformat.segment_list import SegmentPart
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
-from txnformat.types import FileRecord, IsolationLevel, TopicPartition
+from txnformat.types import FileRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition
 
-__all__ = ["OffsetSpec", "ReadPlan", "check_isolation", "plan_read", "read_plan", "topic_predicate"]
+__all__ = [
+    "Keep",
+    "OffsetSpec",
+    "ReadPlan",
+    "SealedRange",
+    "check_isolation",
+    "extents_since",
+    "open_range",
+    "plan_filter",
+    "plan_read",
+    "read_plan",
+    "topic_predicate",
+]
+
+Keep = Callable[[Rows], Rows]
+"""Says of rows with offsets and timestamps which of them can hold a record that is wanted."""
 
 OffsetSpec = int | Mapping[int, int] | None
 """One offset for every partition, an offset per partition, or None for the natural end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRange:
+    """Offsets of one partition that lie in a sealed segment: all that is needed to read them, in any process."""
+
+    partition: int
+    range: OffsetRange
+    index: ObjectRecord
+    """The segment's ``.index``."""
+    size: int
+    """Compressed bytes of the records in range, estimated; aborted ones are left out."""
+    owned: OffsetRange | None = None
+    """Only batches that begin here; None: all in ``range``."""
+
+    @classmethod
+    def of(cls, partition: int, part: SegmentPart, wanted: OffsetRange) -> Self:
+        """Return the part of a segment that is in ``wanted``."""
+        start, end = max(part.range.start, wanted.start), min(part.range.end, wanted.end)
+        size = int(part.row["size"] - part.row["aborted_size"])
+        share = (end - start) / (part.range.end - part.range.start)
+        return cls(partition, OffsetRange(start, end), part.record.index, int(size * share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +83,8 @@ class ReadPlan:
     """By the numbers that the plans' rows have in ``file``."""
     where: Predicate | None = None
     """Only records for which it is true; what the plan alone excludes is not in it."""
+    sealed: tuple[SealedRange, ...] = ()
+    """Sealed segments that are not among the plans' rows; they precede them. By partition, then offset."""
 
 
 def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
@@ -56,7 +100,7 @@ def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
 
 
 def plan_read(
-    store: ObjectStore,
+    sidecars: SidecarCache,
     state: LogState,
     topic: str,
     *,
@@ -65,21 +109,29 @@ def plan_read(
     end: OffsetSpec = None,
     partitions: Sequence[int] | None = None,
     where: str | Predicate | None = None,
+    open_sealed: bool = True,
 ) -> ReadPlan:
-    """Plan a read on ``state``. Requests: 1 GET for each batch table in range.
+    """Plan a read on ``state``. Requests: 1 GET for each batch table and sealed segment in range.
 
     Parameters
     ----------
+    sidecars : SidecarCache
+        Of the log's store.
     start, end : int or mapping of partition to int, optional
         First offset (inclusive) and end offset (exclusive).
     partitions : sequence of int, optional
         Only these.
     where : str or Predicate, optional
         SQL condition on the records (:func:`topic_predicate`).
+    open_sealed : bool
+        False: leave sealed segments to whoever reads; they are in ``ReadPlan.sealed`` instead of the plans' rows.
 
     Raises
     ------
     NotFoundError, OffsetOutOfRangeError, InvalidInputError
+        What is asked for is not there.
+    CorruptDataError, StorageError
+        A batch table or sidecar is not what the log says, or cannot be read.
     """
     found = state.topic(topic)
     level = check_isolation(isolation)
@@ -88,26 +140,30 @@ def plan_read(
         where = topic_predicate(where, found.schema)
     plans = []
     files: dict[int, FileRecord] = {}
+    sealed: list[SealedRange] = []
     for number in numbers:
-        partition = state.partition(TopicPartition(found.topic_id, number))
+        key = TopicPartition(found.topic_id, number)
+        partition = state.partition(key)
         wanted = check_range(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )
-        keep = None
-        if where is not None:
-            keep = partial(
-                may_match_plan,
-                where,
-                topic=topic,
-                partition=number,
-                timestamp_column=found.schema.timestamp_column,
-            )
+        keep = None if where is None else plan_filter(where, topic, found.schema, number)
         extents = extents_in(partition, wanted)
-        tables = _tables(store, state, extents if keep is None else extents[keep(extents)])
+        tables = _tables(sidecars.store, state, extents if keep is None else extents[keep(extents)])
         plan = plan_partition(number, partition, wanted, level, tables, keep)
-        plans.append(plan)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
-    return ReadPlan(found, state.entry, level, tuple(plans), files, where)
+        parts = [
+            SealedRange.of(number, part, wanted)
+            for part in sidecars.segments(state, key, wanted)
+            if _has_rows(part, level, keep)
+        ]
+        if open_sealed and parts:
+            opened = [_open(sidecars, part, level, files, keep) for part in parts]
+            plan = replace(plan, rows=np.concatenate([*opened, plan.rows]))
+        elif parts:
+            sealed += parts
+        plans.append(plan)
+    return ReadPlan(found, state.entry, level, tuple(plans), files, where, tuple(sealed))
 
 
 def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
@@ -124,6 +180,80 @@ def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
     types |= {name: field.type for name, field in METADATA_FIELDS.items()}
     aliases = {} if schema.timestamp_column is None else {"_timestamp": schema.timestamp_column}
     return compile_where(where, types, aliases=aliases)
+
+
+def plan_filter(where: Predicate, topic: str, schema: TopicSchema, partition: int) -> Keep:
+    """Return what tells, of the rows of a partition's extents, which can hold a record for which ``where`` is true."""
+    return partial(
+        may_match_plan,
+        where,
+        topic=topic,
+        partition=partition,
+        timestamp_column=schema.timestamp_column,
+    )
+
+
+def _has_rows(part: SegmentPart, isolation: IsolationLevel, keep: Keep | None) -> bool:
+    """Return whether a segment can hold anything to read: else it needs no request."""
+    hidden = part.row["aborted_records"] if isolation is IsolationLevel.READ_COMMITTED else 0
+    if part.row["records"] <= hidden:
+        return False
+    if keep is None:
+        return True
+    whole = np.zeros(1, EXTENT)
+    whole["base_offset"] = part.range.start
+    whole["records"] = part.range.end - part.range.start
+    for name in ("min_timestamp_ms", "max_timestamp_ms"):
+        whole[name] = part.row[name]
+    return bool(keep(whole)[0])
+
+
+def _open(
+    sidecars: SidecarCache,
+    part: SealedRange,
+    isolation: IsolationLevel,
+    files: dict[int, FileRecord],
+    keep: Keep | None,
+) -> Rows:
+    index = sidecars.index(part.index)
+    batches = index.partition(part.partition)
+    if keep is not None:
+        batches = batches[keep(batches)]
+    rows = plan_sealed(batches, part.range, isolation, part.owned)
+    files |= {number: index.files[number] for number in set(rows["file"].tolist())}
+    return rows
+
+
+def open_range(
+    sidecars: SidecarCache, part: SealedRange, isolation: IsolationLevel, keep: Keep | None = None
+) -> tuple[Rows, dict[int, FileRecord]]:
+    """Return what to read of a sealed segment: rows of dtype ``scan.PLANNED`` and the files that they name.
+
+    Requests: 1 GET, none when the sidecar is kept.
+    """
+    files: dict[int, FileRecord] = {}
+    return _open(sidecars, part, isolation, files, keep), files
+
+
+def extents_since(
+    sidecars: SidecarCache, state: LogState, key: TopicPartition, within: OffsetRange, timestamp_ms: int
+) -> Iterator[OffsetRange]:
+    """Yield the offsets, clipped to ``within``, of each extent whose newest record is not older than a time.
+
+    Ascending. Requests: 1 GET for each sealed segment that has such records and is reached.
+    """
+    for part in sidecars.segments(state, key, within):
+        if part.row["max_timestamp_ms"] >= timestamp_ms:
+            index = sidecars.index(part.record.index).partition(key.partition)
+            yield from _since(index, within, timestamp_ms)
+    yield from _since(extents_in(state.partition(key), within), within, timestamp_ms)
+
+
+def _since(rows: Rows, within: OffsetRange, timestamp_ms: int) -> Iterator[OffsetRange]:
+    for row in rows[rows["max_timestamp_ms"] >= timestamp_ms]:
+        base, end = int(row["base_offset"]), int(row["base_offset"] + row["records"])
+        if base < within.end and end > within.start:
+            yield OffsetRange(max(base, within.start), min(end, within.end))
 
 
 def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

@@ -15,10 +15,22 @@ import numpy as np
 from txnformat.errors import CorruptDataError, InvalidInputError, OffsetOutOfRangeError
 from txnformat.partition import EXTENT, PartitionState
 from txnformat.persistent import Rows
+from txnformat.sidecar import BatchOutcome
 from txnformat.types import IsolationLevel, OffsetRange
 from txnformat.visibility import committed_mask
 
-__all__ = ["PLANNED", "PartitionPlan", "check_range", "extents_in", "plan_partition", "readable_end"]
+__all__ = [
+    "PLANNED",
+    "PartitionPlan",
+    "check_range",
+    "commit_entries",
+    "committed",
+    "expanded",
+    "extents_in",
+    "plan_partition",
+    "plan_sealed",
+    "readable_end",
+]
 
 PLANNED: np.dtype[Any] = np.dtype(
     [
@@ -107,7 +119,7 @@ def check_range(
 
 
 def extents_in(partition: PartitionState, wanted: OffsetRange) -> Rows:
-    """Return the extents that overlap ``wanted``, as rows of dtype EXTENT, ascending."""
+    """Return the unsealed extents that overlap ``wanted``, as rows of dtype EXTENT, ascending."""
     extents = partition.extents.array()
     if wanted.start >= wanted.end or len(extents) == 0:
         return np.empty(0, EXTENT)
@@ -127,7 +139,7 @@ def plan_partition(
     tables: Mapping[int, Rows],
     keep: Callable[[Rows], Rows] | None = None,
 ) -> PartitionPlan:
-    """Return what to read of one partition.
+    """Return what to read of the unsealed part of one partition.
 
     Parameters
     ----------
@@ -140,22 +152,52 @@ def plan_partition(
         Gives a mask of the extents that are worth reading; tables of others are not needed.
     """
     extents = extents_in(partition, wanted)
-    extents = _expanded(extents if keep is None else extents[keep(extents)], number, tables)
+    extents = expanded(extents if keep is None else extents[keep(extents)], number, tables)
     # A batch table's batches are finer than its extent: clip again.
     ends = extents["base_offset"] + extents["records"]
     extents = extents[(ends > wanted.start) & (extents["base_offset"] < wanted.end)]
     if keep is not None:
         extents = extents[keep(extents)]
     if isolation is IsolationLevel.READ_COMMITTED:
-        aborted = partition.aborted.array()
-        mask = committed_mask(
-            extents["base_offset"],
-            extents["base_offset"] + extents["records"] - 1,
-            extents["producer_id"],
-            extents["transactional"].astype(bool),
-            aborted,
-        )
-        extents = extents[mask]
+        extents = extents[committed(partition, extents)]
+    return PartitionPlan(number, wanted, _planned(extents, wanted, commit_entries(partition, extents)))
+
+
+def plan_sealed(
+    rows: Rows, wanted: OffsetRange, isolation: IsolationLevel, owned: OffsetRange | None = None
+) -> Rows:
+    """Return what to read of a partition's part of a sealed segment: rows of dtype PLANNED.
+
+    Parameters
+    ----------
+    rows : structured array, dtype ``txnformat.sidecar.INDEX_ROW``
+        Of one partition.
+    owned : OffsetRange, optional
+        Only batches whose first offset in ``wanted`` lies in it: readers that share a segment without cutting a
+        batch in two.
+    """
+    begins = np.maximum(rows["base_offset"], wanted.start)
+    chosen = (begins < rows["base_offset"] + rows["records"]) & (rows["base_offset"] < wanted.end)
+    if isolation is IsolationLevel.READ_COMMITTED:
+        chosen &= rows["outcome"] != BatchOutcome.ABORTED
+    if owned is not None:
+        chosen &= (begins >= owned.start) & (begins < owned.end)
+    found = rows[chosen]
+    return _planned(found, wanted, found["commit_entry"])
+
+
+def committed(partition: PartitionState, extents: Rows) -> Rows:
+    """Tell for each of a partition's extents below the last stable offset whether its records are committed."""
+    return committed_mask(
+        extents["base_offset"],
+        extents["base_offset"] + extents["records"] - 1,
+        extents["producer_id"],
+        extents["transactional"].astype(bool),
+        partition.aborted.array(),
+    )
+
+
+def _planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
     rows = np.zeros(len(extents), PLANNED)
     skip = np.maximum(0, wanted.start - extents["base_offset"])
     rows["skip"] = skip
@@ -172,12 +214,12 @@ def plan_partition(
         "timestamp_ms",
     ):
         rows[name] = extents[name]
-    rows["commit_entry"] = _commit_entries(partition, extents)
-    return PartitionPlan(number, wanted, rows)
+    rows["commit_entry"] = committed_by
+    return rows
 
 
-def _expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
-    """Replace each extent that stands for rows of a batch table by those rows."""
+def expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
+    """Return a partition's extents with a row per batch: replace each extent that stands for rows of a batch table by those rows."""
     if not len(extents) or not (extents["table"] >= 0).any():
         return extents
     parts: list[Rows] = []
@@ -215,7 +257,7 @@ def _expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
     return np.concatenate(parts)
 
 
-def _commit_entries(partition: PartitionState, extents: Rows) -> Rows:
+def commit_entries(partition: PartitionState, extents: Rows) -> Rows:
     """Return, per extent, the entry that committed it; -1 where nothing did."""
     entries = np.where(extents["transactional"] == 1, -1, extents["entry"])
     pending = np.flatnonzero(entries == -1)

@@ -10,27 +10,31 @@ state     one JSON object (zstd above 16 KiB, as in commit entries): everything 
 extents   Arrow IPC stream; the columns of ``partition.EXTENT`` in its order, a row per extent
 markers   the same of ``partition.MARKER``
 aborted   the same of ``partition.ABORTED``
-files     Arrow IPC stream: key, size, sha256, footer_bytes, footer_sha256, rows, schema_id; a row per file
-tables    Arrow IPC stream: key, size, sha256; a row per batch table
+segments  the same of ``partition.SEGMENT``
+files     Arrow IPC stream: number, key, size, sha256, footer_bytes, footer_sha256, rows, schema_id; a row per file
+tables    Arrow IPC stream: number, key, size, sha256; a row per batch table
 ========  ==========================================================================================
 
 The inner streams hold one record batch with zstd buffers; numbers are int64 (int32 where the dtype says so), texts
-utf8, nothing is null. ``extents``, ``markers`` and ``aborted`` hold the rows of one partition after the other, in the
-order of ``state.partitions``, which also says how many rows each partition has. A row's ``file``, ``first_file`` and
-``table`` are row numbers (from 0) in ``files`` and ``tables``.
+utf8, nothing is null. ``extents``, ``markers``, ``aborted`` and ``segments`` hold the rows of one partition after the
+other, in the order of ``state.partitions``, which also says how many rows each partition has. A row's ``file``,
+``first_file`` and ``table`` are numbers of ``files`` and ``tables``, counted over the whole life of the log; files and
+tables that only sealed offsets need are not there.
 
 ``state`` has: ``format`` (1), ``log_id``, ``entry``, ``entry_sha256``, ``timestamp_ms``, ``features``
 {reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry,
 ``created_entry``, and what was altered since), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
 then id), ``checkpoints`` (``checkpoint`` operations, oldest first), ``window`` {first, entries: intent ids of entry
 ``first`` and those after}, ``partitions`` (by topic id, then number: log start and end, open transactions, sequence
-windows, numbers of rows), and the number of ``files`` and ``tables``.
+windows, end of the listed and of the sealed offsets, numbers of rows), ``sealed`` (numbers, sidecars and next number
+of the segments that are not in the segment list), ``segment_list`` {key, size, sha256} and ``listed_segments``, and
+for ``files`` and ``tables`` how many rows there are and which number comes next.
 
 The *digest* of a state is the sha256 of these bytes, one after the other: the plain ``state`` JSON (UTF-8, keys sorted
-by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``
-as packed little-endian structures; per file the line ``key size sha256 footer_bytes footer_sha256 rows`` (then
-``schema_id`` unless that is 0), per table ``key size sha256``, each ended by a line feed. It depends on nothing but
-the state: not on compression, on a library's version, nor on how a state came about.
+by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``,
+``segments`` as packed little-endian structures; per file the line ``number key size sha256 footer_bytes footer_sha256
+rows`` (then ``schema_id`` unless that is 0), per table ``number key size sha256``, each ended by a line feed. It
+depends on nothing but the state: not on compression, on a library's version, nor on how a state came about.
 
 A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
 digest after. Whatever does not fit is CorruptDataError with object, expected, got.
@@ -41,7 +45,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +56,7 @@ from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operations import Checkpoint
-from txnformat.partition import ABORTED, EXTENT, MARKER
+from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.snapshot_state import Tables, decode_state, encode_state
 from txnformat.state import LogState
@@ -61,11 +64,12 @@ from txnformat.types import FileRecord, ObjectRecord
 
 __all__ = ["decode_snapshot", "encode_snapshot", "state_digest"]
 
-_SECTIONS = ("state", "extents", "markers", "aborted", "files", "tables")
+_SECTIONS = ("state", "extents", "markers", "aborted", "segments", "files", "tables")
 _OUTER = pa.schema(
     [pa.field("section", pa.string(), nullable=False), pa.field("data", pa.large_binary(), nullable=False)]
 )
 _FILES = {
+    "number": pa.int64(),
     "key": pa.string(),
     "size": pa.int64(),
     "sha256": pa.string(),
@@ -74,7 +78,7 @@ _FILES = {
     "rows": pa.int64(),
     "schema_id": pa.int32(),
 }
-_TABLES = {"key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
+_TABLES = {"number": pa.int64(), "key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
 _HEX_64 = r"^[0-9a-f]{64}$"
 
 
@@ -82,8 +86,8 @@ class _Parts(NamedTuple):
     """A state cut into its sections, before they are encoded."""
 
     state: dict[str, Any]
-    rows: tuple[Rows, Rows, Rows]
-    """Extents, markers, aborted: of all partitions, in the order of ``state["partitions"]``."""
+    rows: tuple[Rows, Rows, Rows, Rows]
+    """Extents, markers, aborted, segments: of all partitions, in the order of ``state["partitions"]``."""
     files: Vector[FileRecord]
     tables: Vector[ObjectRecord]
 
@@ -94,6 +98,7 @@ def _parts(state: LogState) -> _Parts:
         _joined(EXTENT, (partition.extents for partition in partitions)),
         _joined(MARKER, (partition.markers for partition in partitions)),
         _joined(ABORTED, (partition.aborted for partition in partitions)),
+        _joined(SEGMENT, (partition.segments for partition in partitions)),
     )
     return _Parts(encode_state(state), rows, state.files, state.tables)
 
@@ -114,12 +119,12 @@ def _digest(parts: _Parts) -> str:
     )
     for rows in parts.rows:
         digest.update(rows.view(np.uint8).data if len(rows) else b"")
-    for file in parts.files:
+    for number, file in zip(parts.files.numbers(), parts.files, strict=True):
         version = f" {file.schema_id}" if file.schema_id else ""
-        line = f"{file.key} {file.size} {file.sha256} {file.footer_bytes} {file.footer_sha256} {file.rows}{version}\n"
-        digest.update(line.encode())
-    for table in parts.tables:
-        digest.update(f"{table.key} {table.size} {table.sha256}\n".encode())
+        hashes = f"{file.sha256} {file.footer_bytes} {file.footer_sha256}"
+        digest.update(f"{number} {file.key} {file.size} {hashes} {file.rows}{version}\n".encode())
+    for number, table in zip(parts.tables.numbers(), parts.tables, strict=True):
+        digest.update(f"{number} {table.key} {table.size} {table.sha256}\n".encode())
     return digest.hexdigest()
 
 
@@ -137,14 +142,8 @@ def encode_snapshot(state: LogState) -> bytes:
             {name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()}
             for rows in parts.rows
         ),
-        {
-            name: pa.array([getattr(file, name) for file in parts.files], kind)
-            for name, kind in _FILES.items()
-        },
-        {
-            name: pa.array([getattr(table, name) for table in parts.tables], kind)
-            for name, kind in _TABLES.items()
-        },
+        _record_arrays(parts.files, _FILES),
+        _record_arrays(parts.tables, _TABLES),
     ]
     batches = [_batch(arrays) for arrays in columns]
     size = sum(batch.nbytes for batch in batches)
@@ -157,6 +156,11 @@ def encode_snapshot(state: LogState) -> bytes:
     data = [encode_json(parts.state), *(_stream(batch, "zstd") for batch in batches)]
     outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
     return _stream(outer, None)
+
+
+def _record_arrays(records: Vector[Any], types: dict[str, Any]) -> dict[str, Any]:
+    arrays = {name: [getattr(one, name) for one in records] for name in types if name != "number"}
+    return {name: pa.array(arrays.get(name, list(records.numbers())), kind) for name, kind in types.items()}
 
 
 def _batch(arrays: dict[str, Any]) -> Any:
@@ -225,8 +229,9 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
         _rows(sections["extents"], EXTENT, name),
         _rows(sections["markers"], MARKER, name),
         _rows(sections["aborted"], ABORTED, name),
-        tuple(starmap(FileRecord, _records(sections["files"], _FILES, name))),
-        tuple(starmap(ObjectRecord, _records(sections["tables"], _TABLES, name))),
+        _rows(sections["segments"], SEGMENT, name),
+        [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
+        [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
     )
     return decode_state(doc, tables)
 

@@ -5,14 +5,24 @@ See :mod:`txnformat.snapshot` for the format. Every list has one order, so that 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
+from txnformat import keys
 from txnformat.document import Document
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.evolution import next_version
-from txnformat.operation_codec import PARTITIONS_MAX, decode_operation, encode_operation
+from txnformat.operation_codec import (
+    PARTITIONS_MAX,
+    decode_object,
+    decode_operation,
+    decode_segment,
+    encode_object,
+    encode_operation,
+    encode_segment,
+)
 from txnformat.operations import Cause, Checkpoint, CreateTopic
-from txnformat.partition import PartitionState, Transaction
+from txnformat.partition import PartitionState, SealedTotals, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
 from txnformat.schema import TopicSchema, fields_to_json
@@ -27,6 +37,7 @@ _INTENTS_MAX = 2**31
 """Bound of an operation's index of its intent, where the entry's list of intents is not at hand."""
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class Tables(NamedTuple):
@@ -35,8 +46,10 @@ class Tables(NamedTuple):
     extents: Rows
     markers: Rows
     aborted: Rows
-    files: tuple[FileRecord, ...]
-    tables: tuple[ObjectRecord, ...]
+    segments: Rows
+    files: list[tuple[int, FileRecord]]
+    """Number and record."""
+    tables: list[tuple[int, ObjectRecord]]
 
 
 def encode_state(state: LogState) -> Json:
@@ -63,8 +76,17 @@ def encode_state(state: LogState) -> Json:
         "partitions": [
             _encode_partition(key, partition) for key, partition in sorted(state.partitions.items())
         ],
-        "files": len(state.files),
-        "tables": len(state.tables),
+        "sealed": {
+            "segments": [
+                {"number": number, **encode_segment(record)}
+                for number, record in zip(state.segments.numbers(), state.segments, strict=True)
+            ],
+            "end": state.segments.end,
+        },
+        "segment_list": encode_object(state.segment_list),
+        "listed_segments": state.listed_segments,
+        "files": {"rows": len(state.files), "end": state.files.end},
+        "tables": {"rows": len(state.tables), "end": state.tables.end},
     }
 
 
@@ -102,6 +124,9 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Json:
         "partition": key.partition,
         "log_start": partition.log_start,
         "log_end": partition.log_end,
+        "listed_end": partition.listed_end,
+        "sealed_end": partition.sealed_end,
+        "sealed": partition.sealed._asdict(),
         "open": [
             {"producer_id": producer_id, "epoch": epoch, "first_offset": first}
             for (producer_id, epoch), first in sorted(partition.open.items())
@@ -117,6 +142,7 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Json:
         "extents": len(partition.extents),
         "markers": len(partition.markers),
         "aborted": len(partition.aborted),
+        "segments": len(partition.segments),
     }
 
 
@@ -149,9 +175,8 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             expected=f"at most {SNAPSHOT_VERSION}",
             got=doc.value["format"],
         )
-    for name, rows in (("files", tables.files), ("tables", tables.tables)):
-        if doc.integer(name) != len(rows):
-            doc.fail(name, f"{len(rows)}, the number of rows")
+    sealed = doc.document("sealed")
+    segments = [(one.integer("number"), decode_segment(one)) for one in sealed.documents("segments")]
     topics = {topic.topic_id: topic for topic in map(_topic, doc.documents("topics"))}
     return LogState(
         log_id=doc.text("log_id"),
@@ -178,11 +203,25 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             )
             for one in doc.documents("app_versions")
         },
-        files=Vector((tables.files,) if tables.files else ()),
-        tables=Vector((tables.tables,) if tables.tables else ()),
+        files=_vector(doc.document("files"), tables.files, "rows"),
+        tables=_vector(doc.document("tables"), tables.tables, "rows"),
+        segments=_vector(sealed, segments),
+        segment_list=decode_object(doc, "segment_list", keys.parse_table_key),
+        listed_segments=doc.integer("listed_segments"),
+        extents=len(tables.extents),
         checkpoints=tuple(_checkpoint(one) for one in doc.documents("checkpoints")),
         window=_window(doc.document("window")),
     )
+
+
+def _vector(doc: Document, numbered: list[tuple[int, T]], count: str | None = None) -> Vector[T]:
+    if count is not None and doc.integer(count) != len(numbered):
+        doc.fail(count, f"{len(numbered)}, the number of rows")
+    end = doc.integer("end")
+    numbers = [number for number, _ in numbered]
+    if any(later <= earlier for earlier, later in pairwise([-1, *numbers, end])):
+        doc.fail("end", "number above those of all rows, which ascend")
+    return Vector.numbered(numbers, [value for _, value in numbered], end)
 
 
 def _features(doc: Document) -> Features:
@@ -282,22 +321,31 @@ def _partitions(doc: Document, tables: Tables) -> dict[TopicPartition, Partition
     extents = _Cutter("extents", tables.extents)
     markers = _Cutter("markers", tables.markers)
     aborted = _Cutter("aborted", tables.aborted)
+    segments = _Cutter("segments", tables.segments)
     partitions = {
         _topic_partition(one): PartitionState(
             log_start=one.integer("log_start"),
             log_end=one.integer("log_end"),
+            listed_end=one.integer("listed_end"),
+            sealed_end=one.integer("sealed_end"),
+            sealed=_totals(one.document("sealed")),
             open={_transaction(opened): opened.integer("first_offset") for opened in one.documents("open")},
             sequences={_transaction(known): _sequences(known) for known in one.documents("sequences")},
             extents=extents.take(one),
             markers=markers.take(one),
             aborted=aborted.take(one),
+            segments=segments.take(one),
         )
         for one in doc.documents("partitions")
     }
-    for cutter in (extents, markers, aborted):
+    for cutter in (extents, markers, aborted, segments):
         if cutter.position != len(cutter.rows):
             doc.fail("partitions", f"{len(cutter.rows)} rows of {cutter.name} in all, not {cutter.position}")
     return partitions
+
+
+def _totals(doc: Document) -> SealedTotals:
+    return SealedTotals(*(doc.integer(name) for name in SealedTotals._fields))
 
 
 def _transaction(doc: Document) -> Transaction:

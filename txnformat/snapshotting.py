@@ -18,7 +18,7 @@ from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome
 from txnformat.view import View
 
-__all__ = ["snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
+__all__ = ["create_object", "snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
 
 TAIL_ENTRIES_MIN = 100
 """A tail of up to so many entries is never worth a snapshot."""
@@ -80,21 +80,22 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
     checkpoint = Checkpoint(
         state.entry, keys.snapshot_key(state.entry, uuid), len(data), sha256_hex(data), state_digest(state)
     )
-    found = yield from _create(checkpoint.key, data)
-    if found != data:
-        raise CorruptDataError(
-            "a snapshot that was just written reads back differently",
-            object=checkpoint.key,
-            expected=checkpoint.sha256,
-            got=sha256_hex(found),
-        )
+    found = yield from create_object(checkpoint.key, data)
     # Whoever opens the log from it must arrive at our own fold: decoding compares the digests.
     decode_snapshot(found, checkpoint, state.log_id)
     return checkpoint
 
 
-def _create(key: str, data: bytes) -> Steps[bytes]:
-    """Create an object under a key that nobody else uses, and return what is there."""
+def create_object(key: str, data: bytes) -> Steps[bytes]:
+    """Create a metadata object under a key that nobody else uses, and return it as read back.
+
+    Raises
+    ------
+    StorageError
+        The store refused, or failed too often.
+    CorruptDataError
+        What was read back is not what was written.
+    """
     error: StorageError | None = None
     for attempt in range(CREATE_ATTEMPTS_MAX):
         if attempt:
@@ -104,11 +105,21 @@ def _create(key: str, data: bytes) -> Steps[bytes]:
             raise result.error
         # "Exists" is our own earlier attempt, and "ambiguous" may have landed: the object itself says.
         error = result.error
-        found = yield from get_object(key)
+        found: bytes | None = yield from get_object(key)
+        if found is not None and found != data:
+            raise CorruptDataError(
+                "an object that was just written reads back differently",
+                object=key,
+                expected=sha256_hex(data),
+                got=sha256_hex(found),
+            )
         if found is not None:
             return found
     raise StorageError(
-        "a snapshot could not be written", hint="the log is complete without it", object=key, cause=str(error)
+        "a metadata object could not be written",
+        hint="the log is complete without it",
+        object=key,
+        cause=str(error),
     ) from error
 
 

@@ -15,7 +15,7 @@ from txnformat.partition import PartitionState
 from txnformat.persistent import Vector
 from txnformat.schema import TopicSchema
 from txnformat.transactions import TransactionalIdState
-from txnformat.types import FileRecord, ObjectRecord, TopicPartition
+from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
 __all__ = [
     "FEATURES",
@@ -126,7 +126,16 @@ class LogState:
     app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
     """By (namespace, application id)."""
     files: Vector[FileRecord] = field(default_factory=Vector)
+    """Segment files that extents in the state may refer to."""
     tables: Vector[ObjectRecord] = field(default_factory=Vector)
+    """Batch tables that extents in the state refer to."""
+    segments: Vector[SegmentRecord] = field(default_factory=Vector)
+    """Sealed segments that are not in the segment list."""
+    segment_list: ObjectRecord | None = None
+    """The object that describes all segments below number ``listed_segments``."""
+    listed_segments: int = 0
+    extents: int = 0
+    """Number of extents in all partitions."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """The newest two named snapshots, oldest first."""
     window: IntentWindow = field(default_factory=IntentWindow)

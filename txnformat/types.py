@@ -16,6 +16,7 @@ __all__ = [
     "ObjectRecord",
     "OffsetRange",
     "Outcome",
+    "SegmentRecord",
     "TopicPartition",
 ]
 
@@ -89,6 +90,19 @@ class FileRecord:
     """Records in the file."""
     schema_id: int = 0
     """Version of the topic's schema that it was written under."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """The sidecars of a sealed segment: offset ranges of any number of partitions of one topic."""
+
+    topic_id: str
+    index: ObjectRecord
+    """A row per batch."""
+    markers: ObjectRecord | None
+    """A row per marker; None when there is none."""
+    txnindex: ObjectRecord | None
+    """Kafka's abort index, partition after partition; None when no aborted transaction overlaps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class References:
 
     def add_state(self, state: LogState) -> None:
         """Take in what a snapshot names: it stands for entries that are not there any more."""
-        files = list(state.files)
+        files = state.files
         for table in state.tables:
             self._table(table, state.entry)
         for key, partition in state.partitions.items():

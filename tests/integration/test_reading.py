@@ -192,7 +192,7 @@ def test_a_path_without_a_log(tmp_path: Path) -> None:
 def test_a_newer_format_and_an_unknown_operation_are_refused(root: Path) -> None:
     entry = max((root / keys.LOG_PREFIX).iterdir())
     document = json.loads(entry.read_text())
-    document["operations"][0]["operation"] = "seal"
+    document["operations"][0]["operation"] = "compact"
     entry.write_text(json.dumps(document))
     _kind(UnsupportedFeatureError, "unsupported-feature", lambda: TxnLog.open(root))
     path = root / keys.FORMAT_KEY

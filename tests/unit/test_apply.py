@@ -182,7 +182,7 @@ def test_a_checkpoint_that_does_not_advance_is_corrupt() -> None:
 def test_an_unknown_operation_is_an_unsupported_feature() -> None:
     entry, _ = entry_for(OPEN, AllocateIds("process"))
     written = json.loads(encode_entry(entry))
-    written["operations"][0]["operation"] = "seal"
+    written["operations"][0]["operation"] = "compact"
     with pytest.raises(UnsupportedFeatureError):
         decode_entry(json.dumps(written).encode(), entry.entry)
 

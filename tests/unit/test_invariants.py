@@ -148,6 +148,8 @@ WHOLE: list[tuple[str, State]] = [
     ("I13", of_state(topic_ids={})),
     ("I13", of_state(topics={}, topic_ids={})),
     ("I14", of_state(files=Vector())),
+    ("I15", partition(sealed_end=1)),
+    ("I15", partition(listed_end=1)),
     ("I14", rows("extents", 0, file=-1)),
     ("I14", rows("extents", 0, table=0)),
 ]
@@ -175,6 +177,7 @@ STEP: list[tuple[str, State]] = [
     ("I12", of_state(window=BEFORE.window)),
     ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
     ("I14", of_state(files=BEFORE.files)),
+    ("I15", partition(sealed_end=1)),
 ]
 
 

@@ -1,0 +1,269 @@
+"""Sealing: what it takes, what it leaves, the bytes of sidecars, and every seal that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from txnformat import abort_index
+from txnformat.apply import At, apply_operation
+from txnformat.assemble import assemble
+from txnformat.clock import SystemClock
+from txnformat.decide import decide
+from txnformat.driver import Driver
+from txnformat.entry import sha256_hex
+from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.intents import (
+    Action,
+    Included,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    Rejected,
+    SealSegments,
+    Write,
+)
+from txnformat.invariants import check_whole
+from txnformat.operations import Seal, SealedPartition
+from txnformat.sealed import SidecarCache
+from txnformat.sealing import seal_due, sealable, write_segments
+from txnformat.sidecar import (
+    BatchOutcome,
+    decode_index,
+    decode_markers,
+    decode_txnindex,
+    encode_index,
+)
+from txnformat.state import LogState
+from txnformat.store.memory import MemoryStore
+from txnformat.testing.seal_of import CountedIds
+from txnformat.testing.strategies import make_append, make_topic
+from txnformat.types import ObjectRecord, OffsetRange, Outcome, TopicPartition
+
+ORDERS = make_topic("orders")
+KEY = TopicPartition(ORDERS.topic_id, 0)
+ETL, OTHER = ProducerRef(0, 0, "etl"), ProducerRef(1, 0, "other")
+
+
+def step(state: LogState, action: Action) -> LogState:
+    intent = Intent(f"intent {state.entry + 1}", state.entry + 1, action)
+    assembled = assemble(state, [intent], store_time_ms=1_700_000_000_000, write_id="write")
+    assert assembled.entry is not None, assembled.verdicts
+    return assembled.after
+
+
+def written(ref: ProducerRef | None, sequence: int, count: int, content: str) -> Write:
+    first = -1 if ref is None else sequence
+    return Write(ref, (make_append(ORDERS, {0: (first, count)}, content=content),))
+
+
+def history() -> LogState:
+    """Offsets: 0-3 etl, 4-5 other, 6 abort of etl, 7-9 plain, 10-11 other, 12 commit of other, 13-14 etl (open)."""
+    state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
+    for action in (
+        ORDERS,
+        OpenProducer("etl"),
+        OpenProducer("other"),
+        written(ETL, 0, 4, "a"),
+        written(OTHER, 0, 2, "b"),
+        Write(ETL, end=Outcome.ABORT),
+        written(None, 0, 3, "c"),
+        written(OTHER, 2, 2, "d"),
+        Write(OTHER, end=Outcome.COMMIT),
+        written(replace(ETL, epoch=1), 0, 2, "e"),
+    ):
+        state = step(state, action)
+    return state
+
+
+STATE = history()
+
+
+class Sealed:
+    """The history, sealed with real sidecars on a store in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        seal = Driver(self.store, SystemClock(), CountedIds()).run(write_segments(STATE))
+        assert seal is not None
+        self.seal: Seal = seal
+        self.state = step(STATE, SealSegments(seal))
+
+    def read(self, named: ObjectRecord | None) -> tuple[bytes | None, ObjectRecord]:
+        assert named is not None
+        return self.store.get(named.key), named
+
+
+SEALED = Sealed()
+RECORD = SEALED.seal.segments[0].record
+
+
+def test_what_lies_below_the_last_stable_offset_is_sealed_and_leaves_the_state() -> None:
+    partition = SEALED.state.partition(KEY)
+    assert sealable(STATE) == {KEY: OffsetRange(0, 13)}
+    assert (partition.sealed_end, partition.log_end) == (13, 15)
+    assert partition.extents.array()["base_offset"].tolist() == [13]
+    assert (len(partition.markers), len(partition.aborted)) == (0, 0)
+    assert list(SEALED.state.files.numbers()) == [4], "only the open transaction's file is needed"
+    assert SEALED.state.files[4] == STATE.files[4]
+    assert SEALED.state.extents == 1
+    assert partition.aborted_transactions == 1
+    assert check_whole(SEALED.state) == []
+    assert sealable(SEALED.state) == {}
+
+
+def test_the_txnindex_is_kafkas_byte_for_byte() -> None:
+    data, named = SEALED.read(RECORD.txnindex)
+    # Producer 0 aborted offsets 0 to 6; the other transaction was open from 4 on.
+    assert data == bytes.fromhex("0000" + "0" * 16 + "0" * 16 + f"{6:016x}" + f"{4:016x}")
+    assert decode_txnindex(data, named, 0, 1) == [abort_index.AbortedTransaction(0, 0, 6, 4)]
+
+
+def test_the_index_and_the_markers_hold_every_row() -> None:
+    index = decode_index(*SEALED.read(RECORD.index))
+    rows = index.partition(0)
+    assert rows["base_offset"].tolist() == [0, 2, 4, 7, 9, 10]
+    aborted, committed, plain = BatchOutcome.ABORTED, BatchOutcome.COMMITTED, BatchOutcome.PLAIN
+    assert rows["outcome"].tolist() == [aborted, aborted, committed, plain, plain, committed]
+    assert rows["commit_entry"].tolist() == [-1, -1, 8, 6, 6, 8]
+    assert index.files == {number: STATE.files[number] for number in range(4)}
+    assert len(index.partition(1)) == 0
+    markers = decode_markers(*SEALED.read(RECORD.markers))
+    assert markers[["offset", "producer_id", "commit"]].tolist() == [(6, 0, 0), (12, 1, 1)]
+
+
+def test_a_transaction_that_was_open_at_the_sealed_end_is_in_the_next_segment_too() -> None:
+    state = step(SEALED.state, Write(replace(ETL, epoch=1), end=Outcome.ABORT))
+    driver = Driver(SEALED.store, SystemClock(), CountedIds())
+    driver.ids.new()
+    seal = driver.run(write_segments(state))
+    assert seal is not None
+    (part,) = seal.segments[0].partitions
+    assert (part.start_offset, part.end_offset, part.aborted, part.aborted_records) == (13, 16, 1, 2)
+    after = step(state, SealSegments(seal))
+    assert after.partition(KEY).aborted_transactions == 2
+    assert (after.extents, len(after.files), len(after.segments)) == (0, 0, 2)
+
+
+def _part(**changes: int) -> Callable[[Seal], Seal]:
+    def change(seal: Seal) -> Seal:
+        (segment,) = seal.segments
+        part: SealedPartition = replace(segment.partitions[0], **changes)
+        return replace(seal, segments=(replace(segment, partitions=(part,)),))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _part(start_offset=1),
+        _part(end_offset=14),
+        _part(end_offset=15),
+        _part(end_offset=2, batches=1, markers=0, records=2, aborted=1, size=1),
+        _part(batches=7),
+        _part(records=12),
+        _part(markers=1),
+        _part(aborted=0),
+        _part(size=0),
+        _part(partition=1),
+        lambda seal: replace(seal, segments=()),
+        lambda seal: replace(seal, segments=(replace(seal.segments[0], partitions=()),)),
+        lambda seal: replace(
+            seal, segments=(replace(seal.segments[0], record=replace(RECORD, txnindex=None)),)
+        ),
+        lambda seal: replace(
+            seal, segments=(replace(seal.segments[0], record=replace(RECORD, topic_id="x")),)
+        ),
+        lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=2),
+        lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=0),
+    ],
+)
+def test_a_seal_that_does_not_fit_is_corrupt(change: Callable[[Seal], Seal]) -> None:
+    apply_operation(STATE, SEALED.seal, At(STATE.entry + 1, 1))
+    with pytest.raises(CorruptDataError):
+        apply_operation(STATE, change(SEALED.seal), At(STATE.entry + 1, 1))
+
+
+def test_what_somebody_else_has_sealed_is_refused_and_the_same_intent_is_done() -> None:
+    verdict = decide(SEALED.state, Intent("another", SEALED.state.entry + 1, SealSegments(SEALED.seal)))
+    assert isinstance(verdict, Rejected)
+    assert isinstance(verdict.error, ConflictError)
+    assert verdict.error.kind == "seal-superseded"
+    later = step(STATE, Write(replace(ETL, epoch=1), end=Outcome.COMMIT))
+    assert isinstance(decide(later, Intent("x", later.entry + 1, SealSegments(SEALED.seal))), Included)
+
+
+@pytest.mark.parametrize("kind", ["index", "markers", "txnindex"])
+def test_every_flipped_bit_of_a_sidecar_is_found(kind: str) -> None:
+    data, named = SEALED.read(getattr(RECORD, kind))
+    assert data is not None
+    decoders: dict[str, Callable[[bytes | None, ObjectRecord], object]] = {
+        "index": decode_index,
+        "markers": decode_markers,
+        "txnindex": lambda data, named: decode_txnindex(data, named, 0, 1),
+    }
+    decode = decoders[kind]
+    for position in range(0, len(data), 7):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(CorruptDataError) as caught:
+            decode(bytes(damaged), named)
+        assert caught.value.kind == "corrupt-sidecar"
+        assert caught.value.values["object"] == named.key
+    with pytest.raises(CorruptDataError, match="nothing"):
+        decode(None, named)
+
+
+def test_an_index_that_is_named_but_makes_no_sense_is_refused() -> None:
+    rows = decode_index(*SEALED.read(RECORD.index)).rows.copy()
+    files = decode_index(*SEALED.read(RECORD.index)).files
+    rows["base_offset"][1] = 0
+    for data in (encode_index(rows, files), b"no arrow", encode_index(rows[:0], files)[:-9]):
+        with pytest.raises(CorruptDataError) as caught:
+            decode_index(data, ObjectRecord(RECORD.index.key, len(data), sha256_hex(data)))
+        assert caught.value.kind == "corrupt-sidecar"
+
+
+def test_segments_go_to_the_list_and_are_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnformat.sealing.LISTED_ROWS", 2)
+    store, ids = MemoryStore(), CountedIds()
+    driver = Driver(store, SystemClock(), ids)
+    state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
+    state = step(state, ORDERS)
+    for number in range(12):
+        state = step(state, written(None, 0, 2, f"write {number}"))
+        seal = driver.run(write_segments(state))
+        assert seal is not None
+        state = step(state, SealSegments(seal))
+        assert check_whole(state) == []
+        assert len(state.segments) <= 4, "the state stays small"
+    partition = state.partition(KEY)
+    assert 0 < partition.listed_end < partition.sealed_end == 24
+    cache = SidecarCache(store)
+    found = cache.segments(state, KEY, OffsetRange(0, 24))
+    assert [part.range for part in found] == [OffsetRange(n, n + 2) for n in range(0, 24, 2)]
+    assert [part.range for part in cache.segments(state, KEY, OffsetRange(3, 5))] == [(2, 4), (4, 6)]
+    entries = [cache.index(part.record.index).partition(0)["entry"].tolist() for part in found]
+    assert entries == [[entry] for entry in range(1, 24, 2)]
+    assert state.segment_list is not None
+    store.delete(state.segment_list.key)
+    fresh = SidecarCache(store)
+    assert fresh.segments(state, KEY, OffsetRange(partition.listed_end, 24))
+    with pytest.raises(CorruptDataError) as caught:
+        fresh.segments(state, KEY, OffsetRange(0, 24))
+    assert caught.value.kind == "corrupt-sidecar"
+
+
+def test_who_seals_and_when() -> None:
+    assert STATE.extents == 7
+    assert not seal_due(STATE, 0, appended_by_us=False, uniform=0.0, bound=4)
+    assert seal_due(STATE, 4, appended_by_us=True, uniform=0.9, bound=4), "we crossed the bound"
+    assert not seal_due(STATE, 5, appended_by_us=True, uniform=0.0, bound=4), "somebody else did"
+    assert seal_due(STATE, 5, appended_by_us=True, uniform=0.01, bound=3), "beyond twice the bound"
+    assert not seal_due(STATE, 5, appended_by_us=True, uniform=0.5, bound=3)
+    assert not seal_due(STATE, 0, appended_by_us=True, uniform=0.0, bound=7), "not crossed"
+    opened = step(step(step(LogState("x"), ORDERS), OpenProducer("etl")), written(ETL, 0, 4, "a"))
+    assert not seal_due(opened, 0, appended_by_us=True, uniform=0.0, bound=1), "nothing lies below the LSO"

@@ -1,0 +1,55 @@
+"""What keeps a log small, on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from txnformat.committer import Committer
+from txnformat.errors import InvalidInputError
+from txnformat.operations import Seal
+
+__all__ = ["TASKS", "MaintenanceReport", "maintain"]
+
+TASKS = ("seal",)
+"""Names of what can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What :meth:`TxnLog.maintain` has done."""
+
+    segments: int
+    """Sealed segments: one for each topic that had something to seal, and 1,000 partitions."""
+    partitions: int
+    """Of all segments."""
+    batches: int
+    sidecar_bytes: int
+
+    @classmethod
+    def of(cls, seals: Sequence[Seal]) -> Self:
+        """Return the report of some seals."""
+        segments = [segment for seal in seals for segment in seal.segments]
+        objects = [
+            named
+            for segment in segments
+            for named in (segment.record.index, segment.record.markers, segment.record.txnindex)
+            if named is not None
+        ]
+        parts = [part for segment in segments for part in segment.partitions]
+        return cls(
+            len(segments), len(parts), sum(part.batches for part in parts), sum(one.size for one in objects)
+        )
+
+
+def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
+    """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`."""
+    unknown = [task for task in tasks if task not in TASKS]
+    if unknown:
+        raise InvalidInputError(
+            [f"{task!r} is not a maintenance task" for task in unknown],
+            kind="unknown-task",
+            hint=f"use {', '.join(TASKS)}",
+        )
+    return MaintenanceReport.of(committer.seal())

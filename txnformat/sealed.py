@@ -1,0 +1,78 @@
+"""Reading sidecars: fetched when a read touches their segment, verified, and kept for the next read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from txnformat.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
+from txnformat.sidecar import SegmentIndex, decode_index
+from txnformat.state import LogState
+from txnformat.store.base import ObjectStore
+from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
+
+__all__ = ["SidecarCache"]
+
+T = TypeVar("T")
+
+
+class SidecarCache:
+    """Sidecars and segment lists of one log, decoded; the last used are kept. Safe for use by many threads.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The log's.
+    kept_max : int
+        Sidecars that are kept. One takes about 150 bytes per batch: below 1 MB as sealing makes them.
+    """
+
+    def __init__(self, store: ObjectStore, kept_max: int = 32) -> None:
+        self.store = store
+        self._kept_max = kept_max
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def index(self, named: ObjectRecord) -> SegmentIndex:
+        """Return an ``.index``. Requests: 1 GET, none when it is kept.
+
+        Raises
+        ------
+        CorruptDataError, StorageError
+        """
+        return self._get(named, decode_index)
+
+    def listed(self, named: ObjectRecord) -> ListedSegments:
+        """Return a segment list. Requests: 1 GET, none when it is kept."""
+        return self._get(named, decode_segment_list)
+
+    def _get(self, named: ObjectRecord, parse: Callable[[bytes | None, ObjectRecord], T]) -> T:
+        with self._lock:
+            if named.key in self._kept:
+                self._kept.move_to_end(named.key)
+                kept: T = self._kept[named.key]
+                return kept
+        found = parse(self.store.get(named.key), named)
+        with self._lock:
+            self._kept[named.key] = found
+            while len(self._kept) > self._kept_max:
+                self._kept.popitem(last=False)
+        return found
+
+    def segments(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> list[SegmentPart]:
+        """Return the sealed segments of a partition that overlap ``wanted``, in the order of their offsets.
+
+        Requests: none but the segment list's, and that only for offsets that are old enough to be in it.
+        """
+        partition = state.partition(key)
+        found: list[SegmentPart] = []
+        if wanted.start < min(wanted.end, partition.listed_end) and state.segment_list is not None:
+            found += segments_in(self.listed(state.segment_list).get(key, ()), wanted)
+        if wanted.start < min(wanted.end, partition.sealed_end):
+            newer = [
+                SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()
+            ]
+            found += segments_in(newer, wanted)
+        return found

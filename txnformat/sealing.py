@@ -1,0 +1,235 @@
+"""Sealing: offset ranges below the last stable offset move from the state into sidecars. When, what, and the steps.
+
+Without IO, like :mod:`txnformat.snapshotting`. A log that nobody seals is complete; its state only grows. So every
+failure here leaves the log as it was, and objects that no entry came to name are left to the vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from txnformat import keys
+from txnformat.abort_index import AbortedTransaction
+from txnformat.batch_table import decode_batch_table
+from txnformat.effects import DrawId, Steps
+from txnformat.entry import sha256_hex
+from txnformat.follow import get_object
+from txnformat.operations import Seal, SealedPartition, SealedSegment
+from txnformat.partition import PartitionState
+from txnformat.persistent import Rows
+from txnformat.scan import commit_entries, committed, expanded, extents_in
+from txnformat.segment_list import (
+    ListedSegments,
+    SegmentPart,
+    decode_segment_list,
+    encode_segment_list,
+)
+from txnformat.sidecar import (
+    INDEX_ROW,
+    MARKER_ROW,
+    BatchOutcome,
+    encode_index,
+    encode_markers,
+    encode_txnindex,
+)
+from txnformat.snapshotting import OTHERS_PROBABILITY, create_object
+from txnformat.state import LogState
+from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
+
+__all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "write_segments"]
+
+SEAL_EXTENTS = 4_096
+"""Extents in the state above which they are sealed."""
+PARTITIONS_MAX = 1_000
+"""Partitions that one seal takes: it is one entry."""
+BATCHES_MAX = 500_000
+"""Batches of one partition that one seal takes, unless a single append has more."""
+LISTED_ROWS = 1_000
+"""Rows of sealed segments in the state above which they go to the segment list."""
+
+
+def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
+    """Return whether this process should seal now.
+
+    Parameters
+    ----------
+    state : LogState
+        The state right after an entry.
+    extents_before : int
+        Extents in the state that this process had before that entry.
+    appended_by_us : bool
+        Whether that entry is this process's own.
+    uniform : float
+        In [0, 1), drawn anew for every entry.
+    bound : int
+        Extents in the state that need no sealing (inclusive).
+
+    Notes
+    -----
+    The author of the entry that crosses the bound seals. Should that author die, or should an open transaction have
+    held back what could be sealed, others do beyond twice the bound, each with probability 1/16 per own commit.
+    """
+    if not appended_by_us or state.extents <= bound:
+        return False
+    is_ours = extents_before <= bound or (state.extents > 2 * bound and uniform < OTHERS_PROBABILITY)
+    return is_ours and 2 * sum(len(_extents(one, wanted)) for one, wanted in _ranges(state)) >= bound
+
+
+def sealable(state: LogState) -> dict[TopicPartition, OffsetRange]:
+    """Return what a seal of ``state`` takes: of each partition, the offsets; those with most extents first."""
+    found = [
+        (len(_extents(partition, wanted)), key, wanted)
+        for (partition, wanted), key in zip(_ranges(state), sorted(state.partitions), strict=True)
+        if wanted.start < wanted.end
+    ]
+    found.sort(key=lambda one: (-one[0], one[1]))
+    return {key: wanted for _, key, wanted in found[:PARTITIONS_MAX]}
+
+
+def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
+    partitions = [state.partitions[key] for key in sorted(state.partitions)]
+    return [(one, OffsetRange(one.sealed_end, _end(one))) for one in partitions]
+
+
+def _extents(partition: PartitionState, wanted: OffsetRange) -> Rows:
+    return extents_in(partition, wanted)
+
+
+def _end(partition: PartitionState) -> int:
+    """Return where a partition can be sealed up to: the last stable offset, unless that were too many batches."""
+    end = partition.last_stable_offset
+    extents = _extents(partition, OffsetRange(partition.sealed_end, end))
+    batches = np.cumsum(extents["batch_count"], dtype=np.int64)
+    if len(batches) and batches[-1] > BATCHES_MAX:
+        first_left_out = max(1, int(np.searchsorted(batches, BATCHES_MAX, side="right")))
+        if first_left_out < len(extents):
+            end = int(extents["base_offset"][first_left_out])
+    return end
+
+
+def write_segments(state: LogState) -> Steps[Seal | None]:
+    """Write the sidecars of everything that can be sealed; the caller commits the seal. None: nothing can be.
+
+    Requests: a GET for each batch table in range, a PUT for each of the up to three sidecars of each topic; rarely a
+    GET and a PUT of the segment list.
+    """
+    wanted = sealable(state)
+    segments = []
+    for topic_id in sorted({key.topic_id for key in wanted}):
+        ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
+        segments.append((yield from _write_segment(state, topic_id, ranges)))
+    segment_list, listed = None, 0
+    if sum(len(one.segments) for one in state.partitions.values()) > LISTED_ROWS:
+        segment_list, listed = (yield from _write_list(state)), state.segments.end
+    return Seal(tuple(segments), segment_list, listed) if segments or segment_list else None
+
+
+def _write_segment(state: LogState, topic_id: str, ranges: Mapping[int, OffsetRange]) -> Steps[SealedSegment]:
+    directory = state.topics[topic_id].directory
+    parts: list[_Part] = []
+    for number, wanted in ranges.items():
+        partition = state.partition(TopicPartition(topic_id, number))
+        tables: dict[int, Rows] = {}
+        for table in sorted(set(extents_in(partition, wanted)["table"].tolist()) - {-1}):
+            data = yield from get_object(state.tables[table].key)
+            tables[table] = decode_batch_table(data, state.tables[table])
+        parts.append(_part(number, partition, wanted, tables))
+    rows = np.concatenate([part.rows for part in parts])
+    markers = np.concatenate([part.markers for part in parts])
+    files = {int(number): state.files[int(number)] for number in np.unique(rows["file"])}
+    uuid = yield DrawId()
+    named: dict[str, ObjectRecord | None] = {"markers": None, "txnindex": None}
+    for kind, data in (
+        ("index", encode_index(rows, files)),
+        ("markers", encode_markers(markers) if len(markers) else b""),
+        ("txnindex", encode_txnindex(part.aborted for part in parts)),
+    ):
+        if data:
+            named[kind] = yield from _create(
+                keys.sidecar_key(directory, max(0, state.entry), uuid, kind), data
+            )
+    index = named["index"]
+    assert index is not None  # an Arrow file is never empty
+    record = SegmentRecord(topic_id, index, named["markers"], named["txnindex"])
+    return SealedSegment(record, tuple(part.operation() for part in parts))
+
+
+def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
+    yield from create_object(key, data)
+    return ObjectRecord(key, len(data), sha256_hex(data))
+
+
+class _Part(NamedTuple):
+    """One partition's rows of the sidecars."""
+
+    number: int
+    wanted: OffsetRange
+    extents: Rows
+    rows: Rows
+    markers: Rows
+    aborted: list[AbortedTransaction]
+
+    def operation(self) -> SealedPartition:
+        aborted = self.rows[self.rows["outcome"] == BatchOutcome.ABORTED]
+        return SealedPartition(
+            self.number,
+            self.wanted.start,
+            self.wanted.end,
+            len(self.rows),
+            len(self.markers),
+            len(self.aborted),
+            int(self.extents["records"].sum()),
+            int(self.extents["size"].sum()),
+            int(aborted["records"].sum()),
+            int(aborted["size"].sum()),
+            int(self.rows["min_timestamp_ms"].min()) if len(self.rows) else 0,
+            int(self.rows["max_timestamp_ms"].max()) if len(self.rows) else 0,
+        )
+
+
+def _part(number: int, partition: PartitionState, wanted: OffsetRange, tables: Mapping[int, Rows]) -> _Part:
+    extents = extents_in(partition, wanted)
+    batches = expanded(extents, number, tables)
+    rows = np.zeros(len(batches), INDEX_ROW)
+    for name in INDEX_ROW.names or ():
+        if name in (batches.dtype.names or ()):
+            rows[name] = batches[name]
+    rows["partition"] = number
+    is_plain = batches["transactional"] == 0
+    outcome = np.where(committed(partition, batches), int(BatchOutcome.COMMITTED), int(BatchOutcome.ABORTED))
+    rows["outcome"] = np.where(is_plain, int(BatchOutcome.PLAIN), outcome)
+    rows["commit_entry"] = commit_entries(partition, batches)
+    known = partition.markers.array()
+    known = known[known["offset"] < wanted.end]
+    markers = np.zeros(len(known), MARKER_ROW)
+    for name in MARKER_ROW.names or ():
+        markers[name] = number if name == "partition" else known[name]
+    return _Part(number, wanted, extents, rows, markers, _aborted(partition, wanted.end))
+
+
+def _aborted(partition: PartitionState, end: int) -> list[AbortedTransaction]:
+    """Return every aborted transaction that overlaps [sealed end, ``end``), in the order of their markers."""
+    rows: Any = partition.aborted.array()
+    rows = rows[rows["first_offset"] < end]
+    columns = [
+        rows[name].tolist() for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    ]
+    return [AbortedTransaction(*values) for values in zip(*columns, strict=True)]
+
+
+def _write_list(state: LogState) -> Steps[ObjectRecord]:
+    segments: ListedSegments = {}
+    if state.segment_list is not None:
+        data = yield from get_object(state.segment_list.key)
+        segments = decode_segment_list(data, state.segment_list)
+    for key, partition in state.partitions.items():
+        parts = tuple(
+            SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()
+        )
+        if parts:
+            segments[key] = segments.get(key, ()) + parts
+    uuid = yield DrawId()
+    return (yield from _create(keys.table_key(max(0, state.entry), uuid), encode_segment_list(segments)))
