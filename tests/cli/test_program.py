@@ -120,6 +120,20 @@ def test_the_root_option_wins_over_the_variable(process: Command, log: TxnLog, t
     assert process("describe", "--json").json["log_id"] == log.log_id
 
 
+def test_storage_options_reach_the_store_and_stay_secret(txnlog: Command, log: TxnLog) -> None:
+    answer = txnlog("topics", "--storage", "secret=hush-hush", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-storage-option")
+    assert "hush" not in answer.err
+    for options in (
+        ["--storage", "hush-hush"],
+        ["--storage", "=hush"],
+        ["--storage", "a=hush", "--storage", "a=b"],
+    ):
+        answer = txnlog("topics", *options)
+        assert answer.code == 2
+        assert "hush" not in answer.err
+
+
 def test_a_store_without_an_adapter(txnlog: Command) -> None:
     answer = txnlog("topics", "--root", "gopher://x/y", "--json")
     assert (answer.code, answer.error["class"]) == (5, "UnsupportedStoreError")
@@ -176,6 +190,35 @@ def test_a_killed_produce_writes_nothing(log: TxnLog) -> None:
     produce.stdin.close()
     assert produce.wait(60) == -signal.SIGKILL
     assert log.refresh().entry == before
+
+
+def test_a_full_disk_is_no_defect(log: TxnLog) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "describe"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 5
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_printed_before_an_error_is_there(process: Command, log: TxnLog, root: Path) -> None:
+    log.create_topic("t", "kafka")
+    path = root / "_txnlog" / "log" / f"{1:020d}.json"
+    path.chmod(0o644)
+    path.write_bytes(b"{}")
+    answer = process("dump", "entries", "-e", 0, "-e", 1, "--json")
+    assert (answer.code, len(answer.lines)) == (6, 1)
+
+
+def test_the_interpreter_does_not_tear_itself_down_under_arrows_threads(log: TxnLog) -> None:
+    """Else about one in a hundred processes that read files ends with status 134, its work done."""
+    code = (
+        "import atexit, sys; atexit.register(print, 'torn down'); sys.argv = ['txnlog', 'topics', '--json'];"
+        "from txnlog.cli.app import main; main()"
+    )
+    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == '{\n  "topics": []\n}\n'
 
 
 # --- the terminal ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from txnformat.errors import TxnLogError
+from txnformat.errors import StorageError, TxnLogError
 from txnformat.version import __version__
 from txnlog.cli import (
     completion,
@@ -99,9 +100,10 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return report(Interrupted("interrupted"), as_json=as_json) or INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        problem = StorageError(f"input or output failed: {error.strerror or error}", kind="output-failed")
+        return report(problem, as_json=as_json)
     except Exception:  # noqa: BLE001  # a defect: the one case where the user gets a traceback
         traceback.print_exc()
         return INTERNAL
@@ -109,7 +111,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Run the command line of this process."""
+    """Run the command line of this process, and end it."""
     if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
-    raise SystemExit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    with contextlib.suppress(OSError):  # whoever read it has gone, and the code says so
+        sys.stdout.flush()
+    sys.stderr.flush()
+    # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process
+    # (status 134) after all the work is done.
+    os._exit(code)

@@ -48,7 +48,7 @@ class Place:
 
 
 def with_place(function: Command) -> Command:
-    """Give a command ``--root``, and pass it on as ``place``."""
+    """Give a command ``--root`` and ``--storage``, and pass it on as ``place``."""
     return _with_place(function, required=True)
 
 
@@ -67,11 +67,32 @@ def _with_place(function: Command, *, required: bool) -> Command:
         metavar="PATH",
         help="Path or URL of the log.",
     )
+    @click.option(
+        "--storage",
+        multiple=True,
+        callback=_parse_storage,
+        metavar="KEY=VALUE",
+        help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat it (docs/storage.md).",
+    )
     @functools.wraps(function)
-    def wrapped(*arguments: Any, root: str | None, **others: Any) -> Any:
-        return function(*arguments, place=None if root is None else Place(root), **others)
+    def wrapped(*arguments: Any, root: str | None, storage: dict[str, str], **others: Any) -> Any:
+        return function(*arguments, place=None if root is None else Place(root, storage), **others)
 
     return wrapped
+
+
+def _parse_storage(
+    _context: click.Context, parameter: click.Parameter, values: Sequence[str]
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, text in enumerate(values, start=1):
+        key, equals, value = text.partition("=")
+        if not (key and equals):  # the text is not repeated: it may be a secret
+            raise click.BadParameter(f"number {number} is not KEY=VALUE", param=parameter)
+        if key in found:
+            raise click.BadParameter(f"{key!r} is given twice", param=parameter)
+        found[key] = value
+    return found
 
 
 def parse_offsets(
