@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Command
-from txnformat.clock import Instant
+from txnformat.clock import Instant, SystemClock, SystemIds
+from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
 from txnlog.cli.diagnosis import Status
 from txnlog.cli.doctor_environment import check_java, check_packages, check_python
 from txnlog.cli.doctor_log import check_log
-from txnlog.cli.doctor_store import check_clock
+from txnlog.cli.doctor_store import check_clock, check_promises
 
 
 @pytest.fixture
@@ -143,6 +144,52 @@ def test_a_store_that_cannot_be_used_is_a_problem_and_nothing_more_is_asked(txnl
     assert [check["status"] for check in answer.json["checks"] if check["area"] != "environment"] == [
         "problem"
     ]
+
+
+def test_the_store_is_tried_out_and_left_as_it_was(txnlog: Command, orders: TxnLog, root: Path) -> None:
+    before = sorted(path for path in root.rglob("*") if path.is_file())
+    checks = {
+        check["name"] for check in txnlog("doctor", "--json").json["checks"] if check["area"] == "store"
+    }
+    assert checks == {
+        *("reachable", "clock", "one-winner", "read-after-write", "refused-overwrite", "list-after-write"),
+        *("delete", "latency"),
+    }
+    assert sorted(path for path in root.rglob("*") if path.is_file()) == before
+    spared = {check["name"] for check in txnlog("doctor", "--no-write", "--json").json["checks"]}
+    assert {"reachable", "clock"} <= spared
+    assert not spared & {"one-winner", "delete", "latency"}
+
+
+class _Overwriting(MemoryStore):
+    """A store that ignores the condition."""
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        self.put(key, data)
+        return CreateResult(CreateOutcome.CREATED)
+
+
+def test_a_store_that_ignores_the_condition_is_a_problem() -> None:
+    clock = SystemClock()
+    checks = check_promises(_Overwriting(clock), clock, SystemIds())
+    assert Status.PROBLEM in {check.status for check in checks}
+    assert all(check.fix for check in checks if check.status is Status.PROBLEM)
+
+
+@pytest.mark.parametrize(("delay_ms", "status"), [(40, Status.OK), (300, Status.WARNING)])
+def test_a_slow_store_is_told(delay_ms: int, status: Status) -> None:
+    clock = _Clock(1_800_000_000_000)
+
+    class Slow(MemoryStore):
+        def create(self, key: str, data: bytes) -> CreateResult:
+            clock.wall_ms += delay_ms
+            return super().create(key, data)
+
+    store = Slow(clock)
+    latency = check_promises(store, clock, SystemIds())[-1]
+    assert (latency.name, latency.status) == ("latency", status)
+    assert f"{delay_ms} ms" in latency.found
+    assert store.list("") == []
 
 
 @pytest.mark.parametrize(

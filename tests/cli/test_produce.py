@@ -206,6 +206,9 @@ def filled(orders: TxnLog) -> TxnLog:
         (["--from", "0:1", "--to", "0:2,1:1"], [1, 10]),
         (["--from", "0:1", "-p", "0"], [1]),
         (["--limit", "2"], [0, 1]),
+        (["--where", "id > 0"], [1, 10]),
+        (["--where", "note IS NULL AND _offset >= 1"], [1]),
+        (["--where", "id > 0", "--limit", "1"], [1]),
         (["--limit", "0"], []),
     ],
 )
@@ -268,6 +271,8 @@ def test_a_file_appears_whole_or_not_at_all(txnlog: Command, log: TxnLog, tmp_pa
         (["--columns", "id,nix"], 2, "unknown-column"),
         (["--from", "99"], 2, "offset-out-of-range"),
         (["--from", "x"], 2, "usage"),
+        (["--where", "id >"], 2, "invalid-where"),
+        (["--where", "nix = 1"], 2, "invalid-where"),
         (["--from", "0:1,0:2"], 2, "usage"),
         (["--from", "0:2", "--to", "0:1"], 2, "end-before-start"),
         (["--partition", "7"], 3, "unknown-partition"),

@@ -55,6 +55,11 @@ Batches = Iterator["pa.RecordBatch"]
     show_default=True,
     help="read_uncommitted shows open and aborted transactions, too.",
 )
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help='Only records that meet it, in SQL, as in "amount > 10 AND note IS NOT NULL"; also of metadata columns.',
+)
 @click.option("--columns", metavar="NAMES", help="As in id,amount,_offset; default: the topic's own.")
 @click.option("--metadata", is_flag=True, help=f"Also {', '.join(METADATA)}.")
 @click.option("--limit", type=click.IntRange(min=0), help="Most records.")
@@ -82,6 +87,7 @@ def consume(
     end: int | dict[int, int] | None,
     partitions: list[int] | None,
     isolation: str,
+    where: str | None,
     columns: str | None,
     metadata: bool,
     limit: int | None,
@@ -98,7 +104,13 @@ def consume(
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
         reader = log.read(
-            topic, isolation=isolation, start=start, end=end, columns=names, partitions=partitions
+            topic,
+            isolation=isolation,
+            start=start,
+            end=end,
+            columns=names,
+            partitions=partitions,
+            where=where,
         )
         if limit is None and chosen == "table":
             limit = TABLE_ROWS

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from txnformat.errors import TxnLogError
 from txnlog.cli.diagnosis import Check, Status
 
 if TYPE_CHECKING:
-    from txnformat.clock import Clock
+    from txnformat.clock import Clock, Ids
     from txnformat.store.base import ObjectStore
     from txnlog.cli.options import Place
 
-__all__ = ["check_clock", "check_store"]
+__all__ = ["check_clock", "check_promises", "check_store"]
 
 AREA = "store"
+LATENCY_SAMPLES = 5
+SLOW_MS = 250
+"""S3 Standard takes about 40 ms from within its region."""
+_RIGHTS = "give this user the rights of docs/storage.md"
 
 
 def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore | None]:
@@ -26,7 +31,7 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
         Whether objects may be created for it; they are deleted again.
     """
     from txnformat import keys
-    from txnformat.clock import SystemClock
+    from txnformat.clock import SystemClock, SystemIds
 
     clock = SystemClock()
     try:
@@ -39,7 +44,54 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
         checks.append(check_clock(store, clock))
     except TxnLogError as error:
         checks.append(Check(AREA, "clock", Status.PROBLEM, str(error), error.hint))
+    if write:
+        checks += check_promises(store, clock, SystemIds())
     return checks, store
+
+
+def check_promises(store: ObjectStore, clock: Clock, ids: Ids) -> list[Check]:
+    """Return the checks of what the protocol asks of a store, tried out with objects that are no part of a log."""
+    from txnformat.store.probe import probe_store
+
+    checks = []
+    for check in probe_store(store, ids):
+        if check.problem is None:
+            checks.append(Check(AREA, check.name, Status.OK, check.promise))
+            continue
+        # Nobody but a cleaner needs to delete.
+        status = Status.WARNING if check.name == "delete" else Status.PROBLEM
+        checks.append(Check(AREA, check.name, status, str(check.problem), check.problem.hint or _RIGHTS))
+    if any(check.status is Status.PROBLEM for check in checks):
+        return checks
+    return [*checks, _check_latency(store, clock, ids)]
+
+
+def _check_latency(store: ObjectStore, clock: Clock, ids: Ids) -> Check:
+    """Return how long a conditional create takes: a commit cannot be faster."""
+    from txnformat.keys import probe_key
+    from txnformat.store.base import CreateOutcome
+
+    took: list[int] = []
+    for _ in range(LATENCY_SAMPLES):
+        key = probe_key(ids.new())
+        before = clock.now().wall_ms
+        outcome = store.create(key, b"txnlog probe").outcome
+        took.append(clock.now().wall_ms - before)
+        with contextlib.suppress(TxnLogError):
+            store.delete(key)
+        if outcome is not CreateOutcome.CREATED:
+            return Check(AREA, "latency", Status.WARNING, f"a create ended as {outcome}", "run doctor again")
+    median = sorted(took)[LATENCY_SAMPLES // 2]
+    found = f"a create takes {median} ms (median of {LATENCY_SAMPLES}, {min(took)} to {max(took)})"
+    if median > SLOW_MS:
+        return Check(
+            AREA,
+            "latency",
+            Status.WARNING,
+            f"{found}: at most {1000 / median:.1f} commits per second",
+            "run the writers in the region of the bucket; put more into each transaction",
+        )
+    return Check(AREA, "latency", Status.OK, found)
 
 
 def check_clock(store: ObjectStore, clock: Clock) -> Check:
