@@ -66,6 +66,7 @@ class TxnLogBatchReader(DataSourceReader):
             start={number: wanted.start for number, wanted in enumerate(self._ranges)},
             end={number: wanted.end for number, wanted in enumerate(self._ranges)},
             where=self._where,
+            partitions=range(len(self._ranges)),  # the topic may have got more since
             state=state,
             open_sealed=False,
         )

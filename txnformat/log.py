@@ -192,7 +192,8 @@ class TxnLog:
         timestamp_column : str, optional
             The column that is the records' time; log time of the append without one.
         exist_ok : bool
-            Return a topic that exists already, if it has the same schema, columns and partition count.
+            Return a topic that exists already, if it has the same schema, columns and partition count, or began with
+            them.
 
         Raises
         ------
@@ -211,7 +212,11 @@ class TxnLog:
             if not exist_ok or error.kind != "topic-exists" or found is None:
                 raise
             same = replace(wanted, topic_id=found.topic_id, directory=found.directory)
-            if same != found.created:
+            fields, _, _ = found.schema.to_json()
+            if same not in (
+                found.created,
+                replace(found.created, partitions=found.partitions, fields=fields),
+            ):
                 raise ConflictError(
                     "the topic exists already, and differs",
                     kind="topic-exists",

@@ -11,12 +11,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from txnformat import keys
 from txnformat.errors import CommitStateUnknownError, TxnLogError
 from txnformat.intents import (
     Action,
     AllocateIds,
     AppRef,
+    ChangeTopic,
     CommitResult,
     Intent,
     OpenProducer,
@@ -33,6 +36,7 @@ from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, Outcome, T
 __all__ = [
     "BulkClient",
     "Client",
+    "GrowingClient",
     "IdempotentClient",
     "StaleClient",
     "ToldClient",
@@ -42,6 +46,8 @@ __all__ = [
 ]
 
 TOPICS = (("orders", 2), ("audit", 1))
+PARTITIONS_MAX = 5
+"""Up to here the common topics grow."""
 FIELDS: tuple[object, ...] = ({"name": "n", "type": "int64"},)
 
 
@@ -105,6 +111,7 @@ class Client:
         topic = state.topics[keys_[0].topic_id]
         counts = [self.rng.randint(1, 3) for _ in keys_]
         file = _file(topic.directory, max(0, state.entry), self.new_id(), sum(counts))
+        file = replace(file, schema_id=self.rng.randint(0, topic.schema.schema_id))
         parts = tuple(
             PendingPartition(
                 key.partition, count, 1, sequence(key), f"{self.rng.getrandbits(64):016x}", 10, NO_TIMESTAMP_MS,
@@ -146,6 +153,23 @@ class TopicClient(Client):
         """Return one topic that this process has not seen yet."""
         missing = [(name, partitions) for name, partitions in TOPICS if name not in state.topic_ids]
         return [create_topic(*missing[0], self.new_id())] if missing else []
+
+
+@dataclass(slots=True, eq=False)
+class GrowingClient(Client):
+    """Lets the common topics grow now and then, often on a view that is not the newest; others do it too."""
+
+    def plan(self, state: LogState) -> list[Action]:
+        """Return a change of one topic, which may be none by the time that it is decided."""
+        there = [state.topics[state.topic_ids[name]] for name, _ in TOPICS if name in state.topic_ids]
+        if not there or self.rng.random() < 0.7:
+            return []
+        topic = self.rng.choice(there)
+        partitions = topic.partitions + 1 if topic.partitions < PARTITIONS_MAX else None
+        name = f"added {self.rng.randint(0, 2)}"
+        add = (pa.field(name, pa.int32()),) if partitions is None or self.rng.random() < 0.5 else ()
+        widen = ((name, pa.int64()),) if self.rng.random() < 0.3 else ()
+        return [ChangeTopic(topic.topic_id, partitions, () if widen else add, widen)]
 
 
 @dataclass(slots=True, eq=False)

@@ -30,6 +30,7 @@ from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
 from txnformat.testing.sim_clients import (
     BulkClient,
     Client,
+    GrowingClient,
     IdempotentClient,
     StaleClient,
     ToldClient,
@@ -230,6 +231,8 @@ class _Simulation:
     def _clients(self, number: int, stale: tuple[Intent, ...]) -> tuple[Client, ...]:
         rng, new_id = self.world.rng, self.world.new_id
         clients: list[Client] = [TopicClient(rng, new_id)]
+        if rng.random() < 0.3:
+            clients.append(GrowingClient(rng, new_id))
         for _ in range(rng.choice((1, 1, 2, 4))):
             match rng.randrange(7) // 2:
                 case 0:
