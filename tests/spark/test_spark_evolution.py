@@ -138,8 +138,8 @@ def test_a_message_of_another_schema_is_not_believed(log: TxnLog, path: str) -> 
     log.create_topic("t", NUMBERS)
     log.alter_topic("t", add_columns=[pa.field("ok", pa.bool_())])
     sink, message = planned(path)
-    assert [file.schema_id for file in message.uploaded.files] == [1]
-    object.__setattr__(message.uploaded.files[0], "schema_id", 0)
+    assert [file.schema_id for file in message.uploads["t"].files] == [1]
+    object.__setattr__(message.uploads["t"].files[0], "schema_id", 0)
     with pytest.raises(InternalError, match="another schema"):
         sink.commit([message])
     assert len(log.read("t").read_all()) == 0
