@@ -31,6 +31,7 @@ from txnformat.errors import (
 from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, refresh
 from txnformat.intents import AppRef, CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
+from txnformat.pace import Pace
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
@@ -73,6 +74,7 @@ def commit_group(
     settings: CommitSettings,
     *,
     unsent: frozenset[str] = frozenset(),
+    pace: Pace | None = None,
 ) -> Steps[tuple[View, Answers]]:
     """Commit the intents that wait at the same time in one process.
 
@@ -81,6 +83,8 @@ def commit_group(
     unsent : frozenset of str
         Ids of those intents that were never sent to any slot. However old the view that they were made with, no
         entry so far can hold them, so the window need not reach back to that view.
+    pace : Pace, optional
+        What the process has learned from its commits before this one.
 
     Returns
     -------
@@ -93,15 +97,20 @@ def commit_group(
     """
     start: Times = yield ReadClock()
     group = _Group(list(intents), settings, start, unsent)
+    pace = pace or Pace()
+    group.first_slot = view.state.entry + 1
     if abs(start.wall_ms - start.store_ms) > CLOCK_SKEW_MS_MAX:
         group.fail_all(_clock_skew(start))
         return view, group.answers
     try:
-        if not view.is_fresh(start):
-            view = yield from refresh(view)
+        hold_ms = pace.hold_ms(start)
+        if hold_ms:
+            yield Sleep(hold_ms)
+        if hold_ms or not view.is_fresh(start):
+            view = yield from refresh(view, ahead=1 + (pace.others if hold_ms else 0))
             group.refreshed = True
         while group.waiting:
-            view = yield from _commit_once(view, group, settings)
+            view = yield from _commit_once(view, group, settings, pace)
     except TxnLogError as error:
         # Those who still wait were sent nowhere, or to slots that are known to be somebody else's; those who were
         # answered keep their answers.
@@ -109,7 +118,7 @@ def commit_group(
     return view, group.answers
 
 
-def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[View]:
+def _commit_once(view: View, group: _Group, settings: CommitSettings, pace: Pace) -> Steps[View]:
     """Try to commit the waiting intents in the next slot, or find out that they need none."""
     view = yield from _writable(view, settings)
     times: Times = yield ReadClock()
@@ -129,6 +138,8 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings) -> Steps[V
     match outcome:
         case Ours(sent):
             view = View(assembled.after, sent)
+            landed: Times = yield ReadClock()
+            pace.won(group.start, sent, landed, slot - group.first_slot)
             yield from group.deliver(assembled, assembled.entry)
         case Refused(cause):
             yield from group.fail(assembled, slot, cause)
@@ -154,7 +165,8 @@ def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> 
     spread = yield DrawUniform()
     round_trip = max(1, now.wall_ms - sent.wall_ms)
     yield Sleep(backoff_ms(max(0, sent.wall_ms - start.wall_ms), min(round_trip, 1_000), spread))
-    return (yield from refresh(view))
+    # Others go on meanwhile: who waits for the winner's successor would hear of it too late.
+    return (yield from refresh(view, ahead=2))
 
 
 def _check_age(view: View, slot: int, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
@@ -246,6 +258,8 @@ class _Group:
         """When the call began."""
         self.refreshed = False
         """Whether the view was refreshed since the call began."""
+        self.first_slot = 0
+        """The slot that was next when the call began."""
         self._settings = settings
         self._losses = 0
         self._nowhere = unsent

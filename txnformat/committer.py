@@ -22,6 +22,7 @@ from txnformat.errors import CommitStateUnknownError, ConflictError, InternalErr
 from txnformat.follow import open_view, refresh
 from txnformat.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.operations import Operation, Seal
+from txnformat.pace import Pace
 from txnformat.sealing import PARTITIONS_MAX, seal_due, write_segments
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
@@ -74,6 +75,7 @@ class Committer:
         self.counter = CommitCounter()
         self._driver = Driver(store, clock, ids, self.counter)
         self._view: View | None = None
+        self._pace = Pace()
         self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
         self._queue_lock = threading.Lock()
         self._queue: list[_Waiter] = []
@@ -186,6 +188,7 @@ class Committer:
                         [waiter.intent for waiter in group],
                         self.settings,
                         unsent=frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent),
+                        pace=self._pace,
                     )
                 )
         except TxnLogError as error:
@@ -216,8 +219,12 @@ class Committer:
 
     def _write_snapshot(self, view: View) -> None:
         checkpoint = self._driver.run(write_snapshot(view))
-        self.commit(self.intend(TakeCheckpoint(checkpoint)))
-        self._driver.run(write_hint(checkpoint))
+        try:
+            self.commit(self.intend(TakeCheckpoint(checkpoint)))
+        except ConflictError as error:
+            logger.debug("no snapshot: %s", error)  # another process was faster
+        else:
+            self._driver.run(write_hint(checkpoint))
 
     def seal(self) -> list[Seal]:
         """Seal everything that can be sealed now, in one entry for each 1,000 partitions; return the seals.

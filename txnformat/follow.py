@@ -93,13 +93,17 @@ def fold_bytes(state: LogState, data: bytes) -> LogState:
     return apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
 
 
-def refresh(view: View) -> Steps[View]:
+def refresh(view: View, *, ahead: int = 1) -> Steps[View]:
     """Fold every entry after the view's, and prove the tip.
 
     Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary.
+
+    Parameters
+    ----------
+    ahead : int
+        Entries asked for at once in the beginning (at least 1): 2 where something new is likely saves a round trip.
     """
     state = view.state
-    ahead = 1
     while True:
         proof = yield ReadClock()
         slots = range(state.entry + 1, state.entry + 1 + ahead)

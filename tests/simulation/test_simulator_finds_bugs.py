@@ -177,7 +177,11 @@ MUTANTS: list[tuple[CommitStep, Any, str]] = [
     (window_is_ignored, refresh, "is in entries|breaks invariants|the log twice"),
     (rejection_from_an_old_view, refresh, "fits every state since the call began"),
     (clocks_are_never_wrong, refresh, "whose clock is far off"),
-    (verdict_before_the_entry_is_ours, refresh, "not in the chain|the chain holds|the tip is"),
+    (
+        verdict_before_the_entry_is_ours,
+        refresh,
+        "not in the chain|another chain|the chain holds|the tip is",
+    ),
 ]
 
 
