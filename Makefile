@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check lint format types layers bench memory replay clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory replay clean
 
 ifdef PYTHON
 export PYTHON
@@ -30,11 +30,14 @@ setup:  ## Make .venv with everything pinned, and find or install Java
 	@scripts/setup
 	@printf 'Python: %s\nJava:   %s\n' "$$(.venv/bin/python --version)" "$$(scripts/find-java)"
 
-demo: export PYTHONUNBUFFERED = 1
+demo demo-s3: export PYTHONUNBUFFERED = 1
 # Spark prints it for every Python that it starts; the demo uses no pandas.
-demo: export PYTHONWARNINGS = ignore:PySpark does not yet fully support pandas:FutureWarning
+demo demo-s3: export PYTHONWARNINGS = ignore:PySpark does not yet fully support pandas:FutureWarning
 demo:  ## Real flights in transactions, read with Spark at each isolation level
 	@$(RUN) --java -m demo
+
+demo-s3:  ## The same on S3: starts a SeaweedFS server, and stops it
+	@$(RUN) --java -m demo --s3
 
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
 	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)

@@ -1,7 +1,8 @@
-"""Run the demo: ``make demo``."""
+"""Run the demo: ``make demo`` in a directory, ``make demo-s3`` in a bucket of a server that it starts and stops."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import time
@@ -16,8 +17,10 @@ from rich.table import Table
 
 from demo.ingest import HANGING_ID, Ingested, create_topics, ingest, send_rows
 from demo.picture import draw
+from demo.place import bucket, directory
 from demo.proof import Fingerprint, fingerprint, read_topic, spark_session, table_frame
 from demo.source import DELAY_COLUMNS, read_flights
+from txnformat.errors import TxnLogError
 from txnformat.partition import PartitionState
 from txnformat.state import LogState
 from txnlog import Producer, TxnLog
@@ -26,12 +29,27 @@ OUTPUT = Path("demo-output")
 console = Console(width=120, soft_wrap=True)
 
 
-def main() -> int:
-    """Run every step; 0 when all proofs hold."""
-    began = time.monotonic()
+def main(arguments: list[str]) -> int:
+    """Run the demo where the arguments say; 0 when all proofs hold."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--s3", action="store_true", help="in a bucket of a SeaweedFS server")
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir()
-    path = str((OUTPUT / "log").resolve())
+    place = bucket() if parser.parse_args(arguments).s3 else directory(OUTPUT / "log")
+    try:
+        with place as path:
+            return run(path)
+    except TxnLogError as error:
+        print(f"txnlog: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("txnlog: the demo was interrupted", file=sys.stderr)
+        return 130
+
+
+def run(path: str) -> int:
+    """Run every step on a log at ``path``; 0 when all proofs hold."""
+    began = time.monotonic()
     flights = read_flights()
     console.rule("1. Real data, written in transactions")
     with TxnLog.create(path) as log:
@@ -189,4 +207,4 @@ def _check(what: str, got: object, expected: object) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

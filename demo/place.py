@@ -1,0 +1,44 @@
+"""Where the demo's log is: a directory, or a bucket of a SeaweedFS server that lives as long as the demo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["bucket", "directory"]
+
+
+@contextmanager
+def directory(path: Path) -> Iterator[str]:
+    """Yield the location of a log in a directory."""
+    yield str(path.resolve())
+
+
+@contextmanager
+def bucket() -> Iterator[str]:
+    """Start a server, yield the location of a log in a bucket of it, and stop the server, however the demo ends.
+
+    Credentials and endpoint are in the environment, as on a machine in a cloud: nothing in the demo names them, and the
+    processes that it starts (Spark and its Python workers, the producer that is killed) have them, too.
+
+    Raises
+    ------
+    StorageError
+        The server is not installed, or does not start.
+    """
+    from txnformat.testing.s3_server import REGION, seaweedfs_server
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]  # nothing of the user's own may reach the demo
+    with seaweedfs_server(bucket="demo") as server:
+        settings = {
+            "AWS_ACCESS_KEY_ID": server.key,
+            "AWS_SECRET_ACCESS_KEY": server.secret,
+            "AWS_ENDPOINT_URL": server.endpoint_url,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+        os.environ.update(settings)
+        yield server.url("log")
