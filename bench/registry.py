@@ -9,9 +9,9 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, one_shot
+    from bench import contention, one_shot, s3_commit
 
-    return (*one_shot.BENCHMARKS, *contention.BENCHMARKS)
+    return (*one_shot.BENCHMARKS, *contention.BENCHMARKS, *s3_commit.BENCHMARKS)
 
 
 def chosen(words: str) -> tuple[Benchmark, ...]:
