@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,11 @@ from txnformat.schema import TopicSchema, as_topic_schema
 from txnformat.variants import as_spark_type
 
 __all__ = ["Projection", "check_frame", "frame_names", "project", "spark_schema"]
+
+# From pyspark 4.2 on the zone has to be named; 4.1 has no such parameter, and takes UTC.
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Projection:
 
     def arrow_schema(self) -> pa.Schema:
         """Return what this version of Spark checks batches against."""
-        return to_arrow_schema(self.schema, timezone="UTC")
+        return to_arrow_schema(self.schema, **_IN_UTC)
 
 
 def spark_schema(schema: TopicSchema, columns: Sequence[str] | None) -> StructType:

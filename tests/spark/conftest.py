@@ -1,4 +1,8 @@
-"""One Spark session for all Spark tests, in the shape that `make test` and a laptop share; and logs to read."""
+"""One Spark for all Spark tests, in the shape that `make test` and a laptop share; and logs to read.
+
+Its sessions are of two kinds, classic and Connect, over one JVM, which serves Connect beside: a test with
+``BOTH_SESSIONS`` runs in both, every other in a classic one.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,8 @@ def find_java() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with two slots, and the source registered."""
+def classic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two slots, the source registered, and a Connect server."""
     if find_java() is None:
         pytest.fail(
             "Spark needs Java 17 or later and there is none: `make test` finds or installs it", pytrace=False
@@ -52,11 +56,38 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "Asia/Kolkata")  # neither UTC nor whole hours
             .config("spark.log.level", "OFF")
+            .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+            .config("spark.connect.grpc.binding.address", "127.0.0.1")
+            .config("spark.connect.grpc.binding.port", "0")
             .getOrCreate()
         )
         register(session)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect(classic: SparkSession) -> Iterator[Any]:
+    """A Connect session; the source is not registered there: Spark has to find it."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    # The server's own object says which port it got: the ready-made builder wants one that is fixed.
+    service = getattr(classic._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    session = ConnectSession.builder.remote(f"sc://127.0.0.1:{port}").create()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The session of a test."""
+    kind = getattr(request, "param", "classic")
+    session = request.getfixturevalue(kind)
+    if kind == "connect":
+        monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # pyspark.sql.functions build Connect's columns
+    return session
 
 
 @pytest.fixture
@@ -78,6 +109,9 @@ def read(spark: SparkSession, path: str) -> Read:
 
     def load(topic: str, *, schema: Any = None, **options: Any) -> DataFrame:
         reader = spark.read.format("txnlog").option("topic", topic).options(**options)
-        return (reader.schema(schema) if schema is not None else reader).load(path)
+        frame = (reader.schema(schema) if schema is not None else reader).load(path)
+        if schema is None:
+            frame.schema  # noqa: B018  # where load() of Connect asks nothing, this pins and raises
+        return frame
 
     return load

@@ -21,6 +21,7 @@ from spark_datasource.options import parse_write_options
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, Route
 from spark_datasource.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.task_writer import Rechunker, TopicUploads, write_rows
+from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
 from txnformat.entry import decode_entry
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, StaleAppVersionError
@@ -75,6 +76,7 @@ def contents(log: TxnLog) -> dict[str, list[int]]:
 # --- with Spark ------------------------------------------------------------------------------------------------------
 
 
+@BOTH_SESSIONS
 def test_rows_go_to_their_topics_in_one_entry(spark: SparkSession, log: TxnLog, path: str) -> None:
     log.create_topic("old", PLAIN, partitions=2, key_columns=["n"])
     entry = log.refresh().entry
@@ -98,6 +100,7 @@ def test_rows_go_to_their_topics_in_one_entry(spark: SparkSession, log: TxnLog, 
     assert {(row.n, row.text) for row in read.collect()} == {(n, f"row {n}") for n in range(0, 30, 3)}
 
 
+@BOTH_SESSIONS
 def test_rows_that_can_go_nowhere_are_all_named_and_nothing_is_written(
     spark: SparkSession, log: TxnLog, path: str
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import Row, StructType, VariantVal
 
 from spark_datasource.spark_schema import spark_schema
+from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 from txnformat.schema import TopicSchema, as_topic_schema
 from txnlog import Producer
@@ -60,6 +61,7 @@ def frame_schema() -> StructType:
     return found
 
 
+@BOTH_SESSIONS
 def test_every_type_survives_a_write_and_a_read(spark: SparkSession, log: TxnLog, path: str) -> None:
     frame = spark.createDataFrame(VALUES, frame_schema()).coalesce(1)
     frame.write.format("txnlog").mode("append").option("topic", "types").save(path)
@@ -124,6 +126,7 @@ def time_type(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("time_type")
+@BOTH_SESSIONS
 def test_variants_intervals_and_times_survive_at_every_depth(
     spark: SparkSession, log: TxnLog, path: str
 ) -> None:
@@ -184,6 +187,7 @@ def test_python_and_spark_exchange_variants_intervals_and_times(
         ),
     ],
 )
+@BOTH_SESSIONS
 def test_what_cannot_be_carried_is_refused_and_the_way_out_works(
     spark: SparkSession, log: TxnLog, path: str, column: str, kind: str, instead: str
 ) -> None:

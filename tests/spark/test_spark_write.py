@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # as everybody calls it
 
 from tests.spark.histories import NUMBERS
+from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 
 Read = Callable[..., DataFrame]
@@ -43,6 +44,7 @@ def nothing_written(log: TxnLog, entry: int) -> bool:
     return log.refresh().entry == entry and "new" not in log.topics()
 
 
+@BOTH_SESSIONS
 def test_an_append_is_one_entry_and_creates_the_topic(
     log: TxnLog, read: Read, save: Save, frame: DataFrame
 ) -> None:
@@ -81,6 +83,7 @@ def test_tasks_without_keys_begin_at_different_partitions(
     assert [part.log_end for part in log.offsets("t")] == [25, 25, 25, 25]
 
 
+@BOTH_SESSIONS
 def test_the_order_within_a_task_and_of_the_tasks_is_kept(
     log: TxnLog, read: Read, save: Save, frame: DataFrame
 ) -> None:
@@ -89,6 +92,7 @@ def test_the_order_within_a_task_and_of_the_tasks_is_kept(
     assert found.column("n").to_pylist() == list(range(100)) == found.column("_offset").to_pylist()
 
 
+@BOTH_SESSIONS
 def test_every_version_of_an_application_is_written_once(
     log: TxnLog, save: Save, frame: DataFrame, path: str
 ) -> None:
@@ -134,6 +138,7 @@ def test_bad_options_write_nothing(
     assert nothing_written(log, entry)
 
 
+@BOTH_SESSIONS
 def test_overwrite_is_refused_and_nothing_is_written(log: TxnLog, save: Save, frame: DataFrame) -> None:
     save(frame)
     entry = log.refresh().entry
@@ -151,6 +156,7 @@ def test_a_missing_log_is_not_created(save: Save, frame: DataFrame, tmp_path: Pa
     assert not (tmp_path / "missing").exists()
 
 
+@BOTH_SESSIONS
 def test_a_schema_mismatch_lists_every_difference(log: TxnLog, save: Save, frame: DataFrame) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64()), ("text", pa.string()), ("more", pa.date32())]))
     entry = log.refresh().entry
@@ -167,6 +173,7 @@ def test_a_schema_mismatch_lists_every_difference(log: TxnLog, save: Save, frame
     assert nothing_written(log, entry)
 
 
+@BOTH_SESSIONS
 def test_column_order_and_letter_case_are_free_and_casts_lose_nothing(
     log: TxnLog, save: Save, spark: SparkSession
 ) -> None:
@@ -217,6 +224,7 @@ def test_no_rows_need_no_entry_unless_there_is_something_to_say(
         save(frame, "new", txnAppId="job", txnVersion="0")
 
 
+@BOTH_SESSIONS
 def test_a_failed_job_leaves_no_topic_and_no_rows(log: TxnLog, save: Save, frame: DataFrame) -> None:
     entry = log.refresh().entry
     broken = frame.select(
