@@ -36,7 +36,7 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
     clock = SystemClock()
     try:
         store = place.store()
-        store.head(keys.FORMAT_KEY)
+        store.list(keys.FORMAT_KEY)  # what is missing of a HEAD it does not say: the object, or the bucket
     except TxnLogError as error:
         return [Check(AREA, "reachable", Status.PROBLEM, str(error), error.hint or "see the cause")], None
     checks = [Check(AREA, "reachable", Status.OK, store.url)]
