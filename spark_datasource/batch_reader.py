@@ -23,7 +23,6 @@ from txnformat.read_plan import open_range, plan_filter
 from txnformat.reader import read_rows
 from txnformat.scan import PartitionPlan
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import open_store
 from txnformat.types import FileRecord
 
 __all__ = ["TxnLogBatchReader"]
@@ -49,7 +48,7 @@ class TxnLogBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the splits. Requests: those of following the log, and 1 GET for each batch table in range."""
         options, pin = self._options, self._pin
-        log = open_log(options.path)
+        log = open_log(options.path, options.storage)
         state = log.state
         topic = state.topics.get(pin.topic_id)
         if state.log_id != pin.log_id or topic is None or state.entry < pin.entry:
@@ -90,7 +89,7 @@ class TxnLogBatchReader(DataSourceReader):
         """Yield the rows of a split in the order of the log. Requests: sidecars and those of the segment files."""
         if not isinstance(partition, Split):
             return  # Spark's stand-in when there is nothing to read
-        store = open_store(self._options.path)
+        store = self._options.storage.open(self._options.path)
         for part in partition.sealed:
             keep = None
             if self._where is not None:

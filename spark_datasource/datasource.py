@@ -8,7 +8,7 @@ only inside the objects that Spark itself pickles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spark_datasource.options import ReadOptions
     from spark_datasource.pinning import Pin
     from spark_datasource.sink import TxnLogBatchWriter
+    from spark_datasource.storage import S3aSettings
     from txnformat.predicate import Predicate
 
 __all__ = ["TxnLogDataSource", "register"]
@@ -36,6 +37,9 @@ class TxnLogDataSource(DataSource):
     The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees the
     same rows. The options are listed in :mod:`spark_datasource.options`.
     """
+
+    s3a: ClassVar[S3aSettings | None] = None
+    """Settings of Spark's s3a connector: a data source runs where it cannot ask the session for them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         # Nothing is checked here: Spark does not say yet whether it will read or write.
@@ -78,8 +82,8 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.pinning import pin_read
 
         if self._pinned is None:
-            options = parse_read_options(self.options)
-            self._pinned = options, pin_read(open_log(options.path), options)
+            options = parse_read_options(self.options, self.s3a)
+            self._pinned = options, pin_read(open_log(options.path, options.storage), options)
         return self._pinned
 
     @clean_errors
@@ -90,7 +94,9 @@ class TxnLogDataSource(DataSource):
 
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
-        return TxnLogBatchWriter(plan_write(parse_write_options(self.options, schema.names), schema))
+        return TxnLogBatchWriter(
+            plan_write(parse_write_options(self.options, schema.names, s3a=self.s3a), schema)
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """Return a reader that refuses: what is raised here itself, Spark 4 hides behind an error of its own."""
@@ -124,9 +130,14 @@ class _NoStreamReader(DataSourceStreamReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("txnlog")`` known to a session.
+    """Make ``format("txnlog")`` known to a session, with the session's settings for ``s3a://``.
 
     Only needed where Spark does not find it by itself: it does when the package is installed for the driver's
-    Python, and no other installed module called ``pyspark_*`` fails to import.
+    Python, and no other installed module called ``pyspark_*`` fails to import. But only from here are the settings
+    ``spark.hadoop.fs.s3a.*`` known, as they are at this moment: call it again when they change.
     """
-    spark.dataSource.register(TxnLogDataSource)
+    from spark_datasource.storage import s3a_settings
+
+    source = type("TxnLogDataSource", (TxnLogDataSource,), {"s3a": s3a_settings(spark)})
+    source.__module__ = "__main__"  # pickled by value, with its settings
+    spark.dataSource.register(source)

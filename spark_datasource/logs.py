@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.errors import NotFoundError
 from txnformat.keys import FORMAT_KEY
 from txnformat.log import TxnLog
@@ -15,8 +16,8 @@ __all__ = ["absolute", "open_log", "sidecars_of"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
-_logs: dict[str, tuple[bytes, TxnLog]] = {}
-"""By path: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
+_logs: dict[tuple[str, Storage], tuple[bytes, TxnLog]] = {}
+"""By path and storage options: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
 _sidecars: dict[str, SidecarCache] = {}
 """By URL of the store."""
 
@@ -26,7 +27,7 @@ def absolute(path: str) -> str:
     return path if _SCHEME.match(path) else str(Path(path).absolute())
 
 
-def open_log(path: str) -> TxnLog:
+def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     """Return the log at ``path`` (:func:`absolute`), followed to its tip.
 
     Requests: 2 GETs when it is open and nothing is new, one of them for format.json: a log that was removed and
@@ -37,20 +38,21 @@ def open_log(path: str) -> TxnLog:
     NotFoundError
         Kind ``no-log``.
     """
-    if path not in _logs:
-        log = TxnLog.open(path)
-        _logs[path] = (_format(log), log)
+    place = path, storage
+    if place not in _logs:
+        log = TxnLog.open(path, storage_options=storage.options())
+        _logs[place] = (_format(log), log)
         return log
-    known, log = _logs[path]
+    known, log = _logs[place]
     try:
         if _format(log) == known:
             log.refresh()
             return log
     except NotFoundError:
-        del _logs[path]
+        del _logs[place]
         raise
-    del _logs[path]
-    return open_log(path)
+    del _logs[place]
+    return open_log(path, storage)
 
 
 def sidecars_of(store: ObjectStore) -> SidecarCache:

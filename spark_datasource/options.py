@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from spark_datasource.logs import absolute
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
+from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
 from txnformat.errors import InvalidInputError, TxnLogError
 from txnformat.intents import AppRef
 from txnformat.keys import check_topic_name
@@ -76,6 +77,8 @@ class ReadOptions:
     """Splits to aim for at least; there are never more than batches."""
     bytes_per_partition_max: int = BYTES_PER_PARTITION_DEFAULT
     """Compressed bytes of a split at most, unless one batch alone is larger."""
+    storage: Storage = NO_STORAGE
+    """How to reach the store: ``storage.*``."""
     fail_on_data_loss: bool = True
     """Whether offsets that are not there fail the read; else they are clipped to what is there."""
 
@@ -93,9 +96,10 @@ class WriteOptions:
     """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
     key_columns: tuple[str, ...] | None = None
     timestamp_column: str | None = None
+    storage: Storage = NO_STORAGE
 
 
-def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = None) -> ReadOptions:
     """Return the options of a read.
 
     Raises
@@ -111,8 +115,10 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
             found.problems.append(f"give {name}Offsets or {name}Timestamp, not both")
     if starting_ms is not None and ending_ms is not None and ending_ms < starting_ms:
         found.problems.append("endingTimestamp is before startingTimestamp")
+    path = _path(found)
     parsed = ReadOptions(
-        path=_path(found),
+        path=path,
+        storage=_storage(found, path, s3a),
         topic=topic,
         isolation=_isolation(found),
         starting=parse_offsets(
@@ -131,7 +137,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def parse_write_options(options: Mapping[str, str], columns: Sequence[str] = ()) -> WriteOptions:
+def parse_write_options(
+    options: Mapping[str, str], columns: Sequence[str] = (), *, s3a: S3aSettings | None = None
+) -> WriteOptions:
     """Return the options of a write.
 
     Parameters
@@ -150,8 +158,10 @@ def parse_write_options(options: Mapping[str, str], columns: Sequence[str] = ())
         found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
     routed = found.text("topic") is None and [name.lower() for name in columns].count("topic") == 1
     topic = None if routed else _topic(found, found.text("topic"))
+    path = _path(found)
     parsed = WriteOptions(
-        path=_path(found),
+        path=path,
+        storage=_storage(found, path, s3a),
         topic=topic,
         app=_app(found, topic),
         partitions=partitions,
@@ -182,7 +192,9 @@ class _Options:
         for key in sorted(self._values.keys() - names.keys()):
             if key == "paths":
                 self.problems.append("load one path: a read covers one log")
-            elif key in later or key.startswith("storage."):
+            elif key.startswith(PREFIX):
+                pass  # looked at with the path
+            elif key in later:
                 self.problems.append(f"option {later.get(key, key)} is not supported by this version")
             elif key in other:
                 direction = "writes" if other_direction is _WRITE else "reads"
@@ -204,6 +216,12 @@ class _Options:
     def text(self, name: str) -> str | None:
         """Return an option's text; None when it is absent or empty."""
         return self._values.get(name.lower()) or None
+
+    def storage(self) -> dict[str, str]:
+        """Return the options ``storage.<name>``, without the prefix."""
+        return {
+            key.removeprefix(PREFIX): value for key, value in self._values.items() if key.startswith(PREFIX)
+        }
 
     def one_of(self, name: str, alias: str) -> str | None:
         """Return the text of an option that has two names."""
@@ -274,6 +292,14 @@ def _path(found: _Options) -> str:
             found.problems.append("the path of the log is missing; pass it to load(), save() or option path")
         return ""
     return absolute(text)
+
+
+def _storage(found: _Options, path: str, s3a: S3aSettings | None) -> Storage:
+    try:
+        return storage_for(path, found.storage(), s3a)
+    except InvalidInputError as error:
+        found.problems.extend(error.problems)
+        return NO_STORAGE
 
 
 def _topic(found: _Options, text: str | None) -> str:

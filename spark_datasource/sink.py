@@ -20,7 +20,6 @@ from txnformat.clock import SystemIds
 from txnformat.errors import CommitStateUnknownError, InvalidInputError
 from txnformat.intents import AppRef, Intent, Write
 from txnformat.log import TxnLog
-from txnformat.store.open import open_store
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
 
 __all__ = ["COMMIT_TRIES_MAX", "FILE_BYTES_MAX", "TxnLogBatchWriter", "plan_write"]
@@ -54,7 +53,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             for _ in iterator:
                 pass  # Spark wants its rows taken
             return TaskUpload(task, {})
-        store = open_store(plan.path)
+        store = plan.storage.open(plan.path)
         uploads = TopicUploads(
             lambda route: TopicUpload(
                 store,
@@ -78,7 +77,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         if plan.done:
             return
         uploads = check_messages(messages, plan)
-        log = open_log(plan.path)
+        log = open_log(plan.path, plan.storage)
         write = self._write(log, uploads)
         if write is None:
             return

@@ -11,6 +11,7 @@ from spark_datasource.logs import open_log
 from spark_datasource.options import WriteOptions
 from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes
 from spark_datasource.spark_schema import check_frame, frame_names
+from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.intents import AppRef
 from txnformat.log import TxnLog
@@ -31,6 +32,7 @@ class WritePlan:
     app: AppRef | None
     done: bool
     """The log holds this application version already: nothing is uploaded."""
+    storage: Storage = NO_STORAGE
 
 
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
@@ -45,7 +47,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     StaleAppVersionError
         The log holds a later version of ``txnAppId``.
     """
-    log = open_log(options.path)
+    log = open_log(options.path, options.storage)
     state = log.state
     done = _is_done(state, options.app)
     routes: Routes
@@ -53,7 +55,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
         routes = _by_column(log, state, options, frame)
     else:
         routes = OneTopic(_one_topic(log, state, options, options.topic, frame))
-    return WritePlan(options.path, routes, max(state.entry, 0), options.app, done)
+    return WritePlan(options.path, routes, max(state.entry, 0), options.app, done, options.storage)
 
 
 def _one_topic(log: TxnLog, state: LogState, options: WriteOptions, name: str, frame: StructType) -> Route:

@@ -172,8 +172,8 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
 
 def test_the_options_of_later_versions_are_named_and_refused() -> None:
     later = section(SPARK, "## Not in this version")
-    assert codes(later) == [*options._LATER, "storage.*"]
-    for name in [*options._LATER, "storage.key"]:
+    assert codes(later) == list(options._LATER)
+    for name in options._LATER:
         with pytest.raises(TxnLogError, match="is not supported by this version"):
             parse_read_options({**READ_MINIMUM, name: "1"})
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError
 
-__all__ = ["OPTION_NAMES", "S3Options", "parse_s3_options"]
+__all__ = ["OPTION_NAMES", "S3Options", "canonical", "parse_s3_options"]
 
 _ALIASES = {
     "access_key_id": "key",
@@ -88,6 +88,11 @@ class S3Options:
 
 OPTION_NAMES = tuple(each.name for each in fields(S3Options))
 """The names; aliases are in the documentation (docs/storage.md)."""
+
+
+def canonical(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options under their own names in place of aliases; unknown names stay."""
+    return {_ALIASES.get(name.lower(), name.lower()): value for name, value in options.items()}
 
 
 def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:

@@ -1,0 +1,67 @@
+"""What answers of S3 mean, and what they prove."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from txnformat.errors import UnsupportedStoreError
+from txnformat.store.s3_errors import failure_of
+
+
+def _answer(status: int, code: str, message: str = "") -> ClientError:
+    response = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return ClientError(response, "PutObject")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "refused"),
+    [
+        (_answer(403, "AccessDenied"), "permission-denied", True),
+        (_answer(403, "InvalidAccessKeyId"), "credentials-invalid", True),
+        (_answer(403, "SignatureDoesNotMatch"), "credentials-invalid", True),
+        (_answer(400, "ExpiredToken"), "credentials-expired", True),
+        (_answer(403, "AccessDenied", "Request has expired"), "credentials-expired", True),
+        (_answer(403, "RequestTimeTooSkewed"), "clock-skew", True),
+        (_answer(404, "NoSuchBucket"), "bucket-missing", True),
+        (_answer(301, "PermanentRedirect"), "region-wrong", True),
+        (_answer(400, "AuthorizationHeaderMalformed"), "region-wrong", True),
+        (_answer(400, "EntityTooLarge"), "store-refused", True),
+        (_answer(501, "NotImplemented"), "unsupported-store", True),
+        (_answer(400, "RequestTimeout"), "store-unavailable", False),
+        (_answer(409, "ConditionalRequestConflict"), "store-conflict", False),
+        (_answer(409, "OperationAborted"), "store-conflict", False),
+        (_answer(429, "TooManyRequests"), "store-unavailable", False),
+        (_answer(503, "SlowDown"), "store-unavailable", False),
+        (_answer(500, "InternalError"), "store-unavailable", False),
+        (_answer(200, "InternalError"), "store-unavailable", False),
+        (NoCredentialsError(), "credentials-missing", True),
+        (
+            CredentialRetrievalError(provider="sso", error_msg="the token has expired"),
+            "credentials-expired",
+            True,
+        ),
+        (SSLError(endpoint_url="https://h", error="certificate"), "tls-failed", True),
+        (ReadTimeoutError(endpoint_url="https://h"), "connection-lost", False),
+        (ConnectionClosedError(endpoint_url="https://h"), "connection-lost", False),
+        (ConnectionResetError(), "connection-lost", False),
+        (TimeoutError(), "connection-lost", False),
+    ],
+    ids=str,
+)
+def test_only_a_proof_is_a_refusal(error: Exception, kind: str, refused: bool) -> None:
+    failure = failure_of(error, "put_object", "s3://b/k")
+    assert (failure.error.kind, failure.refused) == (kind, refused)
+    assert failure.error.transient is not refused
+    assert isinstance(failure.error, UnsupportedStoreError) == (kind == "unsupported-store")
+    assert "s3://b/k" in str(failure.error)

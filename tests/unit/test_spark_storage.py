@@ -1,0 +1,100 @@
+"""Storage options of Spark jobs: their own, and below them the settings of Spark's s3a connector."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spark_datasource.options import parse_read_options, parse_write_options
+from spark_datasource.storage import NO_STORAGE, S3aSettings, storage_for
+from txnformat.errors import InvalidInputError
+
+KEYS = {"access.key": "K", "secret.key": "SECRET"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {}),
+        (KEYS, {"key": "K", "secret": "SECRET"}),
+        ({**KEYS, "session.token": "T"}, {"key": "K", "secret": "SECRET", "token": "T"}),
+        ({"access.key": "K"}, {}),
+        ({"session.token": "T"}, {}),
+        ({"endpoint": "minio:9000"}, {"endpoint_url": "https://minio:9000"}),
+        (
+            {"endpoint": "minio:9000", "connection.ssl.enabled": "false"},
+            {"endpoint_url": "http://minio:9000"},
+        ),
+        (
+            {"endpoint": "http://minio:9000", "connection.ssl.enabled": "true"},
+            {"endpoint_url": "http://minio:9000"},
+        ),
+        ({"endpoint": "s3.eu-central-1.amazonaws.com"}, {"region": "eu-central-1"}),
+        ({"endpoint": "s3.amazonaws.com"}, {}),
+        (
+            {"endpoint": "https://s3.us-west-2.amazonaws.com", "endpoint.region": "us-west-2"},
+            {"region": "us-west-2"},
+        ),
+        ({"path.style.access": "true"}, {"addressing_style": "path"}),
+        ({"path.style.access": "false"}, {}),
+        (
+            {"aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"},
+            {"anon": "true"},
+        ),
+        (
+            {**KEYS, "bucket.b.access.key": "K2", "bucket.b.secret.key": "S2"},
+            {"key": "K2", "secret": "S2"},
+        ),
+        ({**KEYS, "bucket.other.access.key": "K2"}, {"key": "K", "secret": "SECRET"}),
+        ({"bucket.b.endpoint.region": "x", "endpoint.region": "y", "threads.max": "9"}, {"region": "x"}),
+    ],
+)
+def test_settings_of_s3a(settings: dict[str, str], expected: dict[str, str]) -> None:
+    assert storage_for("s3a://b/log", {}, S3aSettings(settings)).options() == expected
+
+
+def test_a_bucket_may_have_dots_in_its_name() -> None:
+    settings = S3aSettings({"bucket.a.b.c.access.key": "K", "bucket.a.b.c.secret.key": "S"})
+    assert storage_for("s3://a.b.c/log", {}, settings).options() == {"key": "K", "secret": "S"}
+    assert storage_for("s3://a.b/log", {}, settings).options() == {}
+
+
+def test_a_jobs_own_options_go_first_and_credentials_are_never_mixed() -> None:
+    settings = S3aSettings({**KEYS, "session.token": "T", "endpoint": "http://minio:9000"})
+    own = {"aws_access_key_id": "OWN", "aws_secret_access_key": "OWN2"}
+    assert storage_for("s3://b/x", own, settings).options() == {
+        "key": "OWN",
+        "secret": "OWN2",
+        "endpoint_url": "http://minio:9000",
+    }
+    assert storage_for("s3://b/x", {"endpoint": "http://e"}, settings).options()["endpoint_url"] == "http://e"
+
+
+def test_settings_of_s3a_are_nothing_to_a_local_log() -> None:
+    assert storage_for("/data/log", {}, S3aSettings(KEYS)) == NO_STORAGE
+
+
+def test_options_are_parsed_for_reads_and_writes_and_nothing_shows() -> None:
+    given = {"path": "s3://b/log", "topic": "t", "storage.key": "KEYVALUE", "storage.SECRET": "SECRETVALUE"}
+    for parsed in (parse_read_options(given), parse_write_options(given)):
+        assert parsed.storage.options() == {"key": "KEYVALUE", "secret": "SECRETVALUE"}
+        assert pickle.loads(pickle.dumps(parsed)) == parsed
+        assert "VALUE" not in f"{parsed!r} {parsed.storage!r} {parsed.storage}"
+    assert "SECRET" not in repr(S3aSettings(KEYS))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("s3://b/log", "storage.regin", "did you mean region?"),
+        ("s3://b/log", "storage.key", "key and secret both"),
+        ("/log", "storage.key", "is for s3://"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_value(path: str, name: str, said: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_read_options({"path": path, "topic": "t", name: "SECRETVALUE"})
+    assert caught.value.kind == "invalid-option"
+    assert said in str(caught.value)
+    assert "SECRETVALUE" not in str(caught.value)
