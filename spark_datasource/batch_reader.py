@@ -94,7 +94,9 @@ class TxnLogBatchReader(DataSourceReader):
             keep = None
             if self._where is not None:
                 keep = plan_filter(self._where, self._options.topic, self._pin.schema, part.partition)
-            rows, files = open_range(sidecars_of(store), part, self._options.isolation, keep)
+            rows, files = open_range(
+                sidecars_of(store, self._options.storage), part, self._options.isolation, keep
+            )
             yield from self._read(store, part.partition, self._known(rows), files)
         for plain in partition.parts:
             yield from self._read(store, plain.partition, plain.planned(), partition.files)

@@ -18,8 +18,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 _logs: dict[tuple[str, Storage], tuple[bytes, TxnLog]] = {}
 """By path and storage options: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
-_sidecars: dict[str, SidecarCache] = {}
-"""By URL of the store."""
+_sidecars: dict[tuple[str, Storage], SidecarCache] = {}
+"""By URL of the store and storage options: what one job may read is not given to another."""
 
 
 def absolute(path: str) -> str:
@@ -55,9 +55,9 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     return open_log(path, storage)
 
 
-def sidecars_of(store: ObjectStore) -> SidecarCache:
+def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCache:
     """Return the sidecars that this worker has read from a log's store so far."""
-    return _sidecars.setdefault(store.url, SidecarCache(store))
+    return _sidecars.setdefault((store.url, storage), SidecarCache(store))
 
 
 def _format(log: TxnLog) -> bytes:
