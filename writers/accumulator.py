@@ -129,12 +129,8 @@ class Accumulator:
     def accept(self, sent: Prepared) -> None:
         """Keep what ``prepare`` returned."""
         topic_id = sent.topic.topic_id
-        known = self._topics.get(topic_id)
-        if known is not sent.topic:
-            if known is not None and _has_grown(known, sent.topic):
-                sent = self._renewed(sent, known)  # while room was made
-            else:
-                self.adopt(sent.topic)
+        if self._topics.get(topic_id) is not sent.topic:
+            self.adopt(sent.topic)
         if sent.row is None:
             self._settle(topic_id)
             total = sent.size if len(sent.parts) == 1 else None
@@ -167,16 +163,6 @@ class Accumulator:
                 stays = is_named or not topic.schema.key_columns
                 moved = self.prepare(topic, table, key.partition if stays else None)
                 self._keep(topic_id, moved.parts, is_named)
-
-    def _renewed(self, sent: Prepared, topic: TopicState) -> Prepared:
-        """Return what was prepared for an older version of a topic as it must be for this one."""
-        if sent.row is not None:
-            table = self._format(sent.topic).table([sent.row.values])
-        elif sent.parts:
-            table = pa.concat_tables([part for _, part in sent.parts])
-        else:
-            return sent
-        return self.prepare(topic, table, sent.partition)
 
     def topic(self, topic_id: str) -> TopicState:
         """Return a topic of which records were taken in."""

@@ -101,7 +101,9 @@ def test_a_transaction_that_is_in_files_already_is_distributed_anew(
 def test_what_the_log_has_stays_and_what_it_has_not_is_distributed_anew(
     log: TxnLog, transactional: bool
 ) -> None:
-    producer = Producer(log, "p" if transactional else None, buffer="inline" if transactional else "auto")
+    producer = Producer(
+        log, "p" if transactional else None, buffer="inline" if transactional else "auto", linger_ms=600_000
+    )
     producer.init()
     if transactional:
         producer.begin()
@@ -138,8 +140,46 @@ def test_what_is_only_buffered_is_distributed_anew_in_memory(log: TxnLog) -> Non
     assert Counter(notes) == {None: 50, "new": 10}
 
 
+def test_what_is_only_buffered_is_uploaded_once_when_its_process_knows_of_the_change(log: TxnLog) -> None:
+    with Producer(log, "p") as producer, producer.transaction() as txn:
+        txn.send("t", rows(0, 30))
+        log.alter_topic("t", partitions=5)
+    assert_by_key(placed(log), 5)
+    assert len([found for found in log.store.list("t-") if found.key.endswith(".parquet")]) == 1
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 2**20])
+def test_a_file_has_one_version_of_the_schema(log: TxnLog, batch_bytes: int) -> None:
+    """A file that takes more batches is closed when records of a newer version come."""
+    with Producer(log, "p", batch_bytes=batch_bytes) as producer, producer.transaction() as txn:
+        txn.send("t", rows(0, 10))
+        txn.flush()
+        log.alter_topic("t", add_columns=[pa.field("note", pa.string())])
+        txn.send("t", [{"k": 1, "n": number, "note": "new"} for number in range(10, 12)])
+        txn.flush()
+        txn.send("t", rows(12, 20))
+    assert_once_and_in_order(placed(log), range(20))
+    notes = log.read("t", columns=["note"]).read_all().column("note").to_pylist()
+    assert Counter(notes) == {None: 18, "new": 2}
+    assert [file.schema_id for file in somebody_else(log).state.files] == [0, 1]
+
+
+def test_a_send_that_first_makes_room_and_finds_more_partitions_is_distributed_by_them(log: TxnLog) -> None:
+    with Producer(log, "p", buffer="inline", batch_bytes=1) as producer, producer.transaction() as txn:
+        txn.send("t", rows(0, 30))
+        somebody_else(log).alter_topic("t", partitions=5, add_columns=[pa.field("note", pa.string())])
+        txn.send("t", rows(30, 60))  # writes the first ones before it takes these in
+        txn.send("t", [{"k": 1, "n": 60, "note": "new"}])
+    found = placed(log)
+    assert_once_and_in_order(found, range(61))
+    assert_by_key(found, 5)
+
+
+@pytest.mark.parametrize("in_own_process", [True, False])
 @pytest.mark.parametrize("streamed", [True, False])
-def test_records_whose_partition_was_named_stay_there(log: TxnLog, streamed: bool) -> None:
+def test_records_whose_partition_was_named_stay_there(
+    log: TxnLog, streamed: bool, in_own_process: bool
+) -> None:
     with Producer(log, "p") as producer, producer.transaction() as txn:
         txn.send("t", rows(0, 20))
         txn.send("t", rows(20, 40), partition=1)
@@ -147,7 +187,7 @@ def test_records_whose_partition_was_named_stay_there(log: TxnLog, streamed: boo
         txn.send("t", [{"k": 3, "n": 60}], partition=0)
         if streamed:
             txn.flush()
-        somebody_else(log).alter_topic("t", partitions=6)
+        (log if in_own_process else somebody_else(log)).alter_topic("t", partitions=6)
     found = placed(log)
     assert sorted(row["n"] for row in found) == list(range(61))
     named = {row["n"]: row["_partition"] for row in found if 20 <= row["n"] < 40 or row["n"] == 60}
@@ -377,7 +417,7 @@ def test_three_versions_are_read_as_one_table(log: TxnLog) -> None:
         123_456_789,
     ]
     assert table.column("tags").to_pylist() == [None, ["a"], None, None]
-    assert [file.schema_id for file in log.state.files] == [0, 1, 2]
+    assert {file.schema_id for file in log.state.files} == {0, 1, 2}
     only = log.read("t", columns=["_offset", "tags"]).read_all()
     assert only.to_pylist()[:2] == [{"_offset": 0, "tags": None}, {"_offset": 1, "tags": ["a"]}]
     assert log.read("t", columns=["price"], start={0: 1}).read_all().num_rows == 3
