@@ -36,7 +36,7 @@ from txnformat.predicate import (
 from txnformat.predicate_bind import units_per_one
 from txnformat.types import NO_TIMESTAMP_MS
 
-__all__ = ["Bounds", "BoundsOf", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]
+__all__ = ["SPAN", "Bounds", "BoundsOf", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -45,6 +45,12 @@ INT64_MAX = 2**63 - 1
 _OPERATORS: Mapping[Op, Callable[[Any, Any], Any]] = {
     Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt, Op.GE: operator.ge,
 }  # fmt: skip
+
+
+SPAN: np.dtype[Any] = np.dtype(
+    [("base_offset", "<i8"), ("records", "<i8"), ("min_timestamp_ms", "<i8"), ("max_timestamp_ms", "<i8")]
+)
+"""What may be known of a run of many batches."""
 
 
 @dataclass(frozen=True, slots=True)

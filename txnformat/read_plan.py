@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnformat.partition import EXTENT
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
-from txnformat.pruning import may_match_plan
+from txnformat.pruning import SPAN, may_match_plan
 from txnformat.reader import METADATA_FIELDS, read_rows
 from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition, plan_sealed
 from txnformat.schema import TopicSchema
@@ -200,7 +199,7 @@ def _has_rows(part: SegmentPart, isolation: IsolationLevel, keep: Keep | None) -
         return False
     if keep is None:
         return True
-    whole = np.zeros(1, EXTENT)
+    whole = np.zeros(1, SPAN)  # of many producers and entries, of which it must say nothing
     whole["base_offset"] = part.range.start
     whole["records"] = part.range.end - part.range.start
     for name in ("min_timestamp_ms", "max_timestamp_ms"):

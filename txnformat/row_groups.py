@@ -10,7 +10,7 @@ from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
 from txnformat.pruning import Bounds, may_match, plan_bounds, statistics_bounds
 
-__all__ = ["narrowed"]
+__all__ = ["by_row_group", "narrowed"]
 
 
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
@@ -30,7 +30,7 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
     -----
     Requests: the footer's. Statistics are trusted as far as its hash goes: the writer of the data made both.
     """
-    split = _by_row_group(rows, segment)
+    split = by_row_group(rows, segment)
     groups = split["row_group"].tolist()
     counts = [segment.row_group_rows(group) for group in groups]
     # The topic's timestamp column has its own statistics; only a time that the log gives is the plan's to know.
@@ -51,7 +51,7 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
     return split[may_match(where.root, bounds_of, len(split))]
 
 
-def _by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
+def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
     """Return one row for each row group of ``rows`` that has records to take."""
     counts = rows["row_group_count"]
     split = np.repeat(rows, counts)

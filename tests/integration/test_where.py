@@ -189,6 +189,23 @@ def test_bounds_at_the_edge_of_time_and_unknown_ones_exclude_nothing_wrongly() -
         assert (where, mask.tolist()) == (where, expected)
 
 
+def test_conditions_on_sealed_segments(counted: Any) -> None:
+    store, log = counted
+    wheres = ("_entry > 4", "_entry = 3", "_producer_id = 0 AND n < 500", "_producer_id = 1", "_producer_epoch >= 1",
+              "_offset >= 1000", "n = 3007", "_timestamp > DATE '1999-01-01' AND _partition = 1", "text IS NULL",
+              "_commit_entry > 4")  # fmt: skip
+    expected = [log.read("t", columns=["_offset", "n"], where=where).read_all() for where in wheres]
+    whole = log.dataset("t").to_table()
+    log.maintain("seal")
+    assert not any(len(part.extents) for part in log.refresh().partitions.values())
+    for where, before in zip(wheres, expected, strict=True):
+        assert (where, log.read("t", columns=["_offset", "n"], where=where).read_all()) == (where, before)
+    assert log.dataset("t").to_table().equals(whole)
+    fresh = TxnLog.open(store)
+    table, requests, _ = fetched(store, fresh, "_offset < 0 OR _timestamp < DATE '1999-01-01'", ["n"])
+    assert (table.num_rows, requests) == (0, 0)
+
+
 def test_errors_come_before_anything_is_read(counted: Any) -> None:
     store, log = counted
     with store.measure() as measured, pytest.raises(InvalidInputError, match="did you mean 'text'") as caught:

@@ -1,0 +1,185 @@
+"""A planned read as a ``pyarrow.dataset.Dataset``: for engines that bring their own Parquet reader.
+
+Each file that the plan touches is a fragment of exactly the planned row groups, so what is aborted, open or out of
+range is never read. A row group of which the range takes only a part is read at once and becomes a table in memory:
+at most two for each partition. What the engine pushes down (columns, conditions) reaches Parquet.
+
+Not checked here, other than by :meth:`TxnLog.read`: the hash of a footer and the checksums of column chunks. The
+page checksums are, while decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from txnformat.datafile import SegmentFileReader
+from txnformat.errors import InvalidInputError
+from txnformat.persistent import Rows
+from txnformat.read_plan import ReadPlan
+from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
+from txnformat.row_groups import by_row_group
+from txnformat.store.arrow_files import arrow_file_system
+from txnformat.store.base import ObjectStore
+
+__all__ = ["PARTITION", "LogDataset", "plan_dataset"]
+
+PARTITION = "_partition"
+"""The one metadata column that a dataset can have: files do not hold the others."""
+
+
+class LogDataset(ds.UnionDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset that counts its own rows.
+
+    pyarrow counts all rows of a file when a fragment is only some of its row groups and no column decides. A scanner
+    of this dataset still does: count with :meth:`count_rows`, or count what is scanned.
+    """
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:  # pyarrow's name
+        """Return the number of rows that a scan gives. Fetches footers, and what the filter needs."""
+        scanned = self.to_batches(columns=[], filter=filter, **options)
+        return sum(batch.num_rows for batch in scanned)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LogDataset, (self.schema, self.children)
+
+
+class _Piece(NamedTuple):
+    """Rows of a plan in one file."""
+
+    partition: int
+    rows: Rows
+    is_whole: bool
+    """Whether all records of these row groups are taken; else it is one row group of which some are."""
+
+
+def plan_dataset(
+    store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None, *, may_be_cut: bool = True
+) -> LogDataset:
+    """Return what a plan reads as a dataset, pinned to the plan's entry.
+
+    Parameters
+    ----------
+    may_be_cut : bool
+        Whether the plan may end within a batch: it does not where it ends at the end of what can be read.
+    columns : sequence of str or None
+        The topic's own columns, and ``_partition``; None for all of its own.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does
+        not hold; or the condition needs a column that ``columns`` leaves out.
+
+    Notes
+    -----
+    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``.
+    """
+    schema = output_schema(plan.topic.schema, columns)
+    _check_columns(plan, schema.names)
+    format_ = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+            pre_buffer=True, page_checksum_verification=True
+        )
+    )
+    system = arrow_file_system(store, {file.key: file.size for file in plan.files.values()})
+    children: list[Any] = []
+    for is_whole, pieces in groupby(_pieces(store, plan, may_be_cut), lambda piece: piece.is_whole):
+        if is_whole:
+            fragments = [_fragment(format_, system, plan, piece) for piece in pieces]
+            children.append(ds.FileSystemDataset(fragments, schema, format_, system))
+        else:
+            children += [ds.dataset(_table(store, plan, piece, schema)) for piece in pieces]
+    found = LogDataset(schema, children or [ds.dataset(schema.empty_table())])
+    return found if plan.where is None else found.filter(plan.where.expression())
+
+
+def _fragment(format_: Any, system: Any, plan: ReadPlan, piece: _Piece) -> Any:
+    groups = [
+        number
+        for first, count in zip(
+            piece.rows["row_group"].tolist(), piece.rows["row_group_count"].tolist(), strict=True
+        )
+        for number in range(first, first + count)
+    ]
+    # What the engine may take for granted of every row; where the schema has the column, it is its value.
+    guarantee = pc.field(PARTITION) == pa.scalar(piece.partition, METADATA_FIELDS[PARTITION].type)
+    key = plan.files[int(piece.rows["file"][0])].key
+    return format_.make_fragment(key, system, guarantee, row_groups=groups)
+
+
+def _table(store: ObjectStore, plan: ReadPlan, piece: _Piece, schema: pa.Schema) -> pa.Table:
+    topic = plan.topic
+    file_of = plan.files.__getitem__
+    batches = read_rows(store, topic.name, topic.schema, piece.partition, piece.rows, file_of, schema.names)
+    return pa.Table.from_batches(list(batches), schema)
+
+
+def _check_columns(plan: ReadPlan, names: Sequence[str]) -> None:
+    needed = plan.where.columns if plan.where is not None else ()
+    problems = [
+        f"a dataset has no column {name!r:.300}: files do not hold it"
+        for name in dict.fromkeys((*names, *needed))
+        if name in METADATA_FIELDS and name != PARTITION
+    ]
+    problems += [
+        f"the condition needs column {name!r:.300}, which columns leaves out"
+        for name in needed
+        if name not in names and (name not in METADATA_FIELDS or name == PARTITION)
+    ]
+    if problems:
+        raise InvalidInputError(
+            problems,
+            kind="unsupported-column",
+            hint="name the columns that the condition needs, give offsets as start and end, or use log.read",
+        )
+
+
+def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_Piece]:
+    """Yield the plan's rows in runs of one file, with clipped row groups apart from the others."""
+    for part in plan.partitions:
+        parts: list[Rows] = []
+        flags: list[npt.NDArray[np.bool_]] = []
+        ends = part.rows["base_offset"] + part.rows["take"]
+        doubtful = (part.rows["skip"] > 0) | ((ends == part.range.end) & may_be_cut)
+        for run in np.split(np.arange(len(doubtful)), np.flatnonzero(np.diff(doubtful)) + 1):
+            rows = part.rows[run]
+            is_whole = np.ones(len(rows), np.bool_)
+            if len(rows) and doubtful[run[0]]:
+                rows, is_whole = _split(store, plan, rows)
+            parts.append(rows)
+            flags.append(is_whole)
+        rows, is_whole = np.concatenate(parts), np.concatenate(flags)
+        last = rows["row_group"] + rows["row_group_count"]
+        breaks = (
+            (rows["file"][1:] != rows["file"][:-1])
+            | (rows["row_group"][1:] < last[:-1])
+            | ~is_whole[1:]
+            | ~is_whole[:-1]
+        )
+        for run in np.split(np.arange(len(rows)), np.flatnonzero(breaks) + 1):
+            if len(run):
+                yield _Piece(part.partition, rows[run], bool(is_whole[run[0]]))
+
+
+def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Return planned rows by row group, and of which of them all records are taken. Requests: the footers."""
+    parts: list[Rows] = []
+    flags: list[bool] = []
+    for index in range(len(rows)):
+        file = plan.files[int(rows["file"][index])]
+        segment = SegmentFileReader(store, file, plan.topic.schema.version(file.schema_id))
+        split = by_row_group(rows[index : index + 1], segment)
+        parts.append(split)
+        flags += [
+            segment.row_group_rows(group) == take
+            for group, take in zip(split["row_group"].tolist(), split["take"].tolist(), strict=True)
+        ]
+    return np.concatenate(parts), np.array(flags, np.bool_)
