@@ -66,6 +66,31 @@ def test_batches_have_the_fields_of_kafka_dump_log(txnlog: Command, orders: TxnL
     assert text[4].endswith("endTxnMarker: ABORT")
 
 
+def test_sealed_batches_are_shown_as_the_others(txnlog: Command, orders: TxnLog, root: Path) -> None:
+    before = txnlog("dump", "batches", "orders", "--json").lines
+    sealed = txnlog("maintain", "seal", "--json")
+    assert sealed.code == 0
+    assert (sealed.json["segments"], sealed.json["batches"]) == (1, 3)
+    with Producer(orders) as producer:
+        producer.send("orders", [{"id": 9}], partition=0)
+    *after, last = txnlog("dump", "batches", "orders", "--json").lines
+    assert [line.pop("outcome", None) for line in after] == ["COMMITTED", "COMMITTED", None, "ABORTED", None]
+    assert all(line.pop("sealedIn") for line in after)
+    assert after == before
+    assert (last["baseOffset"], "sealedIn" in last) == (6, False)
+    found = txnlog("dump", "batches", "orders", "--from", 2, "--to", 4, "--json").lines
+    assert [line["baseOffset"] for line in found] == [2, 3]
+    (index,) = [str(path.relative_to(root)) for path in root.rglob("*.txnindex")]
+    assert txnlog("dump", "object", index).out == (
+        "version: 0 producerId: 0 firstOffset: 4 lastOffset: 5 lastStableOffset: 6\n"
+    )
+    (rows,) = [str(path.relative_to(root)) for path in root.rglob("*.index")]
+    assert [line["base_offset"] for line in txnlog("dump", "object", rows, "--json").lines] == [0, 2, 4]
+    assert txnlog("maintain", "seal", "--json").json["segments"] == 1
+    assert txnlog("maintain", "seal").out == "nothing to seal\n"
+    assert [row["id"] for row in txnlog("consume", "orders").lines] == [1, 2, 3, 9]
+
+
 def test_batches_of_a_range(txnlog: Command, orders: TxnLog) -> None:
     found = txnlog("dump", "batches", "orders", "--from", 1, "--to", 4, "--json").lines
     assert [line["baseOffset"] for line in found] == [0, 2, 3]
@@ -119,10 +144,12 @@ def test_objects_are_decoded_by_their_name(
     txnlog: Command, orders: TxnLog, root: Path, tmp_path: Path
 ) -> None:
     index = tmp_path / "some.txnindex"
-    index.write_bytes(encode([AbortedTransaction(23, 0, 10, 11), AbortedTransaction(5, 5, 15, 13)]))
+    index.write_bytes(
+        encode([AbortedTransaction(5, 5, 15, 13)]) + encode([AbortedTransaction(23, 0, 10, 11)])
+    )
     assert txnlog("dump", "object", index).out == (
-        "version: 0 producerId: 23 firstOffset: 0 lastOffset: 10 lastStableOffset: 11\n"
         "version: 0 producerId: 5 firstOffset: 5 lastOffset: 15 lastStableOffset: 13\n"
+        "version: 0 producerId: 23 firstOffset: 0 lastOffset: 10 lastStableOffset: 11\n"
     )
     with pa.ipc.new_file(tmp_path / "some.index", pa.schema([("offset", pa.int64())])) as writer:
         writer.write_table(pa.table({"offset": [1, 2]}))

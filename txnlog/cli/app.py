@@ -20,6 +20,7 @@ from txnlog.cli import (
     doctor,
     dump,
     history,
+    maintain,
     metrics,
     produce,
     topics,
@@ -79,6 +80,7 @@ for command in (
     dump.dump,
     verify.verify,
     doctor.doctor,
+    maintain.maintain,
     metrics.metrics,
     completion.completion,
 ):

@@ -1,0 +1,36 @@
+"""``txnlog maintain``: what keeps a log small, now. Writers do it by themselves as they go."""
+
+from __future__ import annotations
+
+import click
+
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import print_json, say
+
+__all__ = ["maintain"]
+
+
+@click.group()
+def maintain() -> None:
+    """Keep the log small."""
+
+
+@maintain.command("seal")
+@with_place
+@json_option
+def seal(place: Place, as_json: bool) -> None:
+    """Move what is decided from the state into sidecars.
+
+    Writers do it by themselves once there is enough of it. What was done is reported; nothing is not an error.
+    """
+    with place.open() as log:
+        report = log.maintain("seal")
+    if as_json:
+        print_json(report)
+    elif not report.segments:
+        say("nothing to seal")
+    else:
+        say(
+            f"sealed {report.batches} batches of {report.partitions} partitions in {report.segments} segments, "
+            f"{report.sidecar_bytes} bytes of sidecars"
+        )
