@@ -9,9 +9,10 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, one_shot, s3_commit
+    from bench import contention, one_shot, plan, s3_commit
 
-    return (*one_shot.BENCHMARKS, *contention.BENCHMARKS, *s3_commit.BENCHMARKS)
+    modules = (one_shot, contention, s3_commit, plan)
+    return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
 
 def chosen(words: str) -> tuple[Benchmark, ...]:

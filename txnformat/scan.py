@@ -52,6 +52,9 @@ PLANNED: np.dtype[Any] = np.dtype(
     ]
 )
 
+HALF = 2**31
+"""Below it, a producer id and an epoch fit into one number of 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
@@ -265,12 +268,33 @@ def commit_entries(partition: PartitionState, extents: Rows) -> Rows:
         return entries
     markers = partition.markers.array()
     markers = markers[markers["commit"] == 1]
-    by_transaction = {
-        (int(row["producer_id"]), int(row["epoch"])): int(row["entry"])
-        for row in markers[np.searchsorted(markers["offset"], extents["base_offset"][0]) :]
-    }
-    transactions = zip(
-        extents["producer_id"][pending].tolist(), extents["epoch"][pending].tolist(), strict=True
-    )
-    entries[pending] = [by_transaction.get(transaction, -1) for transaction in transactions]
+    markers = markers[np.searchsorted(markers["offset"], extents["base_offset"][0]) :]
+    entries[pending] = _entries_of(markers, extents["producer_id"][pending], extents["epoch"][pending])
     return entries
+
+
+def _entries_of(markers: Rows, producer_ids: Rows, epochs: Rows) -> Rows:
+    """Return the entry of the marker of each transaction (producer id, epoch); -1 where there is none."""
+    found = np.full(len(producer_ids), -1, np.int64)
+    if not len(markers):
+        return found
+    names = (markers["producer_id"], markers["epoch"], producer_ids, epochs)
+    if min(int(name.min()) for name in names) >= 0 and max(int(name.max()) for name in names) < HALF:
+        # Both halves fit into one number: no Python object per batch, of which there may be a million.
+        keys = markers["producer_id"] * HALF + markers["epoch"]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        wanted = producer_ids * HALF + epochs
+        places = np.searchsorted(keys, wanted, side="right") - 1
+        hit = keys[places] == wanted
+        found[hit] = markers["entry"][order][places[hit]]
+        return found
+    by_transaction = dict(
+        zip(
+            zip(markers["producer_id"].tolist(), markers["epoch"].tolist(), strict=True),
+            markers["entry"].tolist(),
+            strict=True,
+        )
+    )
+    transactions = zip(producer_ids.tolist(), epochs.tolist(), strict=True)
+    return np.array([by_transaction.get(transaction, -1) for transaction in transactions], np.int64)
