@@ -9,9 +9,10 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, one_shot, plan, s3_commit
+    from bench import contention, ingest, one_shot, plan, python_read, s3_commit, spark_scan
 
-    modules = (one_shot, contention, s3_commit, plan)
+    modules = (one_shot, ingest, python_read, spark_scan, plan, contention, s3_commit)
+    return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,12 @@ def flights(rows: int) -> Iterator[pa.Table]:
 
 def _texts(generator: np.random.Generator, rows: int) -> pa.Array:
     """Return texts of 20 bytes, 100,000 different ones."""
-    numbers = generator.integers(0, 100_000, rows)
-    return pa.array([f"name-{number:015d}" for number in numbers.tolist()])
+    return _names().take(pa.array(generator.integers(0, 100_000, rows)))
+
+
+@cache
+def _names() -> pa.Array:
+    return pa.array([f"name-{number:015d}" for number in range(100_000)])
 
 
 def narrow(rows: int) -> Iterator[pa.Table]:
@@ -118,16 +123,10 @@ def is_aborted(number: int, aborted_of_ten: int) -> bool:
 
 
 def write_parquet(folder: Path, blocks: Iterator[pa.Table], *, aborted_of_ten: int = 0) -> None:
-    """Write the blocks that are not aborted to Parquet files as txnlog writes its own: one row group each."""
+    """Write the blocks that are not aborted as the log does: a file of one row group for each transaction."""
     folder.mkdir(parents=True)
-    writer = None
     for number, block in enumerate(blocks):
-        if is_aborted(number, aborted_of_ten):
-            continue
-        if writer is None:
-            writer = pq.ParquetWriter(
-                folder / "part-0.parquet", block.schema, compression="zstd", compression_level=1
+        if not is_aborted(number, aborted_of_ten):
+            pq.write_table(
+                block, folder / f"part-{number:05d}.parquet", compression="zstd", compression_level=1
             )
-        writer.write_table(block)
-    if writer is not None:
-        writer.close()

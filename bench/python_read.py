@@ -1,0 +1,84 @@
+"""Reading a topic of which 30 % were aborted, in Python, against a pyarrow dataset of only the committed rows."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from pathlib import Path
+
+import pyarrow.dataset as ds
+
+from bench import shapes
+from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
+from txnlog import TxnLog
+
+__all__ = ["BENCHMARKS"]
+
+ROWS = 5_000_000
+ABORTED_OF_TEN = 3
+ROUNDS = 9
+SHAPES = {"flights": (shapes.flights, "dep_delay"), "narrow": (shapes.narrow, "value")}
+
+
+def _ours(log: TxnLog, columns: list[str] | None) -> int:
+    return sum(batch.num_rows for batch in log.read("rows", columns=columns))
+
+
+def _theirs(folder: Path, columns: list[str] | None) -> int:
+    return sum(batch.num_rows for batch in ds.dataset(folder).to_batches(columns=columns))
+
+
+def measure(context: Context) -> list[Measurement]:
+    """Return our speed by that of the dataset, for all columns and for one."""
+    found = []
+    for name, (blocks, column) in SHAPES.items():
+        context.tick(f"writing {name}")
+        folder = context.folder / name
+        committed = shapes.write_log(folder / "log", blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
+        shapes.write_parquet(folder / "parquet", blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
+        with TxnLog.open(folder / "log") as log:
+            for width, columns in (("all", None), ("one", [column])):
+                if not _ours(log, columns) == _theirs(folder / "parquet", columns) == committed:
+                    raise RuntimeError("the two do not hold the same number of rows")
+                calls = {
+                    "txnlog": partial(_ours, log, columns),
+                    "dataset": partial(_theirs, folder / "parquet", columns),
+                }
+                seconds = take_turns(calls, context, rounds=ROUNDS)
+                medians = {f"{who}_s": round(statistics.median(times), 4) for who, times in seconds.items()}
+                key = f"python-read-{name}-{width}"
+                found.append(ratio(key, seconds["dataset"], seconds["txnlog"], rows=committed, **medians))
+    return found
+
+
+def _rows() -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            key=f"python-read-{name}-{width}",
+            work=f"Python read, 30 % aborted, {shape}, {text}",
+            against="pyarrow dataset over only the committed rows",
+            figure="times its speed",
+            target=0.9,
+            note=NOTES[width],
+        )
+        for name, shape in (("flights", "flights shape"), ("narrow", "144-byte rows"))
+        for width, text in (("all", "all columns"), ("one", "one column"))
+    )
+
+
+NOTES = {"all": "", "one": ""}
+
+BENCHMARKS = (
+    Benchmark(
+        name="python-read",
+        how=(
+            f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, each a file of one row group; three of ten were aborted after "
+            "they had reached the log. `log.read(…)`, with its refresh and plan, against `dataset(folder).to_batches(…)` of "
+            "Parquet files with the committed rows alone, of the same sizes, compressed alike; batches are counted and "
+            "dropped. From the page cache."
+        ),
+        rows=_rows(),
+        measure=measure,
+        minutes=1.5,
+    ),
+)

@@ -1,0 +1,187 @@
+"""Scans by Spark: the DataSource against a bare DataSource over the same row groups, and against Spark's own Parquet source."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bench import shapes
+from bench.spark_session import drain, session
+from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
+from spark_datasource.datasource import TxnLogDataSource
+from spark_datasource.splits import Split
+
+__all__ = ["BENCHMARKS"]
+
+ROWS = 5_000_000
+ABORTED_OF_TEN = 3
+ROUNDS = 9
+WARM_UP = 3
+PARQUET_FILES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Data to scan."""
+
+    name: str
+    blocks: Callable[[int], Iterator[pa.Table]]
+    column: str | None = None
+    """The only one that is read."""
+
+
+def bare_splits(log: Path, column: str | None) -> list[list[tuple[str, list[int]]]]:
+    """Return the row groups of the splits that our source reads, by file, as the bare source takes them."""
+    options = {"path": str(log), "topic": "rows"} | ({"columns": column} if column else {})
+    source = TxnLogDataSource(options)
+    found = []
+    for split in source.reader(source.schema()).partitions():
+        if not isinstance(split, Split):
+            raise TypeError(f"a split is a {type(split).__name__}")
+        runs: list[tuple[str, list[int]]] = []
+        for part in split.parts:
+            for row in part.planned():
+                file = str(log / split.files[int(row["file"])].key)
+                if not runs or runs[-1][0] != file:
+                    runs.append((file, []))
+                first = int(row["row_group"])
+                runs[-1][1].extend(range(first, first + int(row["row_group_count"])))
+        found.append(runs)
+    return found
+
+
+def _frames(spark: SparkSession, shape: Shape, folder: Path) -> dict[str, DataFrame]:
+    log, parquet, column = folder / "log", folder / "spark", shape.column
+    spark.read.parquet(str(folder / "parquet")).repartition(PARQUET_FILES).write.parquet(str(parquet))
+    ours = spark.read.format("txnlog").option("topic", "rows")
+    bare = spark.read.format("bare_parquet").option("splits", json.dumps(bare_splits(log, column)))
+    theirs = spark.read.parquet(str(parquet))
+    return {
+        "txnlog": (ours.option("columns", column) if column else ours).load(str(log)),
+        "bare": bare.option("columns", json.dumps([column] if column else None)).load(),
+        "spark_parquet": theirs.select(column) if column else theirs,
+    }
+
+
+def _measure(shape: Shape, context: Context) -> list[Measurement]:
+    """Return our speed by that of the two others (one column: our time by theirs)."""
+    context.tick("writing")
+    rows = shapes.write_log(context.folder / "log", shape.blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
+    shapes.write_parquet(context.folder / "parquet", shape.blocks(ROWS), aborted_of_ten=ABORTED_OF_TEN)
+    context.tick("starting Spark")
+    with session(context.folder) as spark:
+        frames = _frames(spark, shape, context.folder)
+        if [frame.count() for frame in frames.values()] != [rows] * len(frames):
+            raise RuntimeError("they do not hold the same number of rows")
+        calls = {name: partial(drain, frame) for name, frame in frames.items()}
+        seconds = take_turns(calls, context, rounds=ROUNDS, warm_up=WARM_UP)
+    details = {f"{who}_s": round(statistics.median(times), 3) for who, times in seconds.items()}
+    found = []
+    for other in ("bare", "spark_parquet"):
+        above, below = seconds[other], seconds["txnlog"]
+        if shape.column:
+            above, below = below, above
+        key = f"scan-{shape.name}-{other.replace('_', '-')}"
+        found.append(ratio(key, above, below, rows=rows, **details))
+    found.append(
+        ratio(f"scan-{shape.name}-bare-spark-parquet", seconds["spark_parquet"], seconds["bare"], **details)
+    )
+    return found
+
+
+BARE = "a bare DataSource reading the same row groups"
+SPARK = "Spark's Parquet source over only the committed rows"
+HOW = (
+    f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted; into the noop sink, local[2], Unix domain "
+    "sockets, from the page cache. The bare DataSource (`bench/bare_source.py`) yields the record batches of pyarrow's "
+    "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks nothing. Spark's source reads "
+    f"{PARQUET_FILES} files that Spark wrote from the committed rows. {WARM_UP} rounds to warm up."
+)
+PROFILE = ""
+
+
+def _benchmark(shape: Shape, work: str, rows: tuple[Row, ...]) -> Benchmark:
+    reported = Row(
+        key=f"scan-{shape.name}-bare-spark-parquet",
+        work=f"for comparison: the bare DataSource, {work}",
+        against=SPARK,
+        figure="times its speed",
+    )
+    return Benchmark(
+        name=f"scan-{shape.name}",
+        how=f"{work}. {HOW}",
+        rows=(*rows, reported),
+        measure=lambda context: _measure(shape, context),
+        minutes=1.5,
+    )
+
+
+BENCHMARKS = (
+    _benchmark(
+        Shape("flights", shapes.flights),
+        "Spark scan, flights shape",
+        (
+            Row(
+                key="scan-flights-spark-parquet",
+                work="Spark scan, flights shape",
+                against=SPARK,
+                figure="times its speed",
+                target=1,
+                note=PROFILE,
+            ),
+            Row(
+                key="scan-flights-bare",
+                work="Spark scan, flights shape",
+                against=BARE,
+                figure="times its speed",
+                target=0.95,
+            ),
+        ),
+    ),
+    _benchmark(
+        Shape("narrow", shapes.narrow),
+        "Spark scan, 144-byte rows",
+        (
+            Row(
+                key="scan-narrow-bare",
+                work="Spark scan, 144-byte rows",
+                against=BARE,
+                figure="times its speed",
+                target=0.95,
+            ),
+            Row(
+                key="scan-narrow-spark-parquet",
+                work="Spark scan, 144-byte rows",
+                against=SPARK,
+                figure="times its speed",
+            ),
+        ),
+    ),
+    _benchmark(
+        Shape("one-column", shapes.ten_columns, "value_3"),
+        "Spark scan, one of ten columns",
+        (
+            Row(
+                key="scan-one-column-bare",
+                work="Spark scan, one of ten columns",
+                against=BARE,
+                figure="times its time",
+                target=1.1,
+                at_least=False,
+            ),
+            Row(
+                key="scan-one-column-spark-parquet",
+                work="Spark scan, one of ten columns",
+                against=SPARK,
+                figure="times its time",
+            ),
+        ),
+    ),
+)
