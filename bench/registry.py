@@ -15,7 +15,6 @@ def benchmarks() -> tuple[Benchmark, ...]:
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
-
 def chosen(words: str) -> tuple[Benchmark, ...]:
     """Return the benchmarks that any of the words is part of the name of; all without a word.
 
