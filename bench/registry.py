@@ -13,7 +13,7 @@ def benchmarks() -> tuple[Benchmark, ...]:
 
     modules = (one_shot, ingest, python_read, spark_scan, plan, contention, s3_commit)
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
-    return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
+
 
 def chosen(words: str) -> tuple[Benchmark, ...]:
     """Return the benchmarks that any of the words is part of the name of; all without a word.
