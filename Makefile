@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory replay clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory replay smoke-versions versions clean
 
 ifdef PYTHON
 export PYTHON
@@ -24,7 +24,7 @@ PYTEST_WORKERS ?= auto
 help:  ## Show this list
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make <target>" } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	  /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## Make .venv with everything pinned, and find or install Java
 	@scripts/setup
@@ -64,6 +64,14 @@ replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }
 	@$(RUN) -m txnformat.testing.replay $(SEED)
 
+##@ Versions of Spark
+
+smoke-versions:  ## Every feature with the oldest supported pyspark, held against docs/versions.json
+	@$(RUN) --java -m tests.smoke.versions --check 4.1.4
+
+versions:  ## Every feature with every supported pyspark, in environments of their own; writes docs/versions.md
+	@$(RUN) --java -m tests.smoke.versions
+
 ##@ Measurements
 
 bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
@@ -75,6 +83,6 @@ memory:  ## Write 4 GiB in one transaction and report the memory it took
 ##@ Housekeeping
 
 clean:  ## Remove .venv, caches and outputs
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build demo-output \
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build demo-output \
 	  spark-warehouse metastore_db derby.log *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
