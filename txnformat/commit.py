@@ -388,10 +388,16 @@ def _original(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[Comm
     """Return the result of what the log held already; the entry is read unless it is the one just written."""
     if done.offsets is not None:
         return CommitResult(done.entry, None, (), done.offsets, repeated=True)
-    entry = own if own is not None and own.entry == done.entry else (yield from read_entry(done.entry))
+    if own is not None and own.entry == done.entry:
+        entry: CommitEntry | None = own
+    else:
+        entry = yield from read_entry(done.entry)
+        # A deleted slot can have been created again, with these very intents, by an attempt of ours that came late: its
+        # times and offsets were never the log's. What is not below a boundary that is read afterwards was not deleted.
+        if entry is not None and done.entry < (yield from read_boundary()):
+            entry = None
     if entry is None or (done.intent_id is not None and done.intent_id not in entry.intents):
-        # Deleted, or deleted and created again by a writer that slept: the result is no longer there to be read.
-        return CommitResult(done.entry, None, (), repeated=True)
+        return CommitResult(done.entry, None, (), repeated=True)  # the result is no longer there to be read
     if done.intent_id is not None:
         return CommitResult.of(entry, done.intent_id, repeated=True)
     index = _holder(intent, entry)

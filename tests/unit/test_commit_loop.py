@@ -400,6 +400,27 @@ def test_another_process_gets_the_same_answer_for_an_application_version() -> No
     assert (answer.entry, answer.repeated) == (1, True)
 
 
+@pytest.mark.parametrize("boundary", [1, 2])
+def test_a_result_is_not_read_from_a_deleted_slot_that_was_created_again(boundary: int) -> None:
+    """Our own late attempt took the slot after it was deleted: the same intent, at a time that was never the log's."""
+    hand, state = _log()
+    intent = _intent(hand, state)
+    landed = hand.others_commit(state, intent)
+    original = hand.objects[keys.entry_key(1)]
+    hand.pass_time(1)
+    late, _ = hand.entry(state, intent)
+    hand.objects[keys.entry_key(1)] = late.data if boundary > 1 else original
+    hand.objects[keys.boundary_key(boundary)] = b"{}"
+    _, answers = _commit(hand, hand.view(landed), intent)
+    result = _result(answers[intent.intent_id])
+    assert (result.entry, result.repeated) == (1, True)
+    if boundary > 1:
+        assert (result.timestamp_ms, result.operations) == (None, ())
+    else:
+        assert result.timestamp_ms == landed.timestamp_ms
+        assert result.operations
+
+
 def test_a_topic_that_is_missing_is_refused_and_one_created_in_the_group_is_there() -> None:
     hand, state = _log()
     create = create_topic("orders", 1, hand.new_id())
