@@ -40,9 +40,10 @@ def moto() -> Iterator[S3Server]:
 class TestSeaweedFS(StoreConformance):
     # It waits for its lock of the object in steps of a second: fewer races here, the process race has the many.
     races = 5
-    # It keeps keys in directories, and passes over those below a directory that is itself the start. The log lists
-    # flat directories after one of their objects.
-    skipped_marks = frozenset({"t/b"})
+    # It keeps keys in directories and sorts a directory by its name without the slash. So a listing that starts at that
+    # name, or at one between it and the slash ("b-" < "b/"), passes over all keys below. The log lists flat directories
+    # after one of their objects.
+    skipped_marks = frozenset({"t/b", "t/b-"})
 
     @pytest.fixture
     def store(self, seaweedfs: S3Server) -> ObjectStore:
