@@ -28,10 +28,11 @@ from txnformat.errors import (
     TxnLogError,
     UnsupportedFeatureError,
 )
-from txnformat.follow import fold_bytes, open_view, read_boundary, read_entry, refresh
+from txnformat.follow import fold_bytes, open_view, refresh
 from txnformat.intents import AppRef, CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
 from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
 from txnformat.pace import Pace
+from txnformat.reads import read_boundary, read_entry
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnformat.background import Background
+from txnformat.bundling import bundle_due, write_bundles
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.commit import CommitSettings, commit_group
 from txnformat.commit_counts import CommitCounter
@@ -206,16 +207,24 @@ class Committer:
                 waiter.wake.set()
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
-        """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal."""
+        """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
         view = self._view
         if view is None:
             return
-        landed = any(isinstance(answer, CommitResult) and not answer.repeated for answer in answers.values())
+        own = [
+            answer.entry
+            for answer in answers.values()
+            if isinstance(answer, CommitResult) and not answer.repeated
+        ]
+        landed = bool(own)
         uniform = self.ids.uniform()
         if snapshot_due(view.state, landed, uniform):
             self._background.start("snapshot", lambda: self._write_snapshot(view))
         if seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents):
             self._background.start("seal", self.seal)
+        first = bundle_due(own)
+        if first is not None:
+            self._background.start("bundle", lambda: self._driver.run(write_bundles(first)))
 
     def _write_snapshot(self, view: View) -> None:
         checkpoint = self._driver.run(write_snapshot(view))
@@ -244,7 +253,7 @@ class Committer:
         return done
 
     def close(self) -> None:
-        """Wait for background work: a snapshot or a segment that is being written."""
+        """Wait for background work: a snapshot, segment or bundle that is being written."""
         self._background.wait()
 
 

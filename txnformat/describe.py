@@ -8,8 +8,8 @@ from typing import Any
 
 from txnformat.effects import Steps
 from txnformat.entry import CommitEntry
-from txnformat.follow import read_entry
 from txnformat.operations import Cause, EndTxn, InitProducer
+from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
 from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition

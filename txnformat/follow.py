@@ -12,26 +12,38 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.apply import apply
+from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.document import decode_json
-from txnformat.effects import Effect, GetObject, ListObjects, ReadClock, Simultaneous, Sleep, Steps, Times
-from txnformat.entry import FORMAT_VERSION, CommitEntry, decode_entry, sha256_hex
-from txnformat.errors import CorruptDataError, NotFoundError, StorageError, UnsupportedFeatureError
+from txnformat.effects import GetObject, ListObjects, ReadClock, Steps
+from txnformat.entry import FORMAT_VERSION, decode_entry, sha256_hex
+from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
 from txnformat.operations import Checkpoint
+from txnformat.reads import get_object, read_boundary, read_entry, request, simultaneous
 from txnformat.snapshot import decode_snapshot
 from txnformat.state import LogState
+from txnformat.tail import bundle_key_of, read_tail, usable_bundle
 from txnformat.view import View
 
-__all__ = ["fold_bytes", "open_view", "read_boundary", "read_entry", "refresh", "request"]
+__all__ = [
+    "empty_state",
+    "fold_bytes",
+    "get_object",
+    "open_view",
+    "parse_hint",
+    "read_boundary",
+    "read_entry",
+    "refresh",
+    "request",
+]
 
-READ_ATTEMPTS_MAX = 5
-"""Attempts at a read that fails transiently."""
-READ_BACKOFF_MS = 50
 OPEN_ATTEMPTS_MAX = 3
 """Attempts to open without a hint, of which each but the last may meet a truncation."""
 AHEAD_MAX = 16
 """Entries asked for at once while catching up."""
-TAIL_BATCH = 1_000
-"""Listed entries fetched in one batch of simultaneous requests."""
+FAR_BEHIND = 31
+"""Entries that were caught up with one by one, before bundles are asked for."""
+BUNDLES_AHEAD_MAX = 8
+"""Bundles asked for at once while catching up."""
 
 
 class Hint(NamedTuple):
@@ -39,53 +51,6 @@ class Hint(NamedTuple):
 
     entry: int
     key: str
-
-
-def request(effect: Effect) -> Steps[object]:
-    """Perform a read, repeating it a bounded number of times while the store fails transiently."""
-    for attempt in range(READ_ATTEMPTS_MAX):
-        try:
-            return (yield effect)
-        except StorageError as error:
-            if not error.transient or attempt == READ_ATTEMPTS_MAX - 1:
-                raise
-        yield Sleep(READ_BACKOFF_MS * 2**attempt)
-    raise AssertionError("unreachable")
-
-
-def get_object(key: str) -> Steps[bytes | None]:
-    """Return an object's bytes, or None."""
-    data = yield from request(GetObject(key))
-    return data if isinstance(data, bytes) else None
-
-
-def list_keys(prefix: str, start_after: str | None = None) -> Steps[list[str]]:
-    """Return the keys under a prefix."""
-    found = yield from request(ListObjects(prefix, start_after))
-    return list(found) if isinstance(found, list) else []
-
-
-def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
-    """Perform reads at once; those that fail transiently are repeated one by one."""
-    answers = yield Simultaneous(requests)
-    for index, answer in enumerate(answers):
-        if isinstance(answer, StorageError):
-            if not answer.transient:
-                raise answer
-            answers[index] = yield from request(requests[index])
-    return list(answers)
-
-
-def read_boundary() -> Steps[int]:
-    """Return the highest boundary: entries below it (exclusive) may be deleted. Requests: 1 LIST."""
-    found = yield from list_keys(keys.BOUNDARY_PREFIX)
-    return max((b for b in map(keys.parse_boundary_key, found) if b is not None), default=0)
-
-
-def read_entry(number: int) -> Steps[CommitEntry | None]:
-    """Return one entry of the history, or None when there is none (any more). Requests: 1 GET."""
-    data = yield from get_object(keys.entry_key(number))
-    return None if data is None else decode_entry(data, number)
 
 
 def fold_bytes(state: LogState, data: bytes) -> LogState:
@@ -96,25 +61,47 @@ def fold_bytes(state: LogState, data: bytes) -> LogState:
 def refresh(view: View, *, ahead: int = 1) -> Steps[View]:
     """Fold every entry after the view's, and prove the tip.
 
-    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary.
+    Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. Far behind, 1 GET per
+    hundred entries where there are bundles.
 
     Parameters
     ----------
     ahead : int
         Entries asked for at once in the beginning (at least 1): 2 where something new is likely saves a round trip.
     """
+    found = yield from _follow(view, ahead, through_bundles=True)
+    if found is None:
+        found = yield from _follow(view, ahead, through_bundles=False)
+    return found if found is not None else view
+
+
+def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | None]:
+    """Return the view at the tip; None when what bundles held does not lead to the entries in their slots."""
     state = view.state
+    unvouched: bytes | None = (
+        None  # of the last entry, if it came out of a bundle: its slot has to say the same
+    )
+    bundles_from = state.entry + 1 + FAR_BEHIND if through_bundles else None
+    used = False
     while True:
+        if bundles_from is not None and state.entry + 1 >= bundles_from:
+            state, unvouched = yield from _fold_bundles(state)
+            used = used or unvouched is not None
+            bundles_from = bundle_first(state.entry + 1) + BUNDLE_ENTRIES
         proof = yield ReadClock()
-        slots = range(state.entry + 1, state.entry + 1 + ahead)
+        slots = range(state.entry + 1 - (unvouched is not None), state.entry + 1 + ahead)
         answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in slots))
+        if unvouched is not None:
+            if answers.pop(0) != unvouched:
+                return None
+            unvouched = None
         for data in answers:
             if not isinstance(data, bytes):
                 break
             try:
                 state = fold_bytes(state, data)
             except CorruptDataError as error:
-                return (yield from _reload_after(error, view.state.entry + 1))
+                return None if used else (yield from _reload_after(error, view.state.entry + 1))
         else:
             ahead = min(2 * ahead, AHEAD_MAX)
             continue
@@ -125,6 +112,34 @@ def refresh(view: View, *, ahead: int = 1) -> Steps[View]:
                 # What was followed is older than what may be deleted: start over from a snapshot.
                 return (yield from open_view())
         return View(state, proof)
+
+
+def _fold_bundles(state: LogState) -> Steps[tuple[LogState, bytes | None]]:
+    """Fold the bundles from the one of the next entry on, up to the first that is missing or of no use.
+
+    Returns
+    -------
+    (LogState, bytes or None)
+        The state, and the bytes of its last entry if that came out of a bundle.
+    """
+    last: bytes | None = None
+    count = 1
+    while True:
+        first = bundle_first(state.entry + 1)
+        firsts = range(first, first + count * BUNDLE_ENTRIES, BUNDLE_ENTRIES)
+        answers = yield from simultaneous(*(GetObject(bundle_key_of(first)) for first in firsts))
+        for first, data in zip(firsts, answers, strict=True):
+            entries = usable_bundle(data, first)
+            if entries is None:
+                return state, last
+            after = state
+            try:
+                for entry in entries[state.entry + 1 - first :]:
+                    after = fold_bytes(after, entry)
+            except FormatError:
+                return state, last  # what the slots hold counts
+            state, last = after, entries[-1]
+        count = min(2 * count, BUNDLES_AHEAD_MAX)
 
 
 def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
@@ -221,7 +236,9 @@ def parse_hint(data: object) -> Hint | None:
     return Hint(entry, key) if name is not None and name.born == entry else None
 
 
-def _open_at(empty: LogState, hint: Hint | None, listed: Sequence[str] = ()) -> Steps[View | None]:
+def _open_at(
+    empty: LogState, hint: Hint | None, listed: Sequence[str] = (), *, through_bundles: bool = True
+) -> Steps[View | None]:
     """Open from one snapshot, or from entry 0 and a listing; None when that is not possible from there."""
     snapshot: object = None
     first = 0
@@ -234,13 +251,16 @@ def _open_at(empty: LogState, hint: Hint | None, listed: Sequence[str] = ()) -> 
             return None
         listed = after if isinstance(after, list) else []
     slots = _contiguous(listed, first)
-    tail, proof = yield from _read_tail(slots)
+    tail, proof, has_bundled = yield from read_tail(slots, through_bundles=through_bundles)
     state: LogState | None = None
     corrupt: CorruptDataError | None = None
     try:
         state = _fold_tail(empty, hint, snapshot, tail)
     except CorruptDataError as error:
         corrupt = error
+    if state is None and has_bundled:
+        # A bundle is only a hint: without any, it is what the slots hold that is judged.
+        return (yield from _open_at(empty, hint, listed, through_bundles=False))
     if state is None and corrupt is None:
         return None
     boundary = yield from read_boundary()
@@ -286,24 +306,6 @@ def _contiguous(listed: Sequence[str], first: int) -> range:
         elif number is not None and number > end:
             break
     return range(first, end)
-
-
-def _read_tail(slots: range) -> Steps[tuple[list[bytes], Times]]:
-    """Return the bytes of the listed entries and of those after them, and the clocks before the last GET."""
-    tail: list[bytes] = []
-    pending = list(slots)
-    number = slots.start
-    while True:
-        batch = pending[:TAIL_BATCH]
-        pending = pending[TAIL_BATCH:]
-        wanted = batch if pending else [*batch, (batch[-1] if batch else number - 1) + 1]
-        proof = yield ReadClock()
-        answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in wanted))
-        for data in answers:
-            if not isinstance(data, bytes):
-                return tail, proof
-            tail.append(data)
-            number += 1
 
 
 def _checkpoint_of(tail: list[bytes], first: int, key: str) -> Checkpoint | None:

@@ -6,18 +6,20 @@ is shown is the chain itself: an entry that was exchanged is an error, never a l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
+from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.effects import GetObject, Steps
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.follow import read_boundary, simultaneous
 from txnformat.operation_codec import operation_name
 from txnformat.operations import Append, Cause, EndTxn, InitProducer
+from txnformat.reads import get_object, read_boundary, simultaneous
 from txnformat.state import LogState
+from txnformat.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
 
 __all__ = ["EndedTransaction", "HistoryEntry", "TopicChange", "read_history"]
@@ -121,7 +123,8 @@ def read_history(
 
     Notes
     -----
-    Requests: 1 GET per entry, many at once. Ends where the entries below are deleted.
+    Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles. Deleted entries
+    are shown as far as bundles hold them.
     """
     _check(state, limit, start)
     return _history(state, run, limit, start)
@@ -141,41 +144,107 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
     names = {topic.topic_id: topic.name for topic in state.topics.values()}
     newest = state.entry if start is None else start
     end = -1 if limit is None else max(-1, newest - limit)
-    expected: str | None = state.entry_sha256 if newest == state.entry else None
     # The entry after ``start`` says what hash it must have.
-    number = newest if expected is not None else newest + 1
-    size = BATCH_MIN
-    while number > end:
-        numbers = range(number, max(end, number - size), -1)
-        for data in run(_entries(numbers)):
-            if not isinstance(data, bytes):
-                if number < run(read_boundary()):
-                    return
-                raise CorruptDataError(
-                    "a commit entry is missing: later ones are there",
-                    kind="missing-entry",
-                    hint="restore it from a copy; verify lists everything that is wrong",
-                    object=keys.entry_key(number),
-                )
-            entry = decode_entry(data, number)
-            digest = sha256_hex(data)
-            if expected is not None and digest != expected:
-                raise CorruptDataError(
-                    "a commit entry is not the one that the next one follows",
-                    kind="broken-chain",
-                    hint="restore it from a copy; verify lists everything that is wrong",
-                    object=keys.entry_key(number),
-                    expected=expected,
-                    got=digest,
-                )
-            if number <= newest:
-                yield describe_entry(entry, digest, len(data), names)
-            expected = entry.previous
-            number -= 1
-        size = min(2 * size, BATCH_MAX)
+    first = newest if newest == state.entry else newest + 1
+    backwards = _Backwards(run, first, state.entry_sha256 if first == state.entry else None)
+    for read in backwards.entries(end):
+        if read.entry.entry <= newest:
+            yield describe_entry(read.entry, read.sha256, read.size, names)
 
 
-def _entries(numbers: range) -> Steps[list[object]]:
+class _Read(NamedTuple):
+    entry: CommitEntry
+    sha256: str
+    size: int
+
+
+class _Backwards:
+    """Reads entries from ``number`` on backwards, each checked against the hash that the one after it has."""
+
+    def __init__(self, run: Run, number: int, expected: str | None) -> None:
+        self._run = run
+        self._number = number
+        self._expected = expected
+        self._bundle: tuple[int, list[bytes] | None] = (-1, None)
+
+    def entries(self, end: int) -> Iterator[_Read]:
+        """Yield entries down to ``end`` (exclusive), or to where they are deleted."""
+        size = BATCH_MIN
+        while self._number > end:
+            number = self._number
+            bundle = self._bundled(number) if self._is_whole_hundred(number, end, size) else None
+            if bundle is not None:
+                yield from self._take(bundle)
+            else:
+                lowest = max(end + 1, number - size + 1, bundle_first(number) if size == BATCH_MAX else 0)
+                slots = range(number, lowest - 1, -1)
+                found = self._run(_slots(slots))
+                for slot, data in zip(slots, found, strict=True):
+                    read = self._check(slot, data) if isinstance(data, bytes) else self._deleted(slot)
+                    if read is None:
+                        return
+                    yield from self._take([read])
+                size = min(2 * size, BATCH_MAX)
+
+    def _is_whole_hundred(self, number: int, end: int, size: int) -> bool:
+        return (
+            size == BATCH_MAX
+            and number == bundle_first(number) + BUNDLE_ENTRIES - 1 > end + BUNDLE_ENTRIES - 1
+        )
+
+    def _take(self, reads: Iterable[_Read]) -> Iterator[_Read]:
+        for read in reads:
+            self._number, self._expected = read.entry.entry - 1, read.entry.previous
+            yield read
+
+    def _check(self, number: int, data: bytes) -> _Read:
+        read = _Read(decode_entry(data, number), sha256_hex(data), len(data))
+        if self._expected is not None and read.sha256 != self._expected:
+            raise CorruptDataError(
+                "a commit entry is not the one that the next one follows",
+                kind="broken-chain",
+                hint="restore it from a copy; verify lists everything that is wrong",
+                object=keys.entry_key(number),
+                expected=self._expected,
+                got=read.sha256,
+            )
+        return read
+
+    def _deleted(self, number: int) -> _Read | None:
+        """Return a deleted entry out of its bundle; None when it is not to be had any more."""
+        if number >= self._run(read_boundary()):
+            raise CorruptDataError(
+                "a commit entry is missing: later ones are there",
+                kind="missing-entry",
+                hint="restore it from a copy; verify lists everything that is wrong",
+                object=keys.entry_key(number),
+            )
+        reads = self._bundled(number)
+        return next(reads, None) if reads is not None else None
+
+    def _bundled(self, number: int) -> Iterator[_Read] | None:
+        """Return the entries from ``number`` down to the first of its bundle, checked; None without a good bundle."""
+        first = bundle_first(number)
+        if self._bundle[0] != first:
+            self._bundle = (first, usable_bundle(self._run(get_object(bundle_key_of(first))), first))
+        entries = self._bundle[1]
+        if entries is None:
+            return None
+        reads: list[_Read] = []
+        expected = self._expected
+        for slot in range(number, first - 1, -1):
+            data = entries[slot - first]
+            if expected is not None and sha256_hex(data) != expected:
+                return None
+            try:
+                reads.append(_Read(decode_entry(data, slot), sha256_hex(data), len(data)))
+            except CorruptDataError:
+                return None
+            expected = reads[-1].entry.previous
+        return iter(reads)
+
+
+def _slots(numbers: range) -> Steps[list[object]]:
     return (yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers)))
 
 

@@ -4,6 +4,7 @@ Layout (relative to the root)::
 
     _txnlog/format.json                      log id and format version, created once
     _txnlog/log/<20 digits>.json             commit entries, create-only
+    _txnlog/bundles/<20 digits>-<20 digits>  the bytes of the entries from the first to the last
     _txnlog/snapshots/<20 digits>-<uuid>     state after an entry
     _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables and segment lists
     _txnlog/latest                           hint, replaced
@@ -27,6 +28,7 @@ from txnformat.errors import CorruptDataError, InvalidInputError
 
 __all__ = [
     "BOUNDARY_PREFIX",
+    "BUNDLE_PREFIX",
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
@@ -36,6 +38,7 @@ __all__ = [
     "TRANSACTIONAL_ID_BYTES_MAX",
     "ObjectName",
     "boundary_key",
+    "bundle_key",
     "check_key",
     "check_topic_name",
     "check_transactional_id",
@@ -43,6 +46,7 @@ __all__ = [
     "data_key",
     "entry_key",
     "parse_boundary_key",
+    "parse_bundle_key",
     "parse_data_key",
     "parse_entry_key",
     "parse_index_key",
@@ -61,6 +65,7 @@ CONTROL_PREFIX = "_txnlog/"
 FORMAT_KEY = "_txnlog/format.json"
 LATEST_KEY = "_txnlog/latest"
 LOG_PREFIX = "_txnlog/log/"
+BUNDLE_PREFIX = "_txnlog/bundles/"
 SNAPSHOT_PREFIX = "_txnlog/snapshots/"
 TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
@@ -75,6 +80,7 @@ TRANSACTIONAL_ID_BYTES_MAX = 249
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _ENTRY = re.compile(r"_txnlog/log/(\d{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/(\d{20})")
+_BUNDLE = re.compile(r"_txnlog/bundles/(\d{20})-(\d{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/(\d{{20}})-({_UUID})")
 _TABLE = re.compile(rf"_txnlog/tables/(\d{{20}})-({_UUID})\.arrow")
 _DATA = re.compile(
@@ -120,6 +126,17 @@ def parse_boundary_key(key: str) -> int | None:
 def probe_key(uuid: str) -> str:
     """Return the key of an object that tries the store."""
     return f"{PROBE_PREFIX}{uuid}"
+
+
+def bundle_key(first: int, last: int) -> str:
+    """Return the key of the bundle of entries ``first`` to ``last`` (both inclusive)."""
+    return f"{BUNDLE_PREFIX}{first:020d}-{last:020d}"
+
+
+def parse_bundle_key(key: str) -> tuple[int, int] | None:
+    """Return the bundle's first and last entry (both inclusive), or None when the key is not a bundle's."""
+    match = _BUNDLE.fullmatch(key)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def snapshot_key(entry: int, uuid: str) -> str:

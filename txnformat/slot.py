@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from txnformat import keys
 from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.errors import StorageError
-from txnformat.follow import get_object
+from txnformat.reads import get_object
 from txnformat.store.base import CreateOutcome
 from txnformat.view import elapsed_ms
 

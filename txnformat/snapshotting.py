@@ -11,8 +11,8 @@ from txnformat.document import encode_json
 from txnformat.effects import CreateObject, DrawId, PutObject, Sleep, Steps
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
-from txnformat.follow import get_object
 from txnformat.operations import Checkpoint
+from txnformat.reads import get_object
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome

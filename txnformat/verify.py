@@ -20,11 +20,13 @@ from txnformat.document import decode_json
 from txnformat.entry import CommitEntry
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.evolution import next_version
-from txnformat.follow import READ_ATTEMPTS_MAX, READ_BACKOFF_MS, empty_state, parse_hint
+from txnformat.follow import empty_state, parse_hint
 from txnformat.operations import AlterTopic, CreateTopic
+from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.schema import TopicSchema
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
+from txnformat.verify_bundles import check_bundle
 from txnformat.verify_chain import ChainCheck, decode_problem
 from txnformat.verify_files import check_file, check_table
 from txnformat.verify_references import FileUse, References
@@ -101,6 +103,7 @@ class _Verification:
         self._check_snapshots(chain, boundary)
         self._check_hint(hint, chain)
         self._check_tip(last)
+        self._check_bundles(chain, last)
         for anchor in chain.anchors:
             self._references.add_state(anchor)
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
@@ -264,6 +267,17 @@ class _Verification:
             advice = "restore them from a copy; a writer that goes on from here loses them"
             self._record.add(ProblemKind.MISSING, missing, what, hint=advice)
 
+    def _check_bundles(self, chain: ChainCheck, last: int) -> None:
+        """Compare bundles with the entries that they repeat, and those of deleted entries with the chain."""
+        bundles = {key: parsed for key in self._sizes if (parsed := keys.parse_bundle_key(key)) is not None}
+        wanted = sorted((key for key in bundles if bundles[key][1] <= last), reverse=True)
+        for key, data in zip(wanted, self._parallel("bundles", self._fetch, wanted), strict=True):
+            if check_bundle(self._record, key, bundles[key][0], data, chain.hashes):
+                self._record.advise(
+                    {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
+                    f"its bytes are in {key} too",
+                )
+
     def _check_tables(self) -> None:
         uses = list(self._references.tables.values())
         self._named |= self._references.tables.keys()
@@ -331,4 +345,7 @@ def _hint_sha256(data: bytes) -> str:
 
 
 def _is_control(key: str) -> bool:
-    return keys.parse_entry_key(key) is not None or keys.parse_boundary_key(key) is not None
+    return any(
+        parse(key) is not None
+        for parse in (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key)
+    )

@@ -72,6 +72,8 @@ class ChainCheck:
         self.log_id = empty.log_id if empty is not None else None
         self.distrusted: set[int] = set()
         """Entries that are not what the next one follows: what they say counts for nothing."""
+        self.hashes: dict[int, str] = {}
+        """sha256 of every entry: what the next one says, else (the newest) of what was read."""
         self.checkpoints: list[Checkpoint] = []
         """All that entries name, oldest first."""
         self._record = record
@@ -80,6 +82,7 @@ class ChainCheck:
         self._derivation = OffsetDerivation(empty) if empty is not None else None
         self._previous = (keys.FORMAT_KEY, empty.entry_sha256) if empty is not None else None
         self._mismatch: _Mismatch | None = None
+        self._said: dict[int, str] = {}
         self._digests: dict[int, str] = {}
         self._buffer: dict[int, _Linked] = {}
 
@@ -96,7 +99,7 @@ class ChainCheck:
             self._lose()
             self._previous = None
             return None
-        sha256 = sha256_hex(data)
+        sha256 = self.hashes[number] = sha256_hex(data)
         self._record.checked["entries"] += 1
         try:
             entry = decode_entry(data, number)
@@ -108,6 +111,7 @@ class ChainCheck:
             return None
         self._record.checked["operations"] += len(entry.operations)
         self._link(entry)
+        self._said[number - 1] = entry.previous
         self._previous = (key, sha256)
         if self.state is not None:
             self._fold(self.state, entry, sha256)
@@ -275,6 +279,9 @@ class ChainCheck:
     def finish(self) -> None:
         """Check what only the end shows."""
         self._settle(None)
+        self.hashes |= {
+            number: said for number, said in self._said.items() if number + 1 not in self.distrusted
+        }
         if self.state is None:
             return
         self._compare(self.state)

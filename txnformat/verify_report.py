@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ class VerifyProgress(NamedTuple):
     """How far a verification is."""
 
     stage: str
-    """``entries``, ``tables`` or ``files``."""
+    """``entries``, ``bundles``, ``tables`` or ``files``."""
     done: int
     total: int
 
@@ -120,7 +120,7 @@ class VerifyReport:
     problems: tuple[VerifyProblem, ...]
     notes: tuple[VerifyNote, ...]
     checked: dict[str, int]
-    """How much was looked at: ``entries``, ``operations``, ``partitions``, ``snapshots``, ``tables``, ``files``,
+    """How much was looked at: ``entries``, ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``files``,
     ``file_bytes`` (what the files have), ``row_groups``; with ``deep`` also ``records`` and ``bytes_read``."""
 
     @property
@@ -171,6 +171,13 @@ class Record:
             or "restore the object from a copy"
         )
         self.add(kind, key, what, values.get("expected"), values.get("got"), advice)
+
+    def advise(self, objects: set[str], advice: str) -> None:
+        """Add to the hints of the problems that these objects have."""
+        self.problems = [
+            replace(problem, hint=f"{problem.hint}; {advice}") if problem.object in objects else problem
+            for problem in self.problems
+        ]
 
     def has(self, key: str) -> bool:
         """Return whether a problem of this object is known."""

@@ -115,3 +115,50 @@ def test_history_ends_where_older_entries_are_deleted(store: CountingStore) -> N
     assert caught.value.kind == "missing-entry"
     store.create(keys.boundary_key(1), b"{}")
     assert [entry.entry for entry in log.history()] == [6, 5, 4, 3, 2, 1]
+
+
+# --- through bundles ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_log() -> CountingStore:
+    """A log of 1,050 entries and its ten bundles."""
+    store = CountingStore(MemoryStore())
+    with TxnLog.create(store) as log:
+        while log.state.entry < 1_049:
+            log.committer.commit(log.committer.intend(AllocateIds("p", 1)))
+    return store
+
+
+def test_a_long_history_takes_one_request_per_hundred_entries(long_log: CountingStore) -> None:
+    log = TxnLog.open(long_log)
+    newest = log.state.entry
+    with long_log.measure() as measured:
+        found = list(log.history())
+    assert [entry.entry for entry in found] == list(range(newest, -1, -1))
+    assert measured.counts.count(Operation.GET) <= 1 + BATCH_MIN + 2 * BATCH_MIN + 100 + 128 + 10
+    assert measured.counts.count(Operation.GET, KeyClass.BUNDLE) >= 7
+
+
+def test_a_bad_bundle_changes_nothing_in_the_history(long_log: CountingStore) -> None:
+    log = TxnLog.open(long_log)
+    expected = list(log.history())
+    bundles = [info.key for info in long_log.list(keys.BUNDLE_PREFIX)]
+    long_log.put(bundles[2], b"?")
+    long_log.put(bundles[3], long_log.get(bundles[4]) or b"")
+    data = long_log.get(bundles[5])
+    assert data is not None
+    long_log.put(bundles[5], data.replace(b'"count":', b'"kount":').replace(b"txnlog-py/", b"txnlog-xx/"))
+    assert list(log.history()) == expected
+
+
+def test_deleted_entries_are_shown_out_of_their_bundles(long_log: CountingStore) -> None:
+    log = TxnLog.open(long_log)
+    expected = list(log.history())
+    for number in range(450):
+        long_log.delete(keys.entry_key(number))
+    long_log.create(keys.boundary_key(450), b"{}")
+    assert list(log.history()) == expected
+    assert list(log.history(limit=5, start=449)) == expected[-450:-445]
+    long_log.delete(keys.bundle_key(200, 299))
+    assert list(log.history()) == expected[: expected[0].entry + 1 - 300]

@@ -228,6 +228,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "batches that an entry names itself; more go to a batch table": (
         "txnformat.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
+    "bundle of 100 entries; more are read one by one": ("txnformat.bundle:BUNDLE_BYTES_MAX",),
     "partitions of one topic": ("txnformat.operation_codec:PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.operation_codec:SCHEMAS_MAX",),
     "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),

@@ -31,6 +31,7 @@ from tests.meta.spec_samples import (
 )
 from txnformat import abort_index, keys, operation_codec
 from txnformat.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
+from txnformat.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
 from txnformat.document import encode_json
 from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
@@ -67,6 +68,18 @@ def test_every_example_is_accepted_by_the_code(block: Any) -> None:
             assert state.entry_sha256 == sha256_hex(data)
         case "latest":
             assert parse_hint(data) == (json.loads(data)["entry"], json.loads(data)["key"])
+        case "bundle":
+            values = json.loads(data)
+            entries = [b"{}"] * BUNDLE_ENTRIES
+            written = encode_bundle(entries)
+            assert written is not None
+            assert values["entries"] == f"a hundred times the two bytes {entries[0].hex()}"
+            assert sha256_hex(written) == values["sha256"]
+            assert decode_bundle(written, values["key"]) == entries
+            assert keys.parse_bundle_key(values["key"]) == (
+                values["from"],
+                values["from"] + BUNDLE_ENTRIES - 1,
+            )
         case "fields":
             fields = json.loads(data)
             assert fields_to_json(fields_from_json(fields)) == fields
@@ -105,7 +118,7 @@ def _parsed(value: Any, type_: pa.DataType) -> Any:
 
 def test_every_kind_of_example_is_there() -> None:
     kinds = {block.info.split()[1] for block in JSON_BLOCKS}
-    assert kinds == {"entry", "format", "latest", "fields", "aborted", "keys"}
+    assert kinds == {"entry", "format", "latest", "bundle", "fields", "aborted", "keys"}
 
 
 # --- documents and operations ----------------------------------------------------------------------------------------
@@ -203,6 +216,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
     built = [
         keys.FORMAT_KEY,
         keys.entry_key(7),
+        keys.bundle_key(7, 7),
         keys.snapshot_key(7, UUID),
         keys.table_key(7, UUID),
         keys.LATEST_KEY,
@@ -214,7 +228,14 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
     drawn = [
         line.split("  ")[0] for line in blocks(section(SPEC, "## 2. Layout of a root"))[0].text.splitlines()
     ]
-    words = {"<entry>": born, "<born>": born, "<uuid>": UUID, "<name>": "orders"}
+    words = {
+        "<entry>": born,
+        "<born>": born,
+        "<from>": born,
+        "<to>": born,
+        "<uuid>": UUID,
+        "<name>": "orders",
+    }
     words["<first 8 hex of topic id>"] = UUID[:8]
     for word, value in words.items():
         drawn = [line.replace(word, value) for line in drawn]

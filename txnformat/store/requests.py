@@ -28,6 +28,7 @@ class KeyClass(StrEnum):
 
     FORMAT = "format"
     ENTRY = "entry"
+    BUNDLE = "bundle"
     SNAPSHOT = "snapshot"
     TABLE = "table"
     BOUNDARY = "boundary"
@@ -41,6 +42,7 @@ class KeyClass(StrEnum):
 
 _PREFIXES = (
     (keys.LOG_PREFIX, KeyClass.ENTRY),
+    (keys.BUNDLE_PREFIX, KeyClass.BUNDLE),
     (keys.SNAPSHOT_PREFIX, KeyClass.SNAPSHOT),
     (keys.TABLE_PREFIX, KeyClass.TABLE),
     (keys.BOUNDARY_PREFIX, KeyClass.BOUNDARY),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txnformat import keys
+from txnformat.bundling import bundle_due, write_bundles
 from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.effects import Sleep, Steps
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
@@ -148,7 +149,24 @@ class SimProcess:
                 f"{self.name:6} {type(intent.action).__name__} {intent.intent_id[:8]}: {_brief(answer)}"
             )
             self.oracle.answered(intent, answer, since)
+        yield from self._write_bundle(answers)
         return answers
+
+    def _write_bundle(self, answers: Answers) -> Steps[None]:
+        """Do what a committer does in the background after a commit."""
+        first = bundle_due(
+            answer.entry
+            for answer in answers.values()
+            if isinstance(answer, CommitResult) and not answer.repeated
+        )
+        if first is None:
+            return
+        try:
+            written = yield from write_bundles(first)
+        except StorageError:
+            return
+        if written:
+            self.world.hits["bundle written"] += 1
 
     def _take_checkpoint(self, view: View) -> Steps[None]:
         if view.state.entry < 0:

@@ -120,6 +120,8 @@ class World:
         self.rng = random.Random(seed)
         self.time = VirtualTime()
         self.step = 0
+        self.bad_bundles: set[str] = set()
+        """Keys of bundles that do not hold what they should."""
         self.hits: Counter[str] = Counter()
         self.lines: list[str] = []
         self.is_finishing = False
@@ -275,6 +277,8 @@ class World:
             case GetObject(key):
                 found = store.get(key)
                 self._settle(process, key, found)
+                if found is not None and key.startswith(keys.BUNDLE_PREFIX):
+                    self.hits["read a bad bundle" if key in self.bad_bundles else "read a bundle"] += 1
                 return found
             case CreateObject(key, data):
                 return self._create(process, store, key, data)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from txnformat import keys
 from txnformat.apply import apply
 from txnformat.assemble import assemble
+from txnformat.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.commit import CommitSettings
 from txnformat.document import encode_json
 from txnformat.entry import CommitEntry, encode_entry, sha256_hex
@@ -26,6 +27,7 @@ from txnformat.operations import Checkpoint, Upgrade
 from txnformat.snapshot import encode_snapshot, state_digest
 from txnformat.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
 from txnformat.store.faulty import FaultKind
+from txnformat.tail import bundle_key_of
 from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
 from txnformat.testing.sim_clients import (
     BulkClient,
@@ -40,14 +42,17 @@ from txnformat.testing.sim_clients import (
 from txnformat.testing.sim_oracle import Oracle
 from txnformat.testing.sim_store import EPOCH_MS
 from txnformat.testing.sim_world import HistoryViolation, World
+from txnformat.view import View
 
 __all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_history"]
 
 STEPS_MIN = 150
 STEPS_MAX = 800
-SETTLE_STEPS_MAX = 6_000
+SETTLE_STEPS_MAX = 20_000
 """Steps within which everybody must have an answer once nothing goes wrong any more."""
 WRITERS_MIN = 3
+PAST_BEYOND = 95
+"""Entries of a long past beyond the window of intent ids."""
 
 REQUIRED_HITS = frozenset(
     {
@@ -57,6 +62,7 @@ REQUIRED_HITS = frozenset(
         "answer invalid-alter",
         "answer log-time-ahead",
         "answer partition-count-changed",
+        "bundle written",
         "checkpoint taken",
         "clock jumped",
         "crashed",
@@ -69,6 +75,8 @@ REQUIRED_HITS = frozenset(
         "late request applied",
         "late request came too late",
         "opened cold",
+        "read a bad bundle",
+        "read a bundle",
         "slot absent after no answer",
         "slot gone",
         "slot lost",
@@ -118,6 +126,7 @@ class _Past(NamedTuple):
     entries: tuple[tuple[CommitEntry, bytes], ...]
     states: tuple[LogState, ...]
     objects: dict[str, bytes]
+    bundles: dict[str, bytes]
     stale: tuple[Intent, ...]
     """Old intents without a natural key: the first ones landed, the others never did."""
 
@@ -155,11 +164,12 @@ def _long_past() -> _Past:
     )  # fmt: skip
     land(first, encode_entry(first))
     stale = [Intent(new_id(), 1 + index, AllocateIds("past", 1)) for index in range(6)]
-    for index in range(INTENT_WINDOW_ENTRIES + 2):
+    # The last hundred is nearly complete: some of the histories write its bundle.
+    for index in range(INTENT_WINDOW_ENTRIES + PAST_BEYOND):
         time_ms += 100
         action = stale[index].action if index < 3 else Write(app=AppRef("past", "app", index))
         intent = stale[index] if index < 3 else Intent(new_id(), state.entry + 1, action)
-        if index in (INTENT_WINDOW_ENTRIES - 60, INTENT_WINDOW_ENTRIES - 20):
+        if index in (INTENT_WINDOW_ENTRIES + 20, INTENT_WINDOW_ENTRIES + 60):
             data = encode_snapshot(state)
             key = keys.snapshot_key(state.entry, new_id())
             objects[key] = data
@@ -172,7 +182,12 @@ def _long_past() -> _Past:
         if assembled.entry is None:
             raise InternalError("the past could not be made", verdicts=assembled.verdicts)
         land(assembled.entry, assembled.data)
-    return _Past(format_data, empty, tuple(entries), tuple(states), objects, tuple(stale))
+    bundles = {}
+    for slot in range(0, len(entries) - BUNDLE_ENTRIES + 1, BUNDLE_ENTRIES):
+        bundle = encode_bundle([data for _, data in entries[slot : slot + BUNDLE_ENTRIES]])
+        if bundle is not None:
+            bundles[bundle_key_of(slot)] = bundle
+    return _Past(format_data, empty, tuple(entries), tuple(states), objects, bundles, tuple(stale))
 
 
 class _Simulation:
@@ -185,6 +200,7 @@ class _Simulation:
         self.world = World(seed, lambda slot, data: self.oracle.on_entry(slot, data), keep_lines=keep_lines)
         rng = self.world.rng
         self.has_past = seed % 16 == 7
+        self.has_snapshots = True
         past = _long_past() if self.has_past else None
         format_data, empty = (past.format_data, past.empty) if past else _empty_log(rng)
         self.oracle = Oracle(empty, self.world.hits)
@@ -194,17 +210,42 @@ class _Simulation:
             for (entry, data), state in zip(past.entries, past.states, strict=True):
                 self.oracle.adopt(entry, state)
                 self.world.store.put(keys.entry_key(entry.entry), data)
-            for key, data in past.objects.items():
+            # Without the snapshots whoever opens the log goes through its bundles.
+            self.has_snapshots = rng.random() < 0.7
+            for key, data in past.objects.items() if self.has_snapshots else ():
                 self.world.store.put(key, data)
+            self._put_bundles(past)
         self.world.plan.rate = rng.choice((0.0, 0.02, 0.08, 0.2))
         self.world.own_clock_is_store_time = rng.random() < 0.25
         self.clients: list[Client] = []
         self.writers = rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
 
+    def _put_bundles(self, past: _Past) -> None:
+        """Store the bundles of the past: some of them missing, cut, changed, or those of other entries."""
+        rng = self.world.rng
+        if rng.random() < 0.2:
+            return
+        for key, data in past.bundles.items():
+            match rng.randrange(12):
+                case 0:
+                    continue
+                case 1:
+                    data = data[: rng.randrange(len(data))]
+                case 2:
+                    at = rng.randrange(len(data))
+                    data = data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+                case 3:
+                    data = past.bundles[rng.choice(sorted(past.bundles))]
+                case _:
+                    pass
+            self.world.store.put(key, data)
+            if data != past.bundles[key]:
+                self.world.bad_bundles.add(key)
+
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
-        is_truncated = rng.random() < 0.5
+        is_truncated = rng.random() < 0.5 and self.has_snapshots  # who deletes entries has looked at them
         skewed = rng.randrange(self.writers) if rng.random() < 0.2 else -1
         for number in range(self.writers + 1):
             process = world.start(f"p{number}")
@@ -227,6 +268,9 @@ class _Simulation:
                 world, self.oracle, process.name, self.protocol, settings, clients,
                 takes_checkpoints=number == 0 or rng.random() < (0.6 if is_truncated else 0.1),
             )  # fmt: skip
+            if self.has_past and rng.random() < 0.4:
+                # It has slept, and follows the whole past.
+                process.actor.view = View(rng.choice(self.oracle.states[1:]))
         if is_truncated:
             world.start("op").actor = Operator(world, self.oracle)
 

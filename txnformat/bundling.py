@@ -1,0 +1,94 @@
+"""Writing bundles: when, and the steps. Without IO, like :mod:`txnformat.follow`.
+
+A log is complete without any bundle, and a bad one does no harm: readers go back to the entries. So every failure here
+leaves the log as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnformat import keys
+from txnformat.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
+from txnformat.effects import CreateObject, GetObject, Steps
+from txnformat.entry import decode_entry, sha256_hex
+from txnformat.errors import CorruptDataError
+from txnformat.reads import list_keys, simultaneous
+from txnformat.store.base import CreateOutcome
+
+__all__ = ["bundle_due", "write_bundles"]
+
+FILL_IN_MAX = 10
+"""Bundles that are looked back over: whoever completes a hundred writes what others before have failed to write."""
+
+
+def bundle_due(own_entries: Iterable[int]) -> int | None:
+    """Return the hundred that this process has completed and should write the bundle of: its first entry.
+
+    Parameters
+    ----------
+    own_entries : iterable of int
+        Numbers of the entries that this process has just appended.
+    """
+    completed = [entry for entry in own_entries if entry % BUNDLE_ENTRIES == BUNDLE_ENTRIES - 1]
+    return bundle_first(max(completed)) if completed else None
+
+
+def write_bundles(newest: int) -> Steps[int]:
+    """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing.
+
+    Returns
+    -------
+    int
+        How many were written.
+
+    Raises
+    ------
+    StorageError
+        The store refused, or failed too often.
+
+    Notes
+    -----
+    Requests: 1 LIST; for each missing bundle 100 GETs at once and 1 PUT.
+    """
+    oldest = max(0, newest - FILL_IN_MAX * BUNDLE_ENTRIES)
+    start_after = _key(oldest - BUNDLE_ENTRIES) if oldest else None
+    present = set((yield from list_keys(keys.BUNDLE_PREFIX, start_after)))
+    written = 0
+    for first in range(newest, oldest - 1, -BUNDLE_ENTRIES):
+        if _key(first) not in present:
+            written += yield from _write(first)
+    return written
+
+
+def _key(first: int) -> str:
+    return keys.bundle_key(first, first + BUNDLE_ENTRIES - 1)
+
+
+def _write(first: int) -> Steps[int]:
+    slots = range(first, first + BUNDLE_ENTRIES)
+    found = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in slots))
+    entries = [data for data in found if isinstance(data, bytes)]
+    # A hole or a broken link: deleted entries, some perhaps created again by a writer that slept. Not worth a bundle.
+    if len(entries) != len(found) or not _is_chain(entries, first):
+        return 0
+    data = encode_bundle(entries)
+    if data is None:
+        return 0
+    result = yield CreateObject(_key(first), data)
+    if result.outcome is CreateOutcome.REFUSED:
+        raise result.error
+    return int(result.outcome is CreateOutcome.CREATED)
+
+
+def _is_chain(entries: list[bytes], first: int) -> bool:
+    previous: str | None = None
+    for number, data in enumerate(entries, first):
+        try:
+            entry = decode_entry(data, number)
+        except CorruptDataError:
+            return False
+        if previous is not None and entry.previous != previous:
+            return False
+        previous = sha256_hex(data)
+    return True

@@ -1,0 +1,70 @@
+"""Reads that every step is made of: repeated while the store fails transiently, one by one or many at once."""
+
+from __future__ import annotations
+
+from txnformat import keys
+from txnformat.effects import Effect, GetObject, ListObjects, Simultaneous, Sleep, Steps
+from txnformat.entry import CommitEntry, decode_entry
+from txnformat.errors import StorageError
+
+__all__ = [
+    "READ_ATTEMPTS_MAX",
+    "READ_BACKOFF_MS",
+    "get_object",
+    "list_keys",
+    "read_boundary",
+    "read_entry",
+    "request",
+    "simultaneous",
+]
+
+READ_ATTEMPTS_MAX = 5
+"""Attempts at a read that fails transiently."""
+READ_BACKOFF_MS = 50
+
+
+def request(effect: Effect) -> Steps[object]:
+    """Perform a read, repeating it a bounded number of times while the store fails transiently."""
+    for attempt in range(READ_ATTEMPTS_MAX):
+        try:
+            return (yield effect)
+        except StorageError as error:
+            if not error.transient or attempt == READ_ATTEMPTS_MAX - 1:
+                raise
+        yield Sleep(READ_BACKOFF_MS * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def get_object(key: str) -> Steps[bytes | None]:
+    """Return an object's bytes, or None."""
+    data = yield from request(GetObject(key))
+    return data if isinstance(data, bytes) else None
+
+
+def list_keys(prefix: str, start_after: str | None = None) -> Steps[list[str]]:
+    """Return the keys under a prefix."""
+    found = yield from request(ListObjects(prefix, start_after))
+    return list(found) if isinstance(found, list) else []
+
+
+def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
+    """Perform reads at once; those that fail transiently are repeated one by one."""
+    answers = yield Simultaneous(requests)
+    for index, answer in enumerate(answers):
+        if isinstance(answer, StorageError):
+            if not answer.transient:
+                raise answer
+            answers[index] = yield from request(requests[index])
+    return list(answers)
+
+
+def read_boundary() -> Steps[int]:
+    """Return the highest boundary: entries below it (exclusive) may be deleted. Requests: 1 LIST."""
+    found = yield from list_keys(keys.BOUNDARY_PREFIX)
+    return max((b for b in map(keys.parse_boundary_key, found) if b is not None), default=0)
+
+
+def read_entry(number: int) -> Steps[CommitEntry | None]:
+    """Return one entry of the history, or None when there is none (any more). Requests: 1 GET."""
+    data = yield from get_object(keys.entry_key(number))
+    return None if data is None else decode_entry(data, number)
