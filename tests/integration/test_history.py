@@ -127,6 +127,8 @@ def long_log() -> CountingStore:
     with TxnLog.create(store) as log:
         while log.state.entry < 1_049:
             log.committer.commit(log.committer.intend(AllocateIds("p", 1)))
+            if log.state.entry % 50 == 0:
+                log.close()  # waits for the bundle that is being written
     return store
 
 
