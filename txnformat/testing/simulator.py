@@ -51,7 +51,7 @@ STEPS_MAX = 800
 SETTLE_STEPS_MAX = 20_000
 """Steps within which everybody must have an answer once nothing goes wrong any more."""
 WRITERS_MIN = 3
-PAST_BEYOND = 95
+PAST_BEYOND = 98
 """Entries of a long past beyond the window of intent ids."""
 
 REQUIRED_HITS = frozenset(
