@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,13 +18,25 @@ from txnformat import keys
 from txnformat.batch_table import encode_batch_table
 from txnformat.datafile import SegmentFileWriter
 from txnformat.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.invariants import check_whole
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds, Append, InitProducer
-from txnformat.read_plan import ReadPlan
+from txnformat.read_plan import ReadPlan, open_range
 from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
+from txnformat.sealed import SidecarCache
+from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.state import TopicState
 from txnformat.store.memory import MemoryStore
-from txnformat.types import BatchRecord, FileRecord, IsolationLevel, ObjectRecord, Outcome, TopicPartition
+from txnformat.types import (
+    BatchRecord,
+    FileRecord,
+    IsolationLevel,
+    ObjectRecord,
+    OffsetRange,
+    Outcome,
+    TopicPartition,
+)
+from txnformat.visibility import aborted_ranges, committed_mask
 from writers.upload import Uploaded, topic_append
 
 PARTITIONS = 2
@@ -128,8 +143,13 @@ class History:
         index = self.random.randrange(len(self._transactional))
         producer = self._transactional[index]
         identity = (producer.producer_id, producer.epoch)
-        what = self.random.choice(["inline", "inline", "inline", "end", "end", "one-shot", "plain", "init"])
-        if what == "init":
+        what = self.random.choice(
+            ["inline", "inline", "inline", "end", "end", "one-shot", "plain", "init", "seal"]
+        )
+        if what == "seal":
+            self.log.maintain("seal")
+            assert check_whole(self.log.state) == []
+        elif what == "init":
             self._transactional[index] = self._opened(str(producer.transactional_id))
         elif what == "plain":
             self._append(self.random.choice([None, self._idempotent]), None)
@@ -257,8 +277,55 @@ def _ask(history: History, log: TxnLog) -> Asked:
         ranges[partition] = (start.get(partition, 0), end.get(partition, latest))
         if partitions is None or partition in partitions:
             expected += model.rows(history.topic, partition, *ranges[partition], isolation)
-    plan = log.plan("t", isolation=isolation, start=start, end=end, partitions=partitions)
+    is_left_sealed = random.random() < 0.5
+    plan = log.plan(
+        "t", isolation=isolation, start=start, end=end, partitions=partitions, open_sealed=not is_left_sealed
+    )
+    if is_left_sealed:
+        plan = _opened_in_pieces(random, log, plan)
     return Asked(plan, columns, expected, ranges)
+
+
+def _opened_in_pieces(random: Random, log: TxnLog, plan: ReadPlan) -> ReadPlan:
+    """Open the sealed segments of a plan as tasks do that share them: each batch belongs to exactly one."""
+    files = dict(plan.files)
+    rows: dict[int, list[Any]] = {part.partition: [] for part in plan.partitions}
+    for sealed in plan.sealed:
+        inner = [random.randint(*sealed.range) for _ in range(2)]
+        bounds = [sealed.range.start, *sorted(inner), sealed.range.end]
+        for start, end in pairwise(bounds):
+            piece = replace(sealed, owned=OffsetRange(start, end))
+            found, named = open_range(SidecarCache(log.store), piece, plan.isolation)
+            rows[sealed.partition].append(found)
+            files |= named
+    parts = tuple(
+        replace(part, rows=np.concatenate([*rows[part.partition], part.rows])) for part in plan.partitions
+    )
+    return replace(plan, partitions=parts, files=files, sealed=())
+
+
+def _check_sidecars(log: TxnLog) -> None:
+    """The outcomes in an .index are what the heap gives with the entries of the .txnindex."""
+    state, store = log.state, log.store
+    for key, partition in state.partitions.items():
+        for row in partition.segments.array():
+            record = state.segments[int(row["segment"])]
+            batches = decode_index(store.get(record.index.key), record.index).partition(key.partition)
+            aborted = []
+            if record.txnindex is not None:
+                data = store.get(record.txnindex.key)
+                first, count = int(row["first_aborted"]), int(row["aborted"])
+                aborted = decode_txnindex(data, record.txnindex, first, count)
+            mask = committed_mask(
+                batches["base_offset"],
+                batches["base_offset"] + batches["records"] - 1,
+                batches["producer_id"],
+                batches["transactional"].astype(bool),
+                aborted_ranges(aborted),
+            )
+            assert (mask == (batches["outcome"] != BatchOutcome.ABORTED)).all()
+            assert ((batches["outcome"] == BatchOutcome.PLAIN) == (batches["transactional"] == 0)).all()
+            assert len(batches) == row["batches"]
 
 
 def _check(store: MemoryStore, asked: Asked, batch_rows_max: int) -> None:
@@ -291,12 +358,17 @@ def _check(store: MemoryStore, asked: Asked, batch_rows_max: int) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False), st.integers(5, 25), st.integers(1, 12))
+@given(st.randoms(use_true_random=False), st.integers(5, 25), st.integers(1, 12), st.sampled_from([2, 1_000]))
 def test_every_read_gives_exactly_the_records_of_the_model(
-    random: Random, steps: int, batch_rows_max: int
+    random: Random, steps: int, batch_rows_max: int, listed_rows: int
 ) -> None:
-    """Also reads that were planned long before they run, and plans of a log that was just opened."""
-    history = History(random)
+    """Also reads that were planned long before they run, plans of a log that was just opened, sealed segments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("txnformat.sealing.LISTED_ROWS", listed_rows)
+        _check_history(History(random), random, steps, batch_rows_max)
+
+
+def _check_history(history: History, random: Random, steps: int, batch_rows_max: int) -> None:
     asked: list[Asked] = []
     for _ in range(steps):
         history.step()
@@ -306,6 +378,7 @@ def test_every_read_gives_exactly_the_records_of_the_model(
     asked += [_ask(history, opened) for _ in range(8)]
     for one in asked:
         _check(history.store, one, batch_rows_max)
+    _check_sidecars(history.log)
     for number, offsets in enumerate(opened.offsets("t")):
         key = TopicPartition(history.topic.topic_id, number)
         assert offsets.log_end == len(history.model.log[number]) == opened.state.partition(key).log_end

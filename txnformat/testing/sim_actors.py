@@ -16,8 +16,9 @@ from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.effects import Sleep, Steps
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
 from txnformat.follow import open_view, refresh
-from txnformat.intents import CommitResult, Intent, TakeCheckpoint
+from txnformat.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.pace import Pace
+from txnformat.sealing import write_segments
 from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.testing.sim_clients import Client
 from txnformat.testing.sim_oracle import Oracle, is_definite
@@ -82,8 +83,10 @@ class SimProcess:
         kind = self.world.rng.random()
         if self.clients and (self.world.is_finishing or kind < 0.72):
             yield from self._commit_some(view)
-        elif self.takes_checkpoints and kind < 0.9:
+        elif self.takes_checkpoints and kind < 0.84:
             yield from self._take_checkpoint(view)
+        elif self.takes_checkpoints and kind < 0.9:
+            yield from self._seal(view)
         elif kind < 0.98:
             yield from self._follow(view)
         else:
@@ -181,6 +184,25 @@ class SimProcess:
                 yield from write_hint(checkpoint)
             elif not is_definite(answer):
                 self.oracle.abandoned(intent)
+        except StorageError:
+            return
+
+    def _seal(self, view: View) -> Steps[None]:
+        try:
+            seal = yield from write_segments(view.state)
+            if seal is None:
+                return
+            intent = Intent(self.world.new_id(), view.state.entry + 1, SealSegments(seal))
+            answers = yield from self._commit(view, [intent])
+            answer = answers[intent.intent_id]
+            if isinstance(answer, CommitResult):
+                self.world.hits["sealed"] += 1
+                if seal.segment_list is not None:
+                    self.world.hits["segment list written"] += 1
+            elif not is_definite(answer):
+                self.oracle.abandoned(intent)
+            elif answer.kind == "seal-superseded":
+                self.world.hits["sealed by somebody else"] += 1
         except StorageError:
             return
 

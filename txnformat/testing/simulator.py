@@ -77,6 +77,8 @@ REQUIRED_HITS = frozenset(
         "opened cold",
         "read a bad bundle",
         "read a bundle",
+        "sealed",
+        "sealed by somebody else",
         "slot absent after no answer",
         "slot gone",
         "slot lost",
