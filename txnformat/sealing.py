@@ -47,8 +47,10 @@ PARTITIONS_MAX = 1_000
 """Partitions that one seal takes: it is one entry."""
 BATCHES_MAX = 500_000
 """Batches of one partition that one seal takes, unless a single append has more."""
+LISTED_SEGMENTS = 16
+"""Sealed segments in the state above which they go to the segment list,"""
 LISTED_ROWS = 1_000
-"""Rows of sealed segments in the state above which they go to the segment list."""
+"""and their rows: one for each partition of each."""
 
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
@@ -122,9 +124,13 @@ def write_segments(state: LogState) -> Steps[Seal | None]:
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
         segments.append((yield from _write_segment(state, topic_id, ranges)))
     segment_list, listed = None, 0
-    if sum(len(one.segments) for one in state.partitions.values()) > LISTED_ROWS:
+    if len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS:
         segment_list, listed = (yield from _write_list(state)), state.segments.end
     return Seal(tuple(segments), segment_list, listed) if segments or segment_list else None
+
+
+def _segment_rows(state: LogState) -> int:
+    return sum(len(one.segments) for one in state.partitions.values())
 
 
 def _write_segment(state: LogState, topic_id: str, ranges: Mapping[int, OffsetRange]) -> Steps[SealedSegment]:

@@ -248,6 +248,12 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
     "a writer's clock against store time": ("txnformat.assemble:CLOCK_SKEW_MS_MAX",),
     "isolation level": (),
+    "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
+    "partitions that one seal takes": ("txnformat.sealing:PARTITIONS_MAX",),
+    "sealed segments in the state before they go to the segment list": (
+        "txnformat.sealing:LISTED_SEGMENTS",
+        "txnformat.sealing:LISTED_ROWS",
+    ),
     "rows of a record batch when reading": ("txnformat.reader:ROWS_PER_BATCH",),
     "lost slots before `ConflictError` (`commit-contention`)": (
         "txnformat.commit:CommitSettings.attempts_max",

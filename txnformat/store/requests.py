@@ -35,6 +35,8 @@ class KeyClass(StrEnum):
     LATEST = "latest"
     DATA = "data"
     """A segment file, or a listing of them."""
+    SIDECAR = "sidecar"
+    """Of a sealed segment."""
     PROBE = "probe"
     """What tries a store before a process's first write; no part of the log."""
     OTHER = "other"
@@ -59,4 +61,6 @@ def key_class(key: str) -> KeyClass:
     for prefix, found in _PREFIXES:
         if key.startswith(prefix):
             return found
+    if "/segments/" in key:
+        return KeyClass.SIDECAR
     return KeyClass.DATA if "/data/" in key else KeyClass.OTHER

@@ -1,0 +1,79 @@
+"""Sealed segments in Spark: tasks read the sidecars, and what is read is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_datasource.datasource import TxnLogDataSource
+from spark_datasource.splits import Split
+from tests.spark.conftest import Read
+from tests.spark.histories import NUMBERS, Transactions, append, numbers
+from txnformat.errors import TxnLogError
+from txnformat.types import Outcome
+from txnlog import TxnLog
+
+
+@pytest.fixture
+def sealed(log: TxnLog) -> TxnLog:
+    """Six segments over two partitions, a transaction over the seams, and something unsealed."""
+    log.create_topic("numbers", NUMBERS, partitions=2)
+    producer = Transactions(log, "tx")
+    for number in range(6):
+        append(log, "numbers", {number % 2: [numbers(100 * number, 100 * number + 50)] * 2})
+        producer.send("numbers", {0: [numbers(-number - 1, -number)]})
+        producer.end(Outcome.ABORT if number % 2 else Outcome.COMMIT)
+        log.maintain("seal")
+    append(log, "numbers", {0: [numbers(1_000, 1_010)], 1: [numbers(2_000, 2_010)]})
+    return log
+
+
+def test_every_read_is_that_of_python(sealed: TxnLog, read: Read) -> None:
+    for isolation in ("read_committed", "read_uncommitted"):
+        expected = sealed.read(
+            "numbers", isolation=isolation, columns=["_partition", "_offset", "n"]
+        ).read_all()
+        wanted = sorted(zip(*(column.to_pylist() for column in expected.columns), strict=True))
+        for options in ({}, {"minPartitions": "7"}, {"maxBytesPerPartition": "1k"}):
+            frame = read("numbers", isolation=isolation, columns="_partition,_offset,n", **options)
+            assert sorted(tuple(row) for row in frame.collect()) == wanted, options
+
+
+def test_ranges_begin_and_end_inside_of_segments(sealed: TxnLog, read: Read) -> None:
+    for start, end in ((0, 1), (25, 130), (99, 102), (40, 310)):
+        options = {
+            "startingOffsets": json.dumps({"numbers": {"0": start, "1": start}}),
+            "endingOffsets": json.dumps({"numbers": {"0": end, "1": min(end, 300)}}),
+            "minPartitions": "5",
+        }
+        starts, ends = {0: start, 1: start}, {0: end, 1: min(end, 300)}
+        expected = sealed.read("numbers", columns=["n"], start=starts, end=ends).read_all()
+        assert sorted(row.n for row in read("numbers", **options).select("n").collect()) == sorted(
+            expected.column("n").to_pylist()
+        )
+
+
+def test_timestamps_are_found_in_sealed_segments(sealed: TxnLog, read: Read) -> None:
+    times = sealed.read("numbers", columns=["_timestamp", "n"], partitions=[0]).read_all().to_pylist()
+    middle = times[len(times) // 2]["_timestamp"]
+    since = str(int(middle.timestamp() * 1_000))
+    frame = read("numbers", columns="n,_partition", startingTimestamp=since).where("_partition = 0")
+    found = sorted(row.n for row in frame.collect())
+    assert found == sorted(row["n"] for row in times if row["_timestamp"] >= middle)
+
+
+def test_the_driver_reads_no_sidecar_and_a_task_without_one_says_so(
+    sealed: TxnLog, read: Read, path: str
+) -> None:
+    frame = read("numbers")
+    (lost, *_) = sorted(Path(path).glob("numbers-*/segments/*.index"))
+    lost.unlink()
+    source = TxnLogDataSource({"path": path, "topic": "numbers"})
+    splits = source.reader(source.schema()).partitions()
+    assert sum(len(split.sealed) for split in splits if isinstance(split, Split)) >= 6
+    with pytest.raises(Exception, match="TXNLOG_CORRUPT_SIDECAR") as caught:
+        frame.collect()
+    assert lost.name in str(caught.value)
+    assert not isinstance(caught.value, TxnLogError)
