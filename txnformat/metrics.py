@@ -352,7 +352,7 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
         timestamp_ms=state.timestamp_ms,
         measured_ms=now_ms,
         tail_entries=state.entry - (state.checkpoints[-1].entry if state.checkpoints else -1),
-        unsealed_extents=sum(len(partition.extents) for partition in state.partitions.values()),
+        unsealed_extents=state.extents,
         topics=len(state.topics),
         transactional_ids={status.value: statuses[status] for status in TransactionStatus},
         late_transactions=sum(_age_ms(known, now_ms) > LATE_MS for _, known in ongoing.values()),
@@ -394,8 +394,10 @@ def _partition(
 def _volume(partition: PartitionState) -> _Volume:
     extents = partition.extents.array()
     extents = extents[extents["base_offset"] < partition.last_stable_offset]
+    sealed = partition.sealed
+    volume = _Volume(sealed.records, sealed.aborted_records, sealed.size, sealed.aborted_size)
     if not len(extents):
-        return _Volume(0, 0, 0, 0)
+        return volume
     committed = committed_mask(
         extents["base_offset"],
         extents["base_offset"] + extents["records"] - 1,
@@ -405,8 +407,8 @@ def _volume(partition: PartitionState) -> _Volume:
     )
     aborted = extents[~committed]
     return _Volume(
-        int(extents["records"].sum()),
-        int(aborted["records"].sum()),
-        int(extents["size"].sum()),
-        int(aborted["size"].sum()),
+        volume.records + int(extents["records"].sum()),
+        volume.aborted_records + int(aborted["records"].sum()),
+        volume.bytes + int(extents["size"].sum()),
+        volume.aborted_bytes + int(aborted["size"].sum()),
     )

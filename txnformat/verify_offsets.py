@@ -72,7 +72,11 @@ class OffsetDerivation:
 
     def __init__(self, state: LogState) -> None:
         self._tracks = {
-            key: _Track(partition.log_end, len(partition.aborted), firsts=dict(partition.open))
+            key: _Track(
+                partition.log_end,
+                partition.sealed.aborted_transactions + len(partition.aborted),
+                firsts=dict(partition.open),
+            )
             for key, partition in state.partitions.items()
         }
 
@@ -140,13 +144,16 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
     stable = min(undecided.values(), default=position)
     if partition.last_stable_offset != max(stable, partition.log_start):
         yield False, "the last stable offset is another", stable, partition.last_stable_offset
-    expected = _abort_index(track)
-    got = [tuple(row) for row in partition.aborted.since(track.aborted_before).tolist()]
+    # The state has the entries whose marker is above the sealed end; those of the track begin with its first.
+    in_state = partition.sealed.aborted_transactions
+    expected = _abort_index(track)[max(0, in_state - track.aborted_before) :]
+    got = [tuple(row) for row in partition.aborted.since(max(0, track.aborted_before - in_state)).tolist()]
     for number in range(max(len(expected), len(got))):
         ours = expected[number] if number < len(expected) else None
         theirs = got[number] if number < len(got) else None
         if ours != theirs:
-            yield False, f"entry {track.aborted_before + number} of the abort index is another", ours, theirs
+            first = max(in_state, track.aborted_before)
+            yield False, f"entry {first + number} of the abort index is another", ours, theirs
             return
 
 

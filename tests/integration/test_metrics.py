@@ -103,6 +103,21 @@ def test_the_aborted_share_counts_decided_records(log: TxnLog) -> None:
     assert partition(log, 1).aborted_share == 0.0
 
 
+def test_sealing_changes_no_count_of_records(log: TxnLog) -> None:
+    opened(log, "aborted").abort()
+    opened(log, "committed").commit()
+    before = log.metrics()
+    log.maintain("seal")
+    opened(log, "aborted").abort()
+    after = log.metrics()
+    assert after.unsealed_extents == 1
+    assert before.unsealed_extents == 2
+    (old, new) = (before.partitions[0], after.partitions[0])
+    assert (new.records, new.aborted_records) == (old.records + 3, old.aborted_records + 3)
+    assert new.bytes == old.bytes * 3 // 2
+    assert new.aborted_bytes == 2 * old.aborted_bytes
+
+
 def test_the_log_as_a_whole(log: TxnLog) -> None:
     opened(log, "open")
     opened(log, "done").commit()
