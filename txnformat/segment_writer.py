@@ -9,7 +9,6 @@ written too, for other readers. Specification: section "Segment files".
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
+from txnformat.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
@@ -63,12 +63,10 @@ class _Sink:
 
     def __init__(self, out: ObjectWriter) -> None:
         self._out = out
-        self._crc32 = 0
         self._held: list[bytes] | None = None
         self._piece = bytearray()  # taken in, but not passed on
-        self.sha256 = hashlib.sha256()
+        self.digest = RunningDigest()  # column chunks begin and end at ends of writes
         self.size = 0
-        self.crc32_at = {0: 0}  # at every end of a write: column chunks begin and end at some of them
         self.closed = False
 
     def write(self, data: Any) -> int:
@@ -76,27 +74,24 @@ class _Sink:
         if self._held is not None:
             self._held.append(bytes(view))
             return view.nbytes
-        self._crc32 = zlib.crc32(view, self._crc32)
         self.size += view.nbytes
-        self.crc32_at[self.size] = self._crc32
+        self.digest.update(
+            data if isinstance(data, bytes) else bytes(view)
+        )  # pyarrow may write over the latter
         if view.nbytes < PIECE_BYTES:
             self._piece += view
             if len(self._piece) >= PIECE_BYTES:
                 self.pass_on()
         else:
             self.pass_on()
-            self._pass(view)
+            self._out.write(view)
         return view.nbytes
 
     def pass_on(self) -> None:
         """Give the store all that was taken in."""
         if self._piece:
             piece, self._piece = self._piece, bytearray()
-            self._pass(memoryview(piece))
-
-    def _pass(self, piece: memoryview) -> None:
-        self._out.write(piece)
-        self.sha256.update(piece)
+            self._out.write(memoryview(piece))
 
     def hold(self) -> None:
         """Keep from now on what is written."""
@@ -245,11 +240,12 @@ class SegmentFileWriter:
             record = FileRecord(
                 self._key,
                 self._sink.size,
-                self._sink.sha256.hexdigest(),
+                self._sink.digest.hexdigest(),
                 len(footer),
                 hashlib.sha256(footer).hexdigest(),
                 self._rows,
             )
+            self._sink.digest.close()
             self._ended = True
             self._out.close()
         except BaseException:
@@ -266,6 +262,7 @@ class SegmentFileWriter:
         if self._parquet is not None:
             self._parquet.is_open = False  # else it closes itself when it is collected, and fails loudly
             self._parquet = None
+        self._sink.digest.close()
         self._out.abort()
 
     def _check_open(self) -> None:
@@ -323,7 +320,7 @@ class SegmentFileWriter:
         return footer[:place] + checksums + footer[place + digits :]
 
     def _chunk_checksums(self) -> list[int]:
-        at = self._sink.crc32_at
+        at = self._sink.digest.crc32_at()
         metadata = self._metadata[0]
         checksums: list[int] = []
         end = 4  # the magic
