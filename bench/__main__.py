@@ -74,6 +74,23 @@ def run(benchmark: Benchmark, folder: Path, progress: Progress) -> dict[str, Any
     }
 
 
+def as_text(results: Mapping[str, Any]) -> str:
+    """Return results as they are kept."""
+    return json.dumps(results, indent=1, ensure_ascii=False) + "\n"
+
+
+def with_notes(results: dict[str, Any]) -> dict[str, Any]:
+    """Return results with the rows' notes, and the benchmarks' texts, as the code has them now; figures stay."""
+    known = {benchmark.name: benchmark for benchmark in chosen("")}
+    for benchmark in results["benchmarks"]:
+        benchmark["how"] = known[benchmark["name"]].how
+        notes = {row.key: row.note for row in known[benchmark["name"]].rows}
+        for result in benchmark["rows"]:
+            if result["figure"] is not None:
+                result["note"] = notes[result["key"]]
+    return results
+
+
 def show(results: Mapping[str, Any], console: Console) -> None:
     """Print the table."""
     table = Table(*HEADER[:-1], "verdict")
@@ -89,12 +106,14 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="only benchmarks whose names contain one of these")
     parser.add_argument("--list", action="store_true", help="print the names of the benchmarks")
     parser.add_argument(
-        "--page", action="store_true", help="only make the page from the results that are there"
+        "--page", action="store_true", help="only make the page anew, with the notes of the code"
     )
     parser.add_argument("--folder", type=Path, help="where to work (default: the system's temporary folder)")
     given = parser.parse_args()
     if given.page:
-        (ROOT / PAGE).write_text(page(json.loads((ROOT / RESULTS).read_text("utf-8"))), "utf-8")
+        kept = with_notes(json.loads((ROOT / RESULTS).read_text("utf-8")))
+        (ROOT / RESULTS).write_text(as_text(kept), "utf-8")
+        (ROOT / PAGE).write_text(page(kept), "utf-8")
         return
     asked = chosen(" ".join(given.words))
     console = Console()
@@ -128,7 +147,7 @@ def main() -> None:
         console.print(f"{RESULTS} and {PAGE} stay as they are: only a run of everything replaces them")
         return
     (ROOT / RESULTS).parent.mkdir(exist_ok=True)
-    (ROOT / RESULTS).write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (ROOT / RESULTS).write_text(as_text(results), "utf-8")
     (ROOT / PAGE).write_text(page(results), "utf-8")
     console.print(f"wrote {RESULTS} and {PAGE}")
 

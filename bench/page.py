@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["PAGE", "RESULTS", "page", "verdict"]
@@ -57,6 +57,16 @@ def cells(result: Mapping[str, Any]) -> list[str]:
 HEADER = ["work", "against", "figure", "target", "got", ""]
 
 
+def _medians(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what was found besides the figures, each set once."""
+    texts = [
+        ", ".join(f"{name} {value}" for name, value in row["details"].items())
+        for row in rows
+        if row.get("details")
+    ]
+    return [f"<br>{text}" for text in dict.fromkeys(texts)]
+
+
 def page(results: Mapping[str, Any]) -> str:
     """Return the page for what the runner wrote."""
     lines = [HEAD, "| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
@@ -75,6 +85,7 @@ def page(results: Mapping[str, Any]) -> str:
     lines += ["", "## How it is measured", ""]
     for benchmark in results["benchmarks"]:
         lines += [f"* **{benchmark['name']}** ({benchmark['seconds']:.0f} s): {benchmark['how']}"]
+        lines += [f"  {line}" for line in _medians(benchmark["rows"])]
     lines += ["", "## Machine and versions", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results["machine"].items()]
     lines += ["", f"Measured on {results['date']}, in {results['minutes']:.0f} minutes."]

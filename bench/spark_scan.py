@@ -6,13 +6,13 @@ import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import shapes
+from bench.processor_time import children_seconds
 from bench.spark_session import drain, session
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
 from spark_datasource.datasource import TxnLogDataSource
@@ -70,6 +70,25 @@ def _frames(spark: SparkSession, shape: Shape, folder: Path) -> dict[str, DataFr
     }
 
 
+class _Scan:
+    """Runs a query and keeps what processor time it took."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self._taken: list[dict[str, float]] = []
+
+    def __call__(self) -> None:
+        before = children_seconds()
+        drain(self._frame)
+        after = children_seconds()
+        self._taken.append({side: after[side] - before[side] for side in after})
+
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the medians of the JVM and of the Python workers, without the rounds that warm up."""
+        taken = self._taken[WARM_UP:]
+        return {side: round(statistics.median(one[side] for one in taken), 2) for side in taken[0]}
+
+
 def _measure(shape: Shape, context: Context) -> list[Measurement]:
     """Return our speed by that of the two others (one column: our time by theirs)."""
     context.tick("writing")
@@ -80,9 +99,11 @@ def _measure(shape: Shape, context: Context) -> list[Measurement]:
         frames = _frames(spark, shape, context.folder)
         if [frame.count() for frame in frames.values()] != [rows] * len(frames):
             raise RuntimeError("they do not hold the same number of rows")
-        calls = {name: partial(drain, frame) for name, frame in frames.items()}
-        seconds = take_turns(calls, context, rounds=ROUNDS, warm_up=WARM_UP)
+        scans = {name: _Scan(frame) for name, frame in frames.items()}
+        seconds = take_turns(scans, context, rounds=ROUNDS, warm_up=WARM_UP)
     details = {f"{who}_s": round(statistics.median(times), 3) for who, times in seconds.items()}
+    for who, scan in scans.items():
+        details |= {f"{who}_{side}_processor_s": value for side, value in scan.processor_seconds().items()}
     found = []
     for other in ("bare", "spark_parquet"):
         above, below = seconds[other], seconds["txnlog"]
@@ -104,7 +125,12 @@ HOW = (
     "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks nothing. Spark's source reads "
     f"{PARQUET_FILES} files that Spark wrote from the committed rows. {WARM_UP} rounds to warm up."
 )
-PROFILE = ""
+PROFILE = (
+    "a Python source hands its rows to the JVM as Arrow, and the JVM copies them into rows of its own. The processor times "
+    "below say what that takes: the JVM alone spends about as much on a Python source's rows as Spark's Parquet source does "
+    "on reading, decoding and copying, and decoding in Python comes on top. The row of the bare DataSource is therefore the "
+    "limit of any Python source; `make bench BENCH=scan-flights` shows both"
+)
 
 
 def _benchmark(shape: Shape, work: str, rows: tuple[Row, ...]) -> Benchmark:
