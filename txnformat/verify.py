@@ -22,15 +22,20 @@ from txnformat.errors import FormatError, InvalidInputError, NotFoundError, Stor
 from txnformat.evolution import next_version
 from txnformat.follow import empty_state, parse_hint
 from txnformat.operations import AlterTopic, CreateTopic
+from txnformat.persistent import Rows
 from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.schema import TopicSchema
+from txnformat.segment_list import decode_segment_list
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
+from txnformat.types import ObjectRecord, SegmentRecord
 from txnformat.verify_bundles import check_bundle
-from txnformat.verify_chain import ChainCheck, decode_problem
+from txnformat.verify_bytes import check_bytes, decode_problem
+from txnformat.verify_chain import ChainCheck
 from txnformat.verify_files import check_file, check_table
 from txnformat.verify_references import FileUse, References
 from txnformat.verify_report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
+from txnformat.verify_sidecars import check_index, check_markers, check_txnindex
 
 __all__ = ["verify_log"]
 
@@ -80,6 +85,7 @@ class _Verification:
         self._record = Record()
         self._references = References(self._record)
         self._schemas: dict[str, TopicSchema] = {}
+        self._table_rows: dict[str, Rows] = {}
         self._sizes: dict[str, int] = {}
         self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
 
@@ -108,6 +114,7 @@ class _Verification:
             self._references.add_state(anchor)
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
         self._check_tables()
+        self._check_segments(chain)
         self._check_files()
         self._count_orphans(boundary)
         return VerifyReport(
@@ -294,9 +301,71 @@ class _Verification:
                 self._record.add_error(ProblemKind.UNREADABLE, key, data)
             else:
                 rows = check_table(self._record, use, data)
+                if rows is not None:
+                    self._table_rows[key] = rows
                 for entry, op in use.appends if rows is not None else ():
                     if rows is not None:
                         self._references.table_rows(op, entry, rows)
+
+    def _check_segments(self, chain: ChainCheck) -> None:
+        """Compare segment lists, and the sidecars of every sealed segment."""
+        for named in self._references.segment_lists.values():
+            self._named.add(named.key)
+            self._check_list(named, self._object(named.key, self._fetch(named.key)))
+        uses = list(self._references.segments.values())
+        wanted = [(use, kind, named) for use in uses for kind, named in _sidecars(use.record)]
+        self._named |= {named.key for _, _, named in wanted}
+        fetched = self._parallel("sidecars", self._fetch, [named.key for _, _, named in wanted])
+        for (use, kind, named), answer in zip(wanted, fetched, strict=True):
+            data = self._object(named.key, answer)
+            expected = chain.sealed.get(use.record.index.key)
+            if data is None:
+                continue
+            self._record.checked["sidecars"] += 1
+            match kind:
+                case "index":
+                    index = check_index(self._record, named, data, expected, self._table_rows)
+                    if index is not None:
+                        self._references.sealed_batches(use, index)
+                case "markers":
+                    check_markers(self._record, named, data, expected)
+                case _:
+                    check_txnindex(self._record, named, data, expected)
+
+    def _object(self, key: str, answer: bytes | StorageError | None) -> bytes | None:
+        """Return a sidecar's bytes, or note why there are none."""
+        if isinstance(answer, bytes):
+            return answer
+        if answer is None:
+            what = "a sidecar that the log names is gone"
+            advice = "restore the object from a copy; the records of its offsets cannot be read without it"
+            self._record.add(ProblemKind.MISSING, key, what, hint=advice)
+        else:
+            self._record.add_error(ProblemKind.UNREADABLE, key, answer)
+        return None
+
+    def _check_list(self, named: ObjectRecord, data: bytes | None) -> None:
+        """Compare a segment list with the seals; where those are deleted, learn the segments from it."""
+        if data is None:
+            return
+        self._record.checked["segment_lists"] += 1
+        advice = "restore the object from a copy; offsets that it describes cannot be read without it"
+        if not check_bytes(self._record, named.key, data, named.size, named.sha256, advice):
+            return
+        try:
+            listed = decode_segment_list(data, named)
+        except FormatError as error:
+            self._record.add_error(decode_problem(error), named.key, error, advice)
+            return
+        for part in (part for parts in listed.values() for part in parts):
+            known = self._references.segments.get(part.record.index.key)
+            if known is None:
+                self._references.segment(part.record, 0)
+            elif known.record != part.record:
+                what = "the segment list names sidecars otherwise than the entry that sealed them"
+                self._record.add(
+                    ProblemKind.CONFLICTING_REFERENCE, named.key, what, known.record, part.record
+                )
 
     def _check_files(self) -> None:
         uses = list(self._references.files.values())
@@ -335,8 +404,24 @@ class _Verification:
 
 
 def _named_after(key: str) -> keys.ObjectName | None:
-    """Return what the key of a snapshot, batch table or segment file says."""
-    return keys.parse_snapshot_key(key) or keys.parse_table_key(key) or keys.parse_data_key(key)
+    """Return what the key of a snapshot, batch table, segment file or sidecar says."""
+    for parse in (
+        keys.parse_snapshot_key,
+        keys.parse_table_key,
+        keys.parse_data_key,
+        keys.parse_index_key,
+        keys.parse_markers_key,
+        keys.parse_txnindex_key,
+    ):
+        name = parse(key)
+        if name is not None:
+            return name
+    return None
+
+
+def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
+    named = (("index", record.index), ("markers", record.markers), ("txnindex", record.txnindex))
+    return [(kind, one) for kind, one in named if one is not None]
 
 
 def _hint_sha256(data: bytes) -> str:

@@ -21,10 +21,12 @@ from txnformat.operations import Checkpoint
 from txnformat.snapshot import decode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
+from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_offsets import OffsetDerivation
 from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify_sidecars import ExpectedSegment, expected_segments
 
-__all__ = ["ChainCheck", "decode_problem"]
+__all__ = ["ChainCheck"]
 
 RESTORE_ENTRY = "restore the entry from a copy; until then nobody can read past it"
 REPORT_DEFECT = "run no writer on this log before its cause is known, and please report it"
@@ -70,6 +72,8 @@ class ChainCheck:
         self.anchors: list[LogState] = []
         """Snapshots that the fold began with: what they name comes from entries that were not seen."""
         self.log_id = empty.log_id if empty is not None else None
+        self.sealed: dict[str, ExpectedSegment] = {}
+        """What sealed segments must hold, by the key of their ``.index``."""
         self.distrusted: set[int] = set()
         """Entries that are not what the next one follows: what they say counts for nothing."""
         self.hashes: dict[int, str] = {}
@@ -186,6 +190,10 @@ class ChainCheck:
             return
         for problem in problems:
             self._record.add(ProblemKind.INVARIANT, key, problem, hint=REPORT_DEFECT)
+        expected = expected_segments(before, entry)
+        if expected:
+            self._compare(state)  # what the seal takes out of the state is looked at before it is gone
+            self.sealed |= expected
         self.state = after
         if self._derivation is not None:
             self._derivation.add(entry)
@@ -293,26 +301,8 @@ class ChainCheck:
                 )
 
 
-def decode_problem(error: FormatError) -> ProblemKind:
-    """Return what kind of problem it is that bytes cannot be decoded."""
-    return ProblemKind.UNDECODABLE if isinstance(error, CorruptDataError) else ProblemKind.UNSUPPORTED
-
-
 def _restore(error: FormatError) -> str | None:
     return RESTORE_ENTRY if isinstance(error, CorruptDataError) else None
-
-
-def check_bytes(record: Record, key: str, data: bytes, size: int, sha256: str, hint: str) -> bool:
-    """Return whether bytes have the size and hash that an entry names; else note the problem."""
-    if len(data) != size:
-        what = "the object has another size than its entry says"
-        record.add(ProblemKind.WRONG_SIZE, key, what, f"{size} bytes", len(data), hint)
-        return False
-    if sha256_hex(data) != sha256:
-        what = "the object has another hash than its entry says"
-        record.add(ProblemKind.WRONG_HASH, key, what, sha256, sha256_hex(data), hint)
-        return False
-    return True
 
 
 def partition_name(state: LogState, key: TopicPartition) -> str:

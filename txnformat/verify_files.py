@@ -16,7 +16,7 @@ from txnformat.persistent import Rows
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
-from txnformat.verify_chain import check_bytes, decode_problem
+from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_references import FileUse, TableUse
 from txnformat.verify_report import ProblemKind, Record
 

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.entry import CommitEntry
-from txnformat.operations import Append
+from txnformat.operations import Append, Seal
 from txnformat.persistent import Rows
+from txnformat.sidecar import SegmentIndex
 from txnformat.state import LogState
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentRecord
 from txnformat.verify_report import ProblemKind, Record
 
-__all__ = ["FileUse", "References", "TableUse"]
+__all__ = ["FileUse", "References", "SegmentUse", "TableUse"]
 
 
 class _Batch(NamedTuple):
@@ -41,17 +42,31 @@ class TableUse:
     """Entry and operation."""
 
 
+@dataclass(slots=True)
+class SegmentUse:
+    """A sealed segment."""
+
+    record: SegmentRecord
+    entry: int
+    """Of the seal; of the snapshot that names it when that is not there any more."""
+
+
 class References:
     """Everything that the entries of a log name."""
 
     def __init__(self, record: Record) -> None:
         self.files: dict[str, FileUse] = {}
         self.tables: dict[str, TableUse] = {}
+        self.segments: dict[str, SegmentUse] = {}
+        """By the key of the ``.index``."""
+        self.segment_lists: dict[str, ObjectRecord] = {}
         self._record = record
 
     def add(self, entry: CommitEntry) -> None:
         """Take in what one entry names."""
         for op in entry.operations:
+            if isinstance(op, Seal):
+                self._seal(op, entry.entry)
             if not isinstance(op, Append):
                 continue
             for file in op.files:
@@ -62,11 +77,35 @@ class References:
                 self.batches(op, list(op.batches))
                 self._totals(op, entry.entry)
 
+    def _seal(self, op: Seal, entry: int) -> None:
+        for segment in op.segments:
+            self.segment(segment.record, entry)
+        if op.segment_list is not None:
+            self.segment_lists[op.segment_list.key] = op.segment_list
+
+    def segment(self, record: SegmentRecord, entry: int) -> None:
+        """Take in a sealed segment."""
+        use = self.segments.setdefault(record.index.key, SegmentUse(record, entry))
+        if use.record != record:
+            self._conflict(record.index.key, entry, use.record, record)
+
+    def sealed_batches(self, use: SegmentUse, index: SegmentIndex) -> None:
+        """Take in what the ``.index`` of a segment names."""
+        for number, group, count, records in index.rows[
+            ["file", "row_group", "row_group_count", "records"]
+        ].tolist():
+            file = self._file(index.files[number], use.record.topic_id, use.entry)
+            file.batches.add(_Batch(group, count, records))
+
     def add_state(self, state: LogState) -> None:
         """Take in what a snapshot names: it stands for entries that are not there any more."""
         files = state.files
         for table in state.tables:
             self._table(table, state.entry)
+        for segment in state.segments:
+            self.segment(segment, state.entry)
+        if state.segment_list is not None:
+            self.segment_lists[state.segment_list.key] = state.segment_list
         for key, partition in state.partitions.items():
             extents = partition.extents.array()
             for row in extents[extents["file"] >= 0]:

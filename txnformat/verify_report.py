@@ -53,6 +53,8 @@ class ProblemKind(StrEnum):
     """Batches, totals and row groups do not agree."""
     SNAPSHOT_DIFFERS = "snapshot-differs"
     """A snapshot is not the state that its entries give."""
+    SIDECAR_DIFFERS = "sidecar-differs"
+    """A sidecar of a sealed segment is not what the entries before the seal give."""
     CONFLICTING_REFERENCE = "conflicting-reference"
     """Two entries name one object with different sizes or hashes."""
     HINT_WRONG = "hint-wrong"
@@ -96,7 +98,7 @@ class VerifyProgress(NamedTuple):
     """How far a verification is."""
 
     stage: str
-    """``entries``, ``bundles``, ``tables`` or ``files``."""
+    """``entries``, ``bundles``, ``tables``, ``sidecars`` or ``files``."""
     done: int
     total: int
 
@@ -120,7 +122,7 @@ class VerifyReport:
     problems: tuple[VerifyProblem, ...]
     notes: tuple[VerifyNote, ...]
     checked: dict[str, int]
-    """How much was looked at: ``entries``, ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``files``,
+    """How much was looked at: ``entries``, ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``sidecars``, ``files``,
     ``file_bytes`` (what the files have), ``row_groups``; with ``deep`` also ``records`` and ``bytes_read``."""
 
     @property

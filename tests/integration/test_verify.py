@@ -60,6 +60,7 @@ def build(store: ObjectStore) -> None:
     with Producer(log, "many", batch_bytes=1) as many, many.transaction() as transaction:
         for index in range(MANY):
             transaction.send("t", rows(index, 1), partition=index % 2)
+    log.maintain("seal")
     take_snapshot(log)
     holder = Producer(log, "open", buffer="inline")
     holder.init()
@@ -215,6 +216,9 @@ OBJECTS = [
     (KeyClass.LATEST, 0),
     (KeyClass.BUNDLE, 0),
     (KeyClass.TABLE, 0),
+    (KeyClass.SIDECAR, 0),
+    (KeyClass.SIDECAR, 1),
+    (KeyClass.SIDECAR, 2),
     (KeyClass.DATA, 0),
     (KeyClass.DATA, -1),
 ]

@@ -1,0 +1,224 @@
+"""Sidecars of sealed segments compared with what the entries before the seal say. Pure.
+
+What a segment must hold is written down from the state before its seal: the extents of the offsets, the markers that
+are in it or end its transactions, the abort index. From that all three sidecars are derived again, and have to agree
+row by row, ``.txnindex`` byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from txnformat.abort_index import AbortedTransaction, encode
+from txnformat.entry import CommitEntry
+from txnformat.errors import FormatError
+from txnformat.operations import Seal, SealedSegment
+from txnformat.persistent import Rows
+from txnformat.sidecar import INDEX_ROW, MARKER_ROW, BatchOutcome, SegmentIndex, decode_index, decode_markers
+from txnformat.state import LogState
+from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
+from txnformat.verify_bytes import check_bytes, decode_problem
+from txnformat.verify_report import ProblemKind, Record
+
+__all__ = ["ExpectedSegment", "check_index", "check_markers", "check_txnindex", "expected_segments"]
+
+RESTORE = "restore the object from a copy; the records of its offsets cannot be read without it"
+REPORT = "run no writer on this log before its cause is known, and please report it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a segment must hold of one partition."""
+
+    number: int
+    extents: Rows
+    markers: Rows
+    """Those of its offsets."""
+    aborted: Rows
+    """Of dtype ``partition.ABORTED``: every aborted transaction that overlaps its offsets."""
+    ends: dict[tuple[int, int], tuple[bool, int]]
+    """Of each (producer id, epoch): whether it was committed, and in which entry it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSegment:
+    """What a sealed segment must hold, from the state before its seal."""
+
+    parts: tuple[_Part, ...]
+    files: dict[int, FileRecord]
+    """Segment files by number."""
+    tables: dict[int, ObjectRecord]
+    """Batch tables by number."""
+
+
+def expected_segments(before: LogState, entry: CommitEntry) -> dict[str, ExpectedSegment]:
+    """Return what the segments that ``entry`` seals must hold, by the key of their ``.index``."""
+    segments = [segment for op in entry.operations if isinstance(op, Seal) for segment in op.segments]
+    return {segment.record.index.key: _expected(before, segment) for segment in segments}
+
+
+def _expected(before: LogState, segment: SealedSegment) -> ExpectedSegment:
+    parts = []
+    for sealed in segment.partitions:
+        partition = before.partition(TopicPartition(segment.record.topic_id, sealed.partition))
+        extents, markers = partition.extents.array(), partition.markers.array()
+        aborted = partition.aborted.array()
+        parts.append(
+            _Part(
+                sealed.partition,
+                extents[extents["base_offset"] < sealed.end_offset],
+                markers[markers["offset"] < sealed.end_offset],
+                aborted[aborted["first_offset"] < sealed.end_offset],
+                {
+                    (int(row["producer_id"]), int(row["epoch"])): (bool(row["commit"]), int(row["entry"]))
+                    for row in markers
+                },
+            )
+        )
+    tables = {int(number) for part in parts for number in np.unique(part.extents["table"]) if number >= 0}
+    return ExpectedSegment(
+        tuple(parts),
+        {number: before.files[number] for number in _files(parts) if number in before.files},
+        {number: before.tables[number] for number in tables},
+    )
+
+
+def _files(parts: list[_Part]) -> set[int]:
+    """Return the numbers of the segment files that extents refer to, through batch tables too."""
+    found: set[int] = set()
+    for part in parts:
+        in_table = part.extents["table"] >= 0
+        found.update(part.extents["file"][~in_table].tolist())
+        for first, count in part.extents[in_table][["first_file", "file_count"]].tolist():
+            found.update(range(first, first + count))
+    return found
+
+
+def check_index(
+    record: Record,
+    named: ObjectRecord,
+    data: bytes,
+    expected: ExpectedSegment | None,
+    tables: Mapping[str, Rows],
+) -> SegmentIndex | None:
+    """Return what an ``.index`` holds, compared with what it must hold; None when it cannot be decoded.
+
+    Parameters
+    ----------
+    expected : ExpectedSegment or None
+        None when nothing says it: the entries are deleted.
+    tables : mapping
+        Rows of the batch tables that could be read, by key.
+    """
+    index = None
+    if check_bytes(record, named.key, data, named.size, named.sha256, RESTORE):
+        try:
+            index = decode_index(data, named)
+        except FormatError as error:
+            record.add_error(decode_problem(error), named.key, error, RESTORE)
+    if index is None or expected is None or any(one.key not in tables for one in expected.tables.values()):
+        return index
+    rows = [_index_rows(part, expected, tables) for part in expected.parts]
+    _compare(record, named.key, np.concatenate(rows), index.rows)
+    for number, file in index.files.items():
+        if expected.files.get(number, file) != file:
+            what = f"file {number} is not the one that was appended"
+            record.add(ProblemKind.SIDECAR_DIFFERS, named.key, what, expected.files[number], file, REPORT)
+    return index
+
+
+def check_markers(record: Record, named: ObjectRecord, data: bytes, expected: ExpectedSegment | None) -> None:
+    """Compare a ``.markers`` with what it must hold."""
+    if not check_bytes(record, named.key, data, named.size, named.sha256, RESTORE):
+        return
+    try:
+        rows = decode_markers(data, named)
+    except FormatError as error:
+        record.add_error(decode_problem(error), named.key, error, RESTORE)
+        return
+    if expected is None:
+        return
+    wanted = []
+    for part in expected.parts:
+        one = np.zeros(len(part.markers), MARKER_ROW)
+        one["partition"] = part.number
+        for name in ("commit", "offset", "producer_id", "epoch", "entry", "timestamp_ms"):
+            one[name] = part.markers[name]
+        wanted.append(one)
+    _compare(record, named.key, np.concatenate(wanted), rows)
+
+
+def check_txnindex(
+    record: Record, named: ObjectRecord, data: bytes, expected: ExpectedSegment | None
+) -> None:
+    """Compare a ``.txnindex`` with what it must hold, byte by byte."""
+    if not check_bytes(record, named.key, data, named.size, named.sha256, RESTORE) or expected is None:
+        return
+    fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
+    wanted = b"".join(
+        encode([AbortedTransaction(*row) for row in part.aborted[fields].tolist()]) for part in expected.parts
+    )
+    if wanted != data:
+        what = "the abort index is not that of the aborted transactions that overlap the segment"
+        record.add(ProblemKind.SIDECAR_DIFFERS, named.key, what, wanted.hex(), data.hex(), REPORT)
+
+
+def _index_rows(part: _Part, expected: ExpectedSegment, tables: Mapping[str, Rows]) -> Rows:
+    """Return the rows that an ``.index`` must have of one partition."""
+    pieces = [
+        _table_rows(part.number, row, tables[expected.tables[int(row["table"])].key])
+        if row["table"] >= 0
+        else _extent_row(part.number, row)
+        for row in part.extents
+    ]
+    rows: Rows = np.concatenate(pieces) if pieces else np.zeros(0, INDEX_ROW)
+    for row in rows:
+        if not row["transactional"]:
+            row["outcome"], row["commit_entry"] = BatchOutcome.PLAIN, row["entry"]
+        elif part.ends.get((int(row["producer_id"]), int(row["epoch"])), (False, -1))[0]:
+            row["outcome"] = BatchOutcome.COMMITTED
+            row["commit_entry"] = part.ends[int(row["producer_id"]), int(row["epoch"])][1]
+        else:
+            row["outcome"], row["commit_entry"] = BatchOutcome.ABORTED, -1
+    return rows
+
+
+def _extent_row(partition: int, extent: Any) -> Rows:
+    row = np.zeros(1, INDEX_ROW)
+    for name in INDEX_ROW.names or ():
+        if name not in ("partition", "outcome", "commit_entry"):
+            row[name] = extent[name]
+    row["partition"] = partition
+    return row
+
+
+def _table_rows(partition: int, extent: Any, table: Rows) -> Rows:
+    mine = table[(table["section"] == extent["section"]) & (table["partition"] == partition)]
+    rows = np.repeat(_extent_row(partition, extent), len(mine))
+    before = np.cumsum(mine["records"]) - mine["records"]
+    rows["base_offset"] += before
+    rows["base_sequence"] += np.where(rows["base_sequence"] >= 0, before, 0)
+    rows["file"] = extent["first_file"] + mine["file"]
+    for name in ("records", "row_group", "row_group_count", "size"):
+        rows[name] = mine[name]
+    for name in ("min_timestamp_ms", "max_timestamp_ms"):
+        rows[name] = np.where(mine[name] == NO_TIMESTAMP_MS, extent["timestamp_ms"], mine[name])
+    return rows
+
+
+def _compare(record: Record, key: str, expected: Rows, got: Rows) -> None:
+    if len(expected) != len(got):
+        what = "it has another number of rows than its offsets give"
+        record.add(ProblemKind.SIDECAR_DIFFERS, key, what, len(expected), len(got), REPORT)
+        return
+    wrong = np.flatnonzero(expected != got)
+    if len(wrong):
+        first = int(wrong[0])
+        names = [name for name in expected.dtype.names or () if expected[name][first] != got[name][first]]
+        what = f"row {first} is not what was appended, in {', '.join(names)} ({len(wrong)} such rows)"
+        values = [{name: int(rows[name][first]) for name in names} for rows in (expected, got)]
+        record.add(ProblemKind.SIDECAR_DIFFERS, key, what, values[0], values[1], REPORT)
