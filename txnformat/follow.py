@@ -82,11 +82,9 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
         None  # of the last entry, if it came out of a bundle: its slot has to say the same
     )
     bundles_from = state.entry + 1 + FAR_BEHIND if through_bundles else None
-    used = False
     while True:
         if bundles_from is not None and state.entry + 1 >= bundles_from:
             state, unvouched = yield from _fold_bundles(state)
-            used = used or unvouched is not None
             bundles_from = bundle_first(state.entry + 1) + BUNDLE_ENTRIES
         proof = yield ReadClock()
         slots = range(state.entry + 1 - (unvouched is not None), state.entry + 1 + ahead)
@@ -101,7 +99,7 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
             try:
                 state = fold_bytes(state, data)
             except CorruptDataError as error:
-                return None if used else (yield from _reload_after(error, view.state.entry + 1))
+                return (yield from _reload_after(error, view.state.entry + 1))
         else:
             ahead = min(2 * ahead, AHEAD_MAX)
             continue

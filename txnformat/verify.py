@@ -70,8 +70,8 @@ def verify_log(
 
     Notes
     -----
-    Requests: 2 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, snapshot and batch table, 1 ranged
-    GET per segment file; with ``deep`` all bytes of every file.
+    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, bundle, snapshot, batch table and
+    sidecar, 1 ranged GET per segment file; with ``deep`` all bytes of every file.
     """
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
@@ -85,6 +85,7 @@ class _Verification:
         self._record = Record()
         self._references = References(self._record)
         self._schemas: dict[str, TopicSchema] = {}
+        self._deleted_below = 0
         self._table_rows: dict[str, Rows] = {}
         self._sizes: dict[str, int] = {}
         self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
@@ -106,6 +107,7 @@ class _Verification:
             chain.log_id = empty.log_id
         self._read_chain(chain, range(boundary, last + 1))
         chain.finish()
+        boundary = max(boundary, self._deleted_below)
         self._check_snapshots(chain, boundary)
         self._check_hint(hint, chain)
         self._check_tip(last)
@@ -198,14 +200,21 @@ class _Verification:
         wanted = [keys.entry_key(number) for number in numbers]
         held: CommitEntry | None = None  # counts once the next one follows it
         for number, data in zip(numbers, self._parallel("entries", self._fetch, wanted), strict=True):
-            if data is None and number < self._boundary():
-                continue  # deleted meanwhile
+            if data is None and self._is_deleted(number):
+                chain.skip()
+                continue
             entry = chain.feed(number, data)
             if held is not None and held.entry not in chain.distrusted:
                 self._learn(held)
             held = entry
         if held is not None:
             self._learn(held)
+
+    def _is_deleted(self, number: int) -> bool:
+        """Return whether an entry that is not there has been deleted meanwhile, as the boundary allows."""
+        if number >= self._deleted_below:
+            self._deleted_below = self._boundary()
+        return number < self._deleted_below
 
     def _learn(self, entry: CommitEntry) -> None:
         self._references.add(entry)

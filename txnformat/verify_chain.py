@@ -99,9 +99,7 @@ class ChainCheck:
                 self._record.add(ProblemKind.MISSING, key, what, hint=RESTORE_ENTRY)
             else:
                 self._record.add_error(ProblemKind.UNREADABLE, key, data)
-            self._settle(None)
-            self._lose()
-            self._previous = None
+            self.skip()
             return None
         sha256 = self.hashes[number] = sha256_hex(data)
         self._record.checked["entries"] += 1
@@ -125,6 +123,12 @@ class ChainCheck:
             if isinstance(operation, Checkpoint):
                 self._checkpoint(operation)
         return entry
+
+    def skip(self) -> None:
+        """Say that the next entry was deleted meanwhile, as its boundary allows."""
+        self._settle(None)
+        self._lose()
+        self._previous = None
 
     def _link(self, entry: CommitEntry) -> None:
         """Compare the entry's link with what is before it."""

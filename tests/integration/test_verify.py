@@ -365,6 +365,24 @@ def test_a_truncated_log_is_verified_from_its_boundary(
     assert {("missing", key) for key in snapshots} <= found(verify_log(store))
 
 
+def test_a_log_that_is_truncated_meanwhile_has_no_problem(
+    store: MemoryStore, template: dict[str, bytes]
+) -> None:
+    first = keys.parse_snapshot_key(pick(template, KeyClass.SNAPSHOT, 0))
+    assert first is not None
+
+    def truncate(operation: Operation, key: str, call: int) -> None:
+        if operation is Operation.GET and key == keys.entry_key(0):
+            store.create(keys.boundary_key(first.born), b"{}")
+            for number in range(first.born):
+                store.delete(keys.entry_key(number))
+
+    report = verify_log(FaultyStore(store, truncate))
+    assert report.problems == ()
+    assert report.first_entry == first.born
+    assert report.checked["partitions"] == 2
+
+
 def test_a_store_that_denies_an_object_is_told_from_damage(
     store: MemoryStore, template: dict[str, bytes]
 ) -> None:

@@ -13,13 +13,16 @@ from txnformat import keys
 from txnformat.document import decode_json, encode_json
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.follow import empty_state, fold_bytes
+from txnformat.intents import TakeCheckpoint
 from txnformat.partition import ABORTED, PartitionState
 from txnformat.persistent import Columns
+from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnformat.verify import verify_log
 from txnformat.verify_offsets import OffsetDerivation
+from txnformat.view import View
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -118,6 +121,18 @@ def test_a_defect_does_not_end_the_verification(store: MemoryStore) -> None:
     store.delete(last)
     kinds = {problem.kind for problem in verify_log(store).problems}
     assert {"invalid-entry", "missing"} <= kinds
+
+
+def test_a_snapshot_that_is_not_the_state_of_its_entries(store: MemoryStore) -> None:
+    committer = TxnLog.open(store).committer
+    wrong = replace(committer.refresh(), next_producer_id=77)
+    checkpoint = committer.read(write_snapshot(View(wrong)))
+    committer.commit(committer.intend(TakeCheckpoint(checkpoint)))
+    committer.read(write_hint(checkpoint))
+    report = verify_log(store)
+    assert [(problem.kind, problem.object) for problem in report.problems] == [
+        ("snapshot-differs", checkpoint.key)
+    ]
 
 
 def folded(store: MemoryStore) -> tuple[LogState, OffsetDerivation]:

@@ -313,6 +313,20 @@ def test_a_bundle_stands_for_no_lost_entry() -> None:
     assert hand.run(open_view()).state.entry == 498
 
 
+def test_an_entry_that_is_lost_after_the_listing_is_not_taken_from_a_bundle() -> None:
+    hand, _ = _log(500)
+    newest = keys.entry_key(499)
+
+    def lose(effect: Effect) -> None:
+        if isinstance(effect, GetObject) and effect.key == newest:
+            hand.objects.pop(newest, None)
+
+    hand.before = lose
+    with pytest.raises(CorruptDataError) as caught:
+        hand.run(open_view())
+    assert caught.value.kind == "missing-entry"
+
+
 def test_slots_created_again_below_the_boundary_lead_to_a_reload_through_bundles_too() -> None:
     hand, states = _log(300)
     data = encode_snapshot(states[250])
