@@ -114,5 +114,6 @@ class TxnLogBatchReader(DataSourceReader):
             files.__getitem__,
             self._projection.columns,
             where=self._where,
+            files_ahead=0,  # each slot of an executor has a task of its own: more threads only get in their way
         ):
             yield self._projection.cast(batch, expected)

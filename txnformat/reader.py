@@ -93,6 +93,7 @@ def read_rows(
     *,
     where: Predicate | None = None,
     batch_rows_max: int = ROWS_PER_BATCH,
+    files_ahead: int = RUNS_AHEAD,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
@@ -109,6 +110,9 @@ def read_rows(
     where : Predicate, optional
         Only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that
         it excludes by their statistics are not fetched.
+
+    files_ahead : int, optional
+        Files on their way while the caller works on the one before; 0 reads file after file in the caller's thread.
 
     Raises
     ------
@@ -130,7 +134,9 @@ def read_rows(
 
     def begin(run: Rows) -> _Run | None:
         file = file_of(int(run["file"][0]))
-        segment = SegmentFileReader(store, file, schema.version(file.schema_id), alone=len(runs) == 1)
+        segment = SegmentFileReader(
+            store, file, schema.version(file.schema_id), alone=len(runs) == 1 or not files_ahead
+        )
         if where is not None:
             run = narrowed(run, segment, where, topic, partition)
             if not len(run):
@@ -139,14 +145,16 @@ def read_rows(
         reader.begin(fetched, batch_rows_max)
         return reader
 
-    begun = ahead(
-        begin,
-        runs,
-        threads=RUNS_AHEAD,
-        weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
-        weight_max=2 * WINDOW_BYTES,
-        count_max=RUNS_AHEAD,
-    )
+    begun: Iterator[_Run | None] = map(begin, runs)
+    if files_ahead:
+        begun = ahead(
+            begin,
+            runs,
+            threads=files_ahead,
+            weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
+            weight_max=2 * WINDOW_BYTES,
+            count_max=files_ahead,
+        )
     for reader in begun:
         for count, arrays in reader.batches() if reader is not None else ():
             if where is None:
