@@ -19,7 +19,7 @@ from spark_datasource.splits import Split, cut, split_count
 from txnformat.errors import ConflictError
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
-from txnformat.read_plan import open_range, plan_filter
+from txnformat.read_plan import Keep, open_range, plan_filter
 from txnformat.reader import read_rows
 from txnformat.scan import PartitionPlan
 from txnformat.store.base import ObjectStore
@@ -84,6 +84,11 @@ class TxnLogBatchReader(DataSourceReader):
         known["commit_entry"] = np.where(rows["commit_entry"] > self._pin.entry, -1, rows["commit_entry"])
         return known
 
+    def _keep(self, where: Predicate, partition: int) -> Keep:
+        """Return what tells which rows of a sidecar can hold what is wanted, as the pinned entry knew them."""
+        may_match = plan_filter(where, self._options.topic, self._pin.schema, partition)
+        return lambda rows: may_match(self._known(rows))
+
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split in the order of the log. Requests: sidecars and those of the segment files."""
@@ -93,7 +98,7 @@ class TxnLogBatchReader(DataSourceReader):
         for part in partition.sealed:
             keep = None
             if self._where is not None:
-                keep = plan_filter(self._where, self._options.topic, self._pin.schema, part.partition)
+                keep = self._keep(self._where, part.partition)
             rows, files = open_range(
                 sidecars_of(store, self._options.storage), part, self._options.isolation, keep
             )

@@ -124,6 +124,7 @@ def _without_unused(state: LogState) -> LogState:
     """Drop the files and batch tables that no extent refers to any more."""
     files: set[int] = set()
     tables: set[int] = set()
+    appends: set[tuple[int, int]] = set()
     count = 0
     for partition in state.partitions.values():
         extents = partition.extents.array()
@@ -131,8 +132,15 @@ def _without_unused(state: LogState) -> LogState:
         in_table = extents["table"] >= 0
         files.update(extents["file"][~in_table].tolist())
         tables.update(extents["table"][in_table].tolist())
-        for row in extents[in_table]:
-            files.update(range(int(row["first_file"]), int(row["first_file"]) + int(row["file_count"])))
+        appends.update(
+            zip(
+                extents["first_file"][in_table].tolist(),
+                extents["file_count"][in_table].tolist(),
+                strict=True,
+            )
+        )
+    for first, number in appends:  # once for each append, which may be in thousands of partitions
+        files.update(range(first, first + number))
     return replace(state, files=state.files.keep(files), tables=state.tables.keep(tables), extents=count)
 
 

@@ -24,7 +24,7 @@ from txnformat.follow import open_view, refresh
 from txnformat.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.operations import Operation, Seal
 from txnformat.pace import Pace
-from txnformat.sealing import PARTITIONS_MAX, seal_due, write_segments
+from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
@@ -236,20 +236,23 @@ class Committer:
             self._driver.run(write_hint(checkpoint))
 
     def seal(self) -> list[Seal]:
-        """Seal everything that can be sealed now, in one entry for each 1,000 partitions; return the seals.
+        """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches.
 
-        Fewer, or none, when somebody else seals at the same time.
+        What is appended meanwhile is left for the next time, so that this comes to an end. Fewer, or none, when
+        somebody else seals at the same time.
         """
         done: list[Seal] = []
-        while (seal := self._driver.run(write_segments(self.state))) is not None:
+        ends = stable_ends(self.state)
+        while not done or sealable(self.state, ends):
+            seal = self._driver.run(write_segments(self.state, ends))
+            if seal is None:
+                break
             try:
                 self.commit(self.intend(SealSegments(seal)))
             except ConflictError as error:
                 logger.debug("not sealed: %s", error)
                 break
             done.append(seal)
-            if sum(len(segment.partitions) for segment in seal.segments) < PARTITIONS_MAX:
-                break
         return done
 
     def close(self) -> None:

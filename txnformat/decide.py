@@ -117,9 +117,12 @@ def _seal(state: LogState, seal: Seal) -> Verdict:
     for segment in seal.segments:
         topic_id = segment.record.topic_id
         for part in segment.partitions:
-            sealed_end = state.partition(TopicPartition(topic_id, part.partition)).sealed_end
-            if sealed_end != part.start_offset:
-                return _superseded(topic_id=topic_id, partition=part.partition, sealed_end=sealed_end)
+            partition = state.partition(TopicPartition(topic_id, part.partition))
+            # Its end is above the last stable offset in a view only that is older than the one it was made from.
+            if partition.sealed_end != part.start_offset or part.end_offset > partition.last_stable_offset:
+                return _superseded(
+                    topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
+                )
     if seal.segment_list is not None and seal.listed_segments <= state.listed_segments:
         return _superseded(listed_segments=state.listed_segments)
     return _included(replace(seal, intent=0))

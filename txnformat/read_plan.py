@@ -139,6 +139,7 @@ def plan_read(
         where = topic_predicate(where, found.schema)
     plans = []
     files: dict[int, FileRecord] = {}
+    tables: dict[int, Rows] = {}
     sealed: list[SealedRange] = []
     for number in numbers:
         key = TopicPartition(found.topic_id, number)
@@ -148,7 +149,7 @@ def plan_read(
         )
         keep = None if where is None else plan_filter(where, topic, found.schema, number)
         extents = extents_in(partition, wanted)
-        tables = _tables(sidecars.store, state, extents if keep is None else extents[keep(extents)])
+        _read_tables(sidecars.store, state, extents if keep is None else extents[keep(extents)], tables)
         plan = plan_partition(number, partition, wanted, level, tables, keep)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
         parts = [
@@ -270,13 +271,13 @@ def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None)
         )
 
 
-def _tables(store: ObjectStore, state: LogState, extents: Rows) -> dict[int, Rows]:
-    """Read the batch tables that extents refer to. Requests: 1 GET each."""
-    numbers = sorted({int(number) for number in extents["table"] if number >= 0})
-    return {
-        number: decode_batch_table(store.get(state.tables[number].key), state.tables[number])
-        for number in numbers
-    }
+def _read_tables(store: ObjectStore, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:
+    """Read the batch tables that extents refer to and ``tables`` lacks: one holds batches of many partitions.
+
+    Requests: 1 GET each.
+    """
+    for number in sorted(set(extents["table"].tolist()) - {-1} - tables.keys()):
+        tables[number] = decode_batch_table(store.get(state.tables[number].key), state.tables[number])
 
 
 def _offset(spec: OffsetSpec, partition: int) -> int | None:

@@ -39,14 +39,16 @@ from txnformat.snapshotting import OTHERS_PROBABILITY, create_object
 from txnformat.state import LogState
 from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
 
-__all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "write_segments"]
+__all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "stable_ends", "write_segments"]
 
 SEAL_EXTENTS = 4_096
 """Extents in the state above which they are sealed."""
 PARTITIONS_MAX = 1_000
 """Partitions that one seal takes: it is one entry."""
-BATCHES_MAX = 500_000
-"""Batches of one partition that one seal takes, unless a single append has more."""
+BATCHES_MAX = 100_000
+"""Batches that one seal takes, unless a single append has more in a partition: a reader keeps decoded sidecars."""
+UNSEALABLE_BATCHES = 400_000
+"""Batches of one append in one partition above which it is never sealed: no reader would take an ``.index`` so large."""
 LISTED_SEGMENTS = 16
 """Sealed segments in the state above which they go to the segment list,"""
 LISTED_ROWS = 1_000
@@ -80,15 +82,38 @@ def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform
     return is_ours and 2 * sum(len(_extents(one, wanted)) for one, wanted in _ranges(state)) >= bound
 
 
-def sealable(state: LogState) -> dict[TopicPartition, OffsetRange]:
-    """Return what a seal of ``state`` takes: of each partition, the offsets; those with most extents first."""
+def stable_ends(state: LogState) -> dict[TopicPartition, int]:
+    """Return the last stable offset of each partition."""
+    return {key: partition.last_stable_offset for key, partition in state.partitions.items()}
+
+
+def sealable(
+    state: LogState, ends: Mapping[TopicPartition, int] | None = None
+) -> dict[TopicPartition, OffsetRange]:
+    """Return what a seal of ``state`` takes: of each partition, the offsets; those with most extents first.
+
+    Parameters
+    ----------
+    ends : mapping of TopicPartition to int, optional
+        Nothing at or above these is taken, and nothing of partitions that are not in it: :func:`stable_ends` of an
+        earlier state, for who seals in several steps and comes to an end however much is appended meanwhile.
+    """
     found = [
         (len(_extents(partition, wanted)), key, wanted)
         for (partition, wanted), key in zip(_ranges(state), sorted(state.partitions), strict=True)
-        if wanted.start < wanted.end
     ]
     found.sort(key=lambda one: (-one[0], one[1]))
-    return {key: wanted for _, key, wanted in found[:PARTITIONS_MAX]}
+    chosen: dict[TopicPartition, OffsetRange] = {}
+    left = BATCHES_MAX
+    for _, key, whole in found:
+        if len(chosen) == PARTITIONS_MAX:
+            break
+        end = whole.end if ends is None else min(whole.end, ends.get(key, 0))
+        wanted, batches = _within(state.partitions[key], OffsetRange(whole.start, end), left)
+        if wanted.start < wanted.end and (batches <= left or not chosen):
+            chosen[key] = wanted
+            left -= batches
+    return chosen
 
 
 def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
@@ -101,31 +126,40 @@ def _extents(partition: PartitionState, wanted: OffsetRange) -> Rows:
 
 
 def _end(partition: PartitionState) -> int:
-    """Return where a partition can be sealed up to: the last stable offset, unless that were too many batches."""
+    """Return where a partition can be sealed up to: the last stable offset, or an append that is too large for it."""
     end = partition.last_stable_offset
     extents = _extents(partition, OffsetRange(partition.sealed_end, end))
+    too_large = np.flatnonzero(extents["batch_count"] > UNSEALABLE_BATCHES)
+    return int(extents["base_offset"][too_large[0]]) if len(too_large) else end
+
+
+def _within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> tuple[OffsetRange, int]:
+    """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent; and how many it has."""
+    extents = _extents(partition, wanted)
     batches = np.cumsum(extents["batch_count"], dtype=np.int64)
-    if len(batches) and batches[-1] > BATCHES_MAX:
-        first_left_out = max(1, int(np.searchsorted(batches, BATCHES_MAX, side="right")))
-        if first_left_out < len(extents):
-            end = int(extents["base_offset"][first_left_out])
-    return end
+    if not len(batches) or batches[-1] <= batches_max:
+        return wanted, int(batches[-1]) if len(batches) else 0
+    count = max(1, int(np.searchsorted(batches, batches_max, side="right")))
+    end = int(extents["base_offset"][count]) if count < len(extents) else wanted.end
+    return OffsetRange(wanted.start, end), int(batches[count - 1])
 
 
-def write_segments(state: LogState) -> Steps[Seal | None]:
-    """Write the sidecars of everything that can be sealed; the caller commits the seal. None: nothing can be.
+def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = None) -> Steps[Seal | None]:
+    """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed.
 
     Requests: a GET for each batch table in range, a PUT for each of the up to three sidecars of each topic; rarely a
     GET and a PUT of the segment list.
     """
-    wanted = sealable(state)
+    wanted = sealable(state, ends)
+    tables: dict[int, Rows] = {}
     segments = []
     for topic_id in sorted({key.topic_id for key in wanted}):
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
-        segments.append((yield from _write_segment(state, topic_id, ranges)))
+        segments.append((yield from _write_segment(state, topic_id, ranges, tables)))
     segment_list, listed = None, 0
     if len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS:
-        segment_list, listed = (yield from _write_list(state)), state.segments.end
+        segment_list = yield from _write_list(state)
+        listed = state.segments.end if segment_list is not None else 0
     return Seal(tuple(segments), segment_list, listed) if segments or segment_list else None
 
 
@@ -133,13 +167,15 @@ def _segment_rows(state: LogState) -> int:
     return sum(len(one.segments) for one in state.partitions.values())
 
 
-def _write_segment(state: LogState, topic_id: str, ranges: Mapping[int, OffsetRange]) -> Steps[SealedSegment]:
+def _write_segment(
+    state: LogState, topic_id: str, ranges: Mapping[int, OffsetRange], tables: dict[int, Rows]
+) -> Steps[SealedSegment]:
+    """Write one segment; ``tables`` are the batch tables that were read already, and gets those that were not."""
     directory = state.topics[topic_id].directory
     parts: list[_Part] = []
     for number, wanted in ranges.items():
         partition = state.partition(TopicPartition(topic_id, number))
-        tables: dict[int, Rows] = {}
-        for table in sorted(set(extents_in(partition, wanted)["table"].tolist()) - {-1}):
+        for table in sorted(set(extents_in(partition, wanted)["table"].tolist()) - {-1} - tables.keys()):
             data = yield from get_object(state.tables[table].key)
             tables[table] = decode_batch_table(data, state.tables[table])
         parts.append(_part(number, partition, wanted, tables))
@@ -226,7 +262,8 @@ def _aborted(partition: PartitionState, end: int) -> list[AbortedTransaction]:
     return [AbortedTransaction(*values) for values in zip(*columns, strict=True)]
 
 
-def _write_list(state: LogState) -> Steps[ObjectRecord]:
+def _write_list(state: LogState) -> Steps[ObjectRecord | None]:
+    """Write the list of all segments in the state and in the list before. None: no reader would take one so large."""
     segments: ListedSegments = {}
     if state.segment_list is not None:
         data = yield from get_object(state.segment_list.key)
@@ -237,5 +274,8 @@ def _write_list(state: LogState) -> Steps[ObjectRecord]:
         )
         if parts:
             segments[key] = segments.get(key, ()) + parts
+    encoded = encode_segment_list(segments)
+    if encoded is None:
+        return None
     uuid = yield DrawId()
-    return (yield from _create(keys.table_key(max(0, state.entry), uuid), encode_segment_list(segments)))
+    return (yield from _create(keys.table_key(max(0, state.entry), uuid), encoded))

@@ -63,8 +63,11 @@ def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[Segme
     return [part for part in parts if part.range.start < wanted.end and part.range.end > wanted.start]
 
 
-def encode_segment_list(segments: ListedSegments) -> bytes:
-    """Return the bytes of a segment list: the same for the same segments and versions of the libraries."""
+def encode_segment_list(segments: ListedSegments) -> bytes | None:
+    """Return the bytes of a segment list: the same for the same segments and versions of the libraries.
+
+    None: it would be larger than what readers decode (METADATA_BYTES_MAX).
+    """
     listed = [(key, part) for key in sorted(segments) for part in segments[key]]
     rows = np.array([part.row for _, part in listed], SEGMENT)
     columns: dict[str, Any] = {
@@ -80,10 +83,13 @@ def encode_segment_list(segments: ListedSegments) -> bytes:
             f"{sidecar}_sha256": [one.sha256 for one in named],
         }
     arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in _SCHEMA]
+    batch = pa.record_batch(arrays, schema=_SCHEMA)
+    if batch.nbytes > METADATA_BYTES_MAX:
+        return None
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+        writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 

@@ -46,9 +46,16 @@ class BulkAppend:
         NotFoundError, InvalidInputError, StorageError
             Nothing of this send was kept.
         InvalidTransactionStateError
-            Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``.
+            Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``. Kind
+            ``commit-undecided``: nobody knows whether the last commit landed.
         """
         self._check()
+        if self._intent is not None:  # it names what it was made of, and is all that another commit commits
+            raise InvalidTransactionStateError(
+                "nobody knows yet whether the last commit landed",
+                kind="commit-undecided",
+                hint="commit again before sending more, or close this append",
+            )
         state = self._log.state
         if topic not in state.topic_ids:
             state = self._log.refresh()  # it may be new

@@ -83,6 +83,9 @@ def test_an_unknown_outcome_is_settled_by_committing_again(kind: FaultKind) -> N
         unclear_commit(plan, kind)
         with pytest.raises(CommitStateUnknownError):
             append.commit()
+        with pytest.raises(InvalidTransactionStateError) as caught:
+            append.send("t", rows(3))
+        assert caught.value.kind == "commit-undecided", "the next commit would not have these"
         plan.clear()
         append.commit()
     assert read(log) == [1, 2]

@@ -250,6 +250,10 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "isolation level": (),
     "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
     "partitions that one seal takes": ("txnformat.sealing:PARTITIONS_MAX",),
+    "batches that one seal takes, unless a single append has more in a partition": (
+        "txnformat.sealing:BATCHES_MAX",
+    ),
+    "batches of one append in one partition that can be sealed": ("txnformat.sealing:UNSEALABLE_BATCHES",),
     "sealed segments in the state before they go to the segment list": (
         "txnformat.sealing:LISTED_SEGMENTS",
         "txnformat.sealing:LISTED_ROWS",

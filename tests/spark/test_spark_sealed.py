@@ -77,3 +77,25 @@ def test_the_driver_reads_no_sidecar_and_a_task_without_one_says_so(
         frame.collect()
     assert lost.name in str(caught.value)
     assert not isinstance(caught.value, TxnLogError)
+
+
+def test_a_condition_on_sealed_segments_is_about_what_the_pin_knew(log: TxnLog, path: str) -> None:
+    """What was open when the DataFrame was loaded is undecided in it, though committed and sealed before it is read."""
+    log.create_topic("numbers", NUMBERS)
+    producer = Transactions(log, "tx")
+    producer.send("numbers", {0: [numbers(0, 5)]})
+    options = {
+        "path": path,
+        "topic": "numbers",
+        "isolation": "read_uncommitted",
+        "columns": "n",
+        "where": "_commit_entry IS NULL",
+    }
+    source = TxnLogDataSource(options)
+    reader = source.reader(source.schema())
+    producer.end(Outcome.COMMIT)
+    log.maintain("seal")
+    splits = reader.partitions()
+    assert all(isinstance(split, Split) and split.sealed for split in splits)
+    found = [n for split in splits for batch in reader.read(split) for n in batch.column("n").to_pylist()]
+    assert found == [0, 1, 2, 3, 4]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from txnformat import abort_index
 from txnformat.apply import At, apply_operation
 from txnformat.assemble import assemble
+from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock
 from txnformat.decide import decide
+from txnformat.document import METADATA_BYTES_MAX
 from txnformat.driver import Driver
 from txnformat.entry import sha256_hex
 from txnformat.errors import ConflictError, CorruptDataError
@@ -26,10 +30,13 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.invariants import check_whole
+from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.operations import Seal, SealedPartition
+from txnformat.read_plan import plan_read
 from txnformat.sealed import SidecarCache
-from txnformat.sealing import seal_due, sealable, write_segments
+from txnformat.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.sidecar import (
+    INDEX_ROW,
     BatchOutcome,
     decode_index,
     decode_markers,
@@ -37,10 +44,13 @@ from txnformat.sidecar import (
     encode_index,
 )
 from txnformat.state import LogState
+from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass
+from txnformat.store.requests import Operation as RequestKind
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.types import ObjectRecord, OffsetRange, Outcome, TopicPartition
+from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, TopicPartition
 
 ORDERS = make_topic("orders")
 KEY = TopicPartition(ORDERS.topic_id, 0)
@@ -267,3 +277,118 @@ def test_who_seals_and_when() -> None:
     assert not seal_due(STATE, 0, appended_by_us=True, uniform=0.0, bound=7), "not crossed"
     opened = step(step(step(LogState("x"), ORDERS), OpenProducer("etl")), written(ETL, 0, 4, "a"))
     assert not seal_due(opened, 0, appended_by_us=True, uniform=0.0, bound=1), "nothing lies below the LSO"
+
+
+def with_table(state: LogState, store: MemoryStore, partitions: dict[int, int], name: str) -> LogState:
+    """Append to a topic, ``partitions`` batches of a record each, as a batch table."""
+    append = make_append(
+        WIDE, {number: (-1, count) for number, count in partitions.items()}, content=name, records_per_batch=1
+    )
+    data = encode_batch_table([(0, append.batches)])
+    key = table_key(0, f"00000000-0000-4000-8000-{state.entry:012x}")
+    store.create(key, data)
+    named = ObjectRecord(key, len(data), sha256_hex(data))
+    return step(state, Write(appends=(replace(append, batches=(), table=named),)))
+
+
+WIDE = replace(make_topic("wide"), partitions=3)
+
+
+def wide() -> tuple[MemoryStore, LogState]:
+    store = MemoryStore()
+    state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
+    state = step(state, WIDE)
+    for partitions in ({0: 4, 1: 4, 2: 4}, {0: 3, 1: 9}, {0: 1, 1: 1, 2: 1}):
+        state = with_table(state, store, partitions, f"append {state.entry}")
+    return store, state
+
+
+def test_one_seal_takes_few_enough_batches_and_reads_each_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches an append has: all of them in one .index could be more than a reader takes."""
+    store, state = wide()
+    counting = CountingStore(store)
+    driver = Driver(counting, SystemClock(), CountedIds())
+    with counting.measure() as measured:
+        assert driver.run(write_segments(state)) is not None
+    assert measured.counts.count(RequestKind.GET, KeyClass.TABLE) == 3
+    with counting.measure() as measured:
+        assert len(plan_read(SidecarCache(counting), state, "wide").partitions) == 3
+    assert measured.counts.count(RequestKind.GET, KeyClass.TABLE) == 3
+    monkeypatch.setattr("txnformat.sealing.BATCHES_MAX", 8)
+    ends = stable_ends(state)
+    seals = []
+    state = with_table(state, store, {0: 2}, "what comes later")
+    while (seal := driver.run(write_segments(state, ends))) is not None:
+        seals.append(
+            {part.partition: part.batches for segment in seal.segments for part in segment.partitions}
+        )
+        state = step(state, SealSegments(seal))
+        assert check_whole(state) == []
+    assert seals == [{0: 8}, {1: 4, 2: 4}, {1: 9}, {1: 1, 2: 1}], "an append is never cut"
+    assert sealable(state) == {TopicPartition(WIDE.topic_id, 0): OffsetRange(8, 10)}
+
+
+def test_an_append_with_too_many_batches_is_never_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, state = wide()
+    monkeypatch.setattr("txnformat.sealing.UNSEALABLE_BATCHES", 8)
+    key = TopicPartition(WIDE.topic_id, 1)
+    assert sealable(state)[key] == OffsetRange(0, 4)
+    monkeypatch.setattr("txnformat.sealing.UNSEALABLE_BATCHES", 3)
+    assert sealable(state) == {}
+
+
+def test_the_largest_index_can_be_read() -> None:
+    """With the longest keys, and a file for each batch."""
+    rows = np.zeros(1_000, INDEX_ROW)
+    rows["file"] = np.arange(1_000)
+    key = data_key(topic_directory("n" * 249, ORDERS.topic_id), 0, ORDERS.topic_id)
+    files = {number: FileRecord(key, 1, f"{number:064}", 1, f"{number:064}", 1) for number in range(1_000)}
+    with pa.ipc.open_file(pa.BufferReader(encode_index(rows, files))) as reader:
+        size = reader.read_all().nbytes
+    assert size < 1_000 * METADATA_BYTES_MAX / UNSEALABLE_BATCHES
+
+
+def test_a_segment_list_that_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnformat.sealing.LISTED_SEGMENTS", 0)
+    driver = Driver(SEALED.store, SystemClock(), CountedIds())
+    state = step(SEALED.state, Write(replace(ETL, epoch=1), end=Outcome.ABORT))
+    monkeypatch.setattr("txnformat.segment_list.METADATA_BYTES_MAX", 100)
+    for _ in range(20):
+        driver.ids.new()
+    seal = driver.run(write_segments(state))
+    assert seal is not None
+    assert (seal.segment_list, seal.listed_segments) == (None, 0)
+    after = step(state, SealSegments(seal))
+    assert (len(after.segments), check_whole(after)) == (2, [])
+    assert driver.run(write_segments(after)) is None
+
+
+def test_a_seal_made_from_a_newer_view_waits_for_it() -> None:
+    stale = step(LogState(STATE.log_id, entry_sha256=sha256_hex(b"format")), ORDERS)
+    verdict = decide(stale, Intent("x", stale.entry + 1, SealSegments(SEALED.seal)))
+    assert isinstance(verdict, Rejected)
+
+
+def test_a_committed_transaction_over_the_seam_may_have_held_back_the_lso_of_an_abort() -> None:
+    """Its first offset is sealed, so what is left does not say what the abort index entry's last stable offset was."""
+    state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
+    third = ProducerRef(2, 0, "third")
+    actions: list[Action] = [
+        ORDERS,
+        OpenProducer("etl"),
+        OpenProducer("other"),
+        OpenProducer("third"),
+        written(ETL, 0, 2, "a"),  # 0-1
+        written(OTHER, 0, 2, "b"),  # 2-3
+        written(third, 0, 2, "c"),  # 4-5
+        written(ETL, 2, 2, "d"),  # 6-7
+        Write(OTHER, end=Outcome.ABORT),  # 8, while offset 0 is open
+        Write(ETL, end=Outcome.COMMIT),  # 9
+    ]
+    for action in actions:
+        state = step(state, action)
+    seal = Driver(MemoryStore(), SystemClock(), CountedIds()).run(write_segments(state))
+    assert seal is not None
+    after = step(state, SealSegments(seal))
+    assert after.partition(KEY).sealed_end == 4
+    assert check_whole(after) == []
