@@ -19,6 +19,7 @@ from demo.ingest import HANGING_ID, Ingested, create_topics, ingest, send_rows
 from demo.picture import draw
 from demo.place import bucket, directory
 from demo.proof import Fingerprint, fingerprint, read_topic, spark_session, table_frame
+from demo.sealing import seal_and_show
 from demo.source import DELAY_COLUMNS, read_flights
 from txnformat.errors import TxnLogError
 from txnformat.partition import PartitionState
@@ -68,7 +69,11 @@ def run(path: str) -> int:
         console.rule("4. Resolve the open transaction: init() with the same id")
         after = _resolve(log, flights, books)
         _show_offsets(log)
-        console.rule("5. Read again: read_committed is the source file")
+        console.rule("5. Seal: an abort index, byte for byte Kafka's")
+        ok &= _check(
+            "the .txnindex has every aborted transaction", seal_and_show(log, "flights", console), True
+        )
+        console.rule("6. Read the sealed log: read_committed is the source file")
         ok &= _prove_whole(spark, path, flights)
         picture = OUTPUT / "transactions.png"
         draw(before, after, "flights", _held_partition(before), picture)
