@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from txnformat.errors import NotFoundError
@@ -28,6 +29,12 @@ SPOOL_ROWS_MAX = 10_000
 
 CHUNKS_MAX = 64
 """A batch in more pieces than this is copied into one: many small pieces cost more than the copy."""
+
+SPARE_BYTES = 64 * 2**10
+"""Bytes beyond twice its records that a partition may keep alive: below that a copy is not worth its time."""
+
+SHARED_SPARE_BYTES = 8 * 2**20
+"""The same for a send that was split: its parts keep one table alive together, and mostly leave together."""
 
 
 class Run(NamedTuple):
@@ -62,6 +69,31 @@ class _Pending:
     named: list[bool] = field(default_factory=list)
     """Of each table, whether the caller named the partition."""
     size: int = 0
+    alive: int = 0
+    """Bytes that the tables keep from being freed: a slice holds on to all of what it was cut from."""
+
+    def add(self, table: Any, size: int, spare: int, *, is_named: bool, is_full: bool) -> None:
+        """Keep a table of ``size`` bytes. What fills a batch leaves with the next send: not worth a copy."""
+        alive = table.get_total_buffer_size()
+        if alive > 2 * size + spare and not is_full:
+            table = table.take(pa.array(np.arange(table.num_rows)))
+            alive = size
+        self.tables.append(table)
+        self.named.append(is_named)
+        self.size += size
+        self.alive += alive
+        if self.alive > 2 * self.size + spare and not is_full:
+            self._join()
+
+    def _join(self) -> None:
+        """Let go of what many small tables were cut from: pieces that are joined are copied."""
+        pairs = zip(self.named, self.tables, strict=True)
+        runs = [
+            (is_named, [table for _, table in run]) for is_named, run in groupby(pairs, key=itemgetter(0))
+        ]
+        self.tables = [pa.concat_tables(tables).combine_chunks() for _, tables in runs]
+        self.named = [is_named for is_named, _ in runs]
+        self.alive = self.size
 
 
 @dataclass(slots=True)
@@ -242,6 +274,7 @@ class Accumulator:
         self, topic_id: str, parts: Sequence[tuple[int, Any]], is_named: bool, total: int | None = None
     ) -> None:
         """Add tables to their partitions. ``total``: bytes of the only part, where they are known."""
+        spare = SPARE_BYTES if len(parts) == 1 else SHARED_SPARE_BYTES
         for number, table in parts:
             key = TopicPartition(topic_id, number)
             pending = self._pending.get(key)
@@ -249,11 +282,10 @@ class Accumulator:
                 pending = self._pending[key] = _Pending()
             # A table's size takes a walk over its buffers: when all of a send is one part, it is known.
             size = table.nbytes if total is None else total
-            pending.tables.append(table)
-            pending.named.append(is_named)
-            pending.size += size
+            is_full = pending.size + size >= self._batch_bytes
+            pending.add(table, size, spare, is_named=is_named, is_full=is_full)
             self.size += size
-            if pending.size >= self._batch_bytes:
+            if is_full:
                 self.full.add(key)
 
 

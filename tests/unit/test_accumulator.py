@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +138,37 @@ def test_an_empty_send_is_nothing() -> None:
     assert not held
     send(held, topic(3), rows(1))
     assert content(held) == {0: [1]}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_records_that_wait_do_not_keep_what_they_were_cut_from_in_memory(keyed: bool) -> None:
+    """A few records of each large table wait, sent as a slice or split off by their key."""
+    held = Accumulator(2**20)
+    where = topic(2, "key") if keyed else topic(2)
+    keys = ["k0"] + ["k3"] * 99_999
+    waiting, other = ((murmur2(key) & 0x7FFFFFFF) % 2 for key in (b"k0", b"k3"))
+    assert waiting != other
+    before = pa.total_allocated_bytes()
+    for number in range(50):
+        large = pa.table({"key": keys, "n": pc.add(pa.array(np.arange(100_000)), number)}, schema=ARROW)
+        send(held, where, large if keyed else large.slice(0, 1), None if keyed else waiting)
+        held.drop(tuple(held.full))  # what is left is the one record
+    assert pa.total_allocated_bytes() - before < 16 * 2**20
+    assert content(held) == {waiting: list(range(50))}
+    assert [run.records for run in held.runs(TopicPartition("id", waiting))] == [50]
+
+
+def test_copied_records_keep_their_order_and_who_named_their_partition() -> None:
+    held = Accumulator(10**9)
+    large = rows(*range(200_000))
+    sent = []
+    for number in range(20):
+        partition = 0 if number % 5 else None
+        send(held, topic(1), large.slice(1_000 * number, 3), partition)
+        sent += range(1_000 * number, 1_000 * number + 3)
+    assert content(held) == {0: sent}
+    runs = held.runs(TopicPartition("id", 0))
+    assert [tuple(run) for run in runs] == 4 * [(3, False), (12, True)]
 
 
 def test_many_small_tables_become_one_piece() -> None:
