@@ -99,3 +99,26 @@ def test_a_condition_on_sealed_segments_is_about_what_the_pin_knew(log: TxnLog, 
     assert all(isinstance(split, Split) and split.sealed for split in splits)
     found = [n for split in splits for batch in reader.read(split) for n in batch.column("n").to_pylist()]
     assert found == [0, 1, 2, 3, 4]
+
+
+def test_a_condition_reaches_sealed_segments(sealed: TxnLog, read: Read) -> None:
+    """Tasks keep the rows that Python keeps, and the plan leaves out segments in which it cannot be true."""
+
+    def segments(**options: str) -> int:
+        source = TxnLogDataSource({"path": sealed.store.url, "topic": "numbers", **options})
+        splits = source.reader(source.schema()).partitions()
+        return sum(len(split.sealed) for split in splits if isinstance(split, Split))
+
+    everything = segments()
+    for where, fewer in (
+        ("n >= 148 AND n < 305", False),
+        ("n < 0 OR text = 'row 1005'", False),
+        ("_partition = 1 AND n IN (110, 2001)", True),
+        ("_offset BETWEEN 45 AND 55", True),
+        ("_entry < 5", False),
+    ):
+        found = [row.n for row in read("numbers", where=where).collect()]
+        expected = sealed.read("numbers", where=where).read_all().column("n").to_pylist()
+        assert expected, where
+        assert sorted(found) == sorted(expected), where
+        assert (where, segments(where=where) < everything) == (where, fewer)

@@ -161,7 +161,7 @@ def test_records_that_wait_do_not_keep_what_they_were_cut_from_in_memory(keyed: 
 def test_copied_records_keep_their_order_and_who_named_their_partition() -> None:
     held = Accumulator(10**9)
     large = rows(*range(200_000))
-    sent = []
+    sent: list[int] = []
     for number in range(20):
         partition = 0 if number % 5 else None
         send(held, topic(1), large.slice(1_000 * number, 3), partition)
