@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 __all__ = ["ahead"]
@@ -25,7 +26,8 @@ def ahead(
     """Yield ``function(item)`` of each item, in the order of the items.
 
     A single item is worked on in the caller's thread. Of more, the next ones are on their way in threads of their own.
-    Closing the iterator drops what has not begun and waits for what has.
+    Closing the iterator drops what has not begun and waits for what has. Where no thread can be started (the
+    interpreter shuts down) the caller's thread does the work.
 
     Parameters
     ----------
@@ -47,16 +49,22 @@ def ahead(
         yield function(first)
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="txnlog-read")
-    pending: deque[tuple[int, Future[Result]]] = deque()
+    pending: deque[tuple[int, Callable[[], Result]]] = deque()
     held = 0
     upcoming: deque[Item] = deque((first, following))
+
+    def begin(item: Item) -> Callable[[], Result]:
+        try:
+            return pool.submit(function, item).result
+        except RuntimeError:  # no thread can be started
+            return partial(function, item)
 
     def fill(held: int) -> int:
         while upcoming and len(pending) < count_max:
             cost = weight(upcoming[0])
             if pending and held + cost > weight_max:
                 break
-            pending.append((cost, pool.submit(function, upcoming.popleft())))
+            pending.append((cost, begin(upcoming.popleft())))
             held += cost
             if not upcoming and (item := next(waiting, None)) is not None:
                 upcoming.append(item)
@@ -65,8 +73,8 @@ def ahead(
     try:
         held = fill(held)
         while pending:
-            cost, future = pending.popleft()
-            result = future.result()
+            cost, result_of = pending.popleft()
+            result = result_of()
             held = fill(held - cost)
             yield result
     finally:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,10 @@ WINDOW_BYTES = 8 * 1024 * 1024
 
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class _Chunk(NamedTuple):
@@ -256,6 +260,21 @@ class SegmentFileReader:
         """Fetch, check and decode one window."""
         groups, chunks = window
         ranges = self._fetch_chunks(sorted(chunks))
+        parts = min(len(columns), pa.cpu_count()) if alone else 1
+        tables = _together(
+            lambda names: self._decode(ranges, groups, names),
+            [columns[part::parts] for part in range(parts)],
+            threads=parts,
+        )
+        arrays = {name: table.column(name) for table in tables for name in table.column_names}
+        return pa.Table.from_arrays([arrays[name] for name in columns], schema=self._part_of_schema(columns))
+
+    def _decode(self, ranges: dict[int, bytes], groups: list[int], columns: Sequence[str]) -> pa.Table:
+        """Decode columns of fetched row groups, in this thread.
+
+        Arrow's own threads let go of a file a moment after the caller has its table. That ends the process when the
+        file is Python's and the interpreter shuts down just then, so they never get to see one.
+        """
         leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
         try:
             parquet = pq.ParquetFile(
@@ -264,45 +283,49 @@ class SegmentFileReader:
                 pre_buffer=False,
                 page_checksum_verification=self._checksums is None,
             )
-            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=alone)
+            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=False)
         except MemoryError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error) from error
         table = table.select(list(columns))
-        expected = pa.schema([self._schema.field(name) for name in columns])
         rows = sum(self.row_group_rows(group) for group in groups)
-        if table.num_rows != rows or not table.schema.equals(expected):
+        if table.num_rows != rows or not table.schema.equals(self._part_of_schema(columns)):
             raise self._corrupt(
                 "row groups of a segment file are not what its footer says", rows, table.num_rows
             )
         return table
 
+    def _part_of_schema(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([self._schema.field(name) for name in columns])
+
     def _fetch_chunks(self, chunks: list[_Chunk]) -> dict[int, bytes]:
-        """Return start to content of the runs of adjacent chunks, each chunk compared with its checksum."""
+        """Return start to content of the runs of adjacent chunks; as many at a time as the store likes."""
         runs: list[list[_Chunk]] = []
         for chunk in chunks:
             if runs and runs[-1][-1].start + runs[-1][-1].length == chunk.start:
                 runs[-1].append(chunk)
             elif not runs or runs[-1][-1] != chunk:  # a row group may be asked for twice
                 runs.append([chunk])
-        ranges: dict[int, bytes] = {}
-        for run in runs:
-            start = run[0].start
-            data = self._fetch(start, run[-1].start + run[-1].length - start)
-            view = memoryview(data)
-            for chunk in run:
-                part = view[chunk.start - start : chunk.start - start + chunk.length]
-                if chunk.crc32 is not None and zlib.crc32(part) != chunk.crc32:
-                    raise self._corrupt(
-                        "a column chunk of a segment file has another checksum",
-                        f"{chunk.crc32:08x}",
-                        f"{zlib.crc32(part):08x}",
-                        start=chunk.start,
-                        length=chunk.length,
-                    )
-            ranges[start] = data
-        return ranges
+        contents = _together(self._fetch_run, runs, threads=self._store.reads_in_flight)
+        return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
+
+    def _fetch_run(self, run: list[_Chunk]) -> bytes:
+        """Return the content of adjacent chunks, each compared with its checksum."""
+        start = run[0].start
+        data = self._fetch(start, run[-1].start + run[-1].length - start)
+        view = memoryview(data)
+        for chunk in run:
+            part = view[chunk.start - start : chunk.start - start + chunk.length]
+            if chunk.crc32 is not None and zlib.crc32(part) != chunk.crc32:
+                raise self._corrupt(
+                    "a column chunk of a segment file has another checksum",
+                    f"{chunk.crc32:08x}",
+                    f"{zlib.crc32(part):08x}",
+                    start=chunk.start,
+                    length=chunk.length,
+                )
+        return data
 
     def _fetch(self, start: int, length: int) -> bytes:
         try:
@@ -330,3 +353,13 @@ class SegmentFileReader:
             got=got if isinstance(got, int) else str(got),
             **values,
         )
+
+
+def _together(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> list[Result]:
+    """Return ``function(item)`` of each item, done by up to ``threads`` threads; 1 is the caller's."""
+    if threads == 1:
+        return [function(item) for item in items]
+    threads = min(threads, len(items))
+    return list(
+        ahead(function, items, threads=threads, weight=lambda _: 1, weight_max=threads, count_max=threads)
+    )

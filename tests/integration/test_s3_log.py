@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
 from txnformat.testing.s3_server import S3Server, free_ports, moto_server, seaweedfs_server
 from txnlog import Producer, TxnLog
 
@@ -205,7 +207,31 @@ def test_an_endpoint_that_does_not_answer(server: S3Server, url: str) -> None:
         TxnLog.open(url, storage_options=gone)
     assert caught.value.kind == "endpoint-unreachable"
     assert caught.value.transient
-    assert "endpoint_url" in str(caught.value)
+    for word in ("endpoint_url", f"http://127.0.0.1:{port}", "Connect call failed"):
+        assert word in str(caught.value)
+
+
+class _CountingClock(SystemClock):
+    """A clock that notes how long it was asked to wait, and does not."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
+        self.slept.append(seconds)
+
+
+def test_attempts_at_an_endpoint_that_never_answered_do_not_multiply(server: S3Server) -> None:
+    """The first request has all attempts; those that repeat it have one each, until something answers."""
+    (port,) = free_ports(1)
+    clock = _CountingClock()
+    gone = {**server.storage_options, "endpoint_url": f"http://127.0.0.1:{port}"}
+    store = S3Store(server.url("shop"), gone, clock=clock)
+    for _ in range(3):
+        with pytest.raises(StorageError) as caught:
+            store.get("x")
+        assert caught.value.kind == "endpoint-unreachable"
+    assert len(clock.slept) == ATTEMPTS_MAX - 1
 
 
 def test_a_misspelt_option_is_told_before_anything_is_sent(server: S3Server, url: str) -> None:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.ranges import check_range
@@ -29,6 +29,9 @@ __all__ = ["RequestFailedError", "S3Store", "checksum"]
 
 ATTEMPTS_MAX = 6
 """Of a request that may be repeated, and of connecting for one that may not."""
+
+CONTACT_MS = 4_000
+"""How long to go on trying to reach an endpoint that never answered; from then on each request has one attempt."""
 
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
@@ -83,6 +86,7 @@ class S3Store:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._time = StoreTime(self._clock)
+        self._is_reached: bool | None = None  # False: not, after all attempts
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -244,13 +248,25 @@ class S3Store:
         arguments: dict[str, Any],
         may_repeat: Callable[[Failure], bool],
     ) -> dict[str, Any]:
+        begun = self._clock.now()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                return self._send(operation, key, arguments)
+                answer = self._send(operation, key, arguments)
             except RequestFailedError as error:
                 failure = error.failure
-                if attempt == ATTEMPTS_MAX or not failure.error.transient or not may_repeat(failure):
+                was_last = attempt == ATTEMPTS_MAX
+                if failure.sent:
+                    self._is_reached = True
+                elif self._is_reached is None:
+                    was_last |= waited_ms(begun, self._clock.now()) >= CONTACT_MS
+                    self._is_reached = False if was_last else None
+                # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with these.
+                was_last |= self._is_reached is False
+                if was_last or not failure.error.transient or not may_repeat(failure):
                     raise
+            else:
+                self._is_reached = True
+                return answer
             self.pause(attempt)
         raise AssertionError  # the last attempt returns or raises
 

@@ -157,8 +157,11 @@ def failure_of(error: BaseException, doing: str, url: str) -> Failure:
         return Failure(_error(_UNREACHABLE, doing, url, str(error), transient=True), True, False)
     if isinstance(error, exceptions.EndpointConnectionError):
         # aiobotocore gives a connection that was refused and one that broke in mid-request the same name.
-        if isinstance(error.kwargs.get("error"), aiohttp.ClientConnectorError):
-            return Failure(_error(_UNREACHABLE, doing, url, str(error), transient=True), True, False)
+        inner = error.kwargs.get("error")
+        if isinstance(inner, aiohttp.ClientConnectorError):
+            # boto's text has the endpoint, aiohttp's says why: no such name, or nobody listens.
+            cause = f"{error} ({inner})"
+            return Failure(_error(_UNREACHABLE, doing, url, cause, transient=True), True, False)
         return Failure(_error(_LOST, doing, url, str(error), transient=True), False, True)
     if isinstance(
         error, exceptions.HTTPClientError | aiohttp.ClientError | OSError | exceptions.ResponseStreamingError

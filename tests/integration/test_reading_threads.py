@@ -1,0 +1,175 @@
+"""Threads that read: requests that overlap, the end of the process, and forks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from txnformat.ranged_file import RangedFile
+from txnformat.store.counting import CountingStore
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass, Operation
+from txnlog import Producer, TxnLog
+
+COLUMNS = 8
+EVERY_OTHER = [f"c{number}" for number in range(0, COLUMNS, 2)]
+TOGETHER_SECONDS_MAX = 60.0
+
+
+class Meeting(CountingStore):
+    """A real store whose reads of four column chunks go on only when all four are in flight."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.barrier: threading.Barrier | None = None
+        self.met: list[str] = []
+
+    @property
+    def reads_in_flight(self) -> int:
+        """As a store far away says."""
+        return 16
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Wait for the others, but for the footer: it comes first, by itself."""
+        data = super().get_range(key, start, length)
+        if self.barrier is not None and not data.endswith(b"PAR1"):
+            self.barrier.wait(TOGETHER_SECONDS_MAX)
+            self.met.append(key)
+        return data
+
+
+def fill(log: TxnLog, transactions: int = 1) -> None:
+    """Create topic t with transactions of one file each."""
+    names = [f"c{number}" for number in range(COLUMNS)]
+    log.create_topic("t", pa.schema([(name, pa.int64()) for name in names]))
+    with Producer(log, "p") as producer:
+        for _ in range(transactions):
+            producer.begin()
+            producer.send("t", pa.table({name: range(2_000) for name in names}))
+            producer.commit()
+
+
+def test_separate_ranges_of_a_window_are_fetched_together() -> None:
+    """One after the other they would wait for each other until the barrier breaks."""
+    store = Meeting()
+    fill(TxnLog.create(store))
+    log = TxnLog.open(store)
+    store.barrier = threading.Barrier(len(EVERY_OTHER))
+    with store.measure() as measured:
+        found = log.read("t", columns=EVERY_OTHER).read_all()
+    assert found == pa.table({name: range(2_000) for name in EVERY_OTHER})
+    assert len(store.met) == len(EVERY_OTHER)
+    assert measured.counts.count(Operation.GET_RANGE, KeyClass.DATA) == 1 + len(EVERY_OTHER)
+
+
+def test_files_of_python_are_read_by_threads_of_python_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's threads let go of a file after its reader has returned, and end a process that just ends itself."""
+    log = TxnLog.create(MemoryStore())
+    fill(log)
+    readers: list[threading.Thread] = []
+    usual = RangedFile.read_buffer
+
+    def read_buffer(self: RangedFile, nbytes: int) -> pa.Buffer:
+        readers.append(threading.current_thread())
+        return usual(self, nbytes)
+
+    monkeypatch.setattr(RangedFile, "read_buffer", read_buffer)
+    assert log.read("t").read_all().num_rows == 2_000
+    assert readers
+    assert not [thread for thread in readers if isinstance(thread, threading._DummyThread)]
+
+
+ENDS = """
+import os, sys
+from txnlog import TxnLog
+
+location, children = sys.argv[1], int(sys.argv[2])
+codes = []
+for number in range(children):  # a fork is an interpreter with everything imported
+    child = os.fork()
+    if not child:
+        break
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+else:
+    print(sorted(set(codes)), len(codes))
+    sys.exit()
+log = TxnLog.open(location)
+if number % 3 == 0:
+    log.read("t", end={0: 2000}).read_all()
+elif number % 3 == 1:
+    unfinished = iter(log.read("t"))
+    next(unfinished)
+else:
+    for batch in log.read("t", where="c0 > 7"):
+        raise SystemExit(0)
+"""
+
+
+def test_a_process_ends_well_right_after_a_read_and_in_the_middle_of_one(tmp_path: Path) -> None:
+    fill(TxnLog.create(str(tmp_path / "log")), 6)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(tmp_path / "log"), "30"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.stdout, done.stderr) == ("[0] 30\n", "")
+
+
+AT_EXIT = """
+import atexit, sys
+from txnlog import TxnLog
+
+log = TxnLog.open(sys.argv[1])
+atexit.register(lambda: print(log.read("t").read_all().num_rows))
+"""
+
+
+def test_reading_needs_no_threads_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
+    fill(TxnLog.create(str(tmp_path / "log")), 6)
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EXIT, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.stdout, done.stderr) == ("12000\n", "")
+
+
+def _read_in_child(location: str, answers: object) -> None:
+    rows = TxnLog.open(location).read("t").read_all().num_rows
+    answers.put(rows)  # type: ignore[attr-defined]  # a queue
+
+
+def _readers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("txnlog-read")]
+
+
+def test_an_unfinished_read_lets_its_threads_go_and_a_fork_reads_on_its_own(tmp_path: Path) -> None:
+    location = str(tmp_path / "log")
+    log = TxnLog.create(location)
+    fill(log, 6)
+    unfinished = iter(log.read("t"))
+    next(unfinished)
+    assert _readers()
+    del unfinished
+    assert not _readers()
+    unfinished = iter(log.read("t"))
+    next(unfinished)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_read_in_child, args=(location, answers))
+    child.start()
+    child.join(120)
+    assert (child.exitcode, answers.get()) == (0, 12_000)
+    assert sum(batch.num_rows for batch in unfinished) == 10_000
