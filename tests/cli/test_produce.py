@@ -115,6 +115,9 @@ BAD = [
         "column 'id': 9223372036854775808 is not a value of int64: out of range",
     ),
     ('\n{"amount":"1"}\n', [], "line 2, column 'amount': '1' is not a value of double"),
+    ('{"amount":1e999}\n', [], "column 'amount': inf is not a value of double: out of range"),
+    ('{"amount":' + "9" * 400 + "}\n", [], "is not a value of double: out of range"),
+    ('{"id":1,"id":2}\n', [], "line 1: 'id' is there twice"),
     ('{"note":"\\ud800"}\n', [], "line 1, column 'note'"),
     ('{"ident":1}\n', [], "line 1, column 'ident': the topic has no such column"),
     ("[" * 100_000, [], "line 1: not JSON"),
@@ -147,6 +150,22 @@ def test_bad_input_names_its_place_and_nothing_is_written(
     assert orders.refresh().entry == BEFORE
 
 
+@pytest.mark.parametrize("type_", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_a_float_holds_what_its_type_holds_and_nothing_becomes_infinity(type_: pa.DataType) -> None:
+    largest = {"halffloat": 65504, "float": 3.4028234663852886e38, "double": 1.7976931348623157e308}[
+        str(type_)
+    ]
+    decode = decoder(type_, Binary.UTF8)
+    assert [pa.array([decode(value)], type_)[0].as_py() for value in (largest, -largest)] == [
+        largest,
+        -largest,
+    ]
+    assert decode("-Infinity") == -math.inf
+    for value in (largest * 2, -largest * 2, 10**400, Decimal("1e400")):
+        with pytest.raises(ValueError, match="out of range"):
+            decode(value)
+
+
 def test_bad_input_of_a_transactional_producer_leaves_its_opening_only(
     txnlog: Command, orders: TxnLog
 ) -> None:
@@ -162,8 +181,11 @@ def test_a_file_that_is_missing_or_of_unknown_form(txnlog: Command, orders: TxnL
     (tmp_path / "some.txt").write_text("{}")
     unknown = txnlog("produce", "orders", tmp_path / "some.txt", "--json")
     assert (unknown.code, unknown.error["kind"]) == (2, "unknown-format")
-    folder = txnlog("produce", "orders", tmp_path, "--format", "json", "--json")
-    assert (folder.code, folder.error["kind"]) == (2, "invalid-file")
+    nowhere = txnlog("produce", "orders", tmp_path / "none.txt", "--json")
+    assert (nowhere.code, nowhere.error["kind"]) == (3, "no-file"), "its form is the smaller problem"
+    for options in ([], ["--format", "json"]):
+        folder = txnlog("produce", "orders", tmp_path, *options, "--json")
+        assert (folder.code, folder.error["kind"]) == (2, "invalid-file")
     assert orders.refresh().entry == BEFORE
 
 

@@ -106,6 +106,26 @@ def test_a_mistyped_command_is_answered_with_the_nearest(txnlog: Command) -> Non
     assert "Did you mean 'topics'?" in answer.err
 
 
+@pytest.mark.parametrize("words", [(), ("dump",), ("maintain",)], ids=" ".join)
+def test_without_a_command_the_help_is_the_answer(txnlog: Command, words: tuple[str, ...]) -> None:
+    answer = txnlog(*words)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == txnlog(*words, "--help").out
+
+
+@pytest.mark.parametrize("option", ["--root", "-r", "--storage", "--json"])
+def test_an_option_before_the_command_is_sent_behind_it(txnlog: Command, option: str) -> None:
+    answer = txnlog(option, "./shop", "topics")
+    assert answer.code == 2
+    assert f"txnlog COMMAND {option}" in answer.err
+    assert "COMMAND" not in txnlog("--rot", "./shop", "topics").err
+
+
+def test_hints_name_what_is_done_on_a_command_line(txnlog: Command, log: TxnLog, tmp_path: Path) -> None:
+    assert "txnlog create" in txnlog("topics", "--root", tmp_path / "none", "--json").error["hint"]
+    assert "--exist-ok" in txnlog("create", "--json").error["hint"]
+
+
 def test_without_a_root_the_variable_is_named(process: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TXNLOG_ROOT")
     answer = process("topics")

@@ -97,6 +97,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:  # "txnlog", "txnlog dump": the help is the answer
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
     except (TxnLogError, click.ClickException, Interrupted) as error:
         return report(error, as_json=as_json)
     except (KeyboardInterrupt, click.Abort):

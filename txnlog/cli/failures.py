@@ -56,6 +56,18 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
 """Exit code of each class of errors; a class that is not here has its base's."""
 
 
+_HINTS: Mapping[str, str] = {
+    "no-log": "create it with txnlog create, or check the path",
+    "log-exists": "use it as it is; with --exist-ok that is no error",
+    "partition-count-changed": "somebody gave the topic more partitions meanwhile: run the command again",
+}
+"""What to do on a command line, for kinds whose own hint names a call of Python."""
+
+
+_SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")
+"""Options of the commands, which many write before the command."""
+
+
 class Interrupted(Exception):
     """Ctrl-C, with what it means for what was under way."""
 
@@ -88,7 +100,7 @@ def _document(error: BaseException) -> dict[str, Any]:
             "kind": error.kind,
             "message": error.what,
             "values": plain_values(error.values),
-            "hint": _nearest(error) or error.hint,
+            "hint": _nearest(error) or _HINTS.get(error.kind, error.hint),
             "exit_code": code,
         }
         if isinstance(error, InvalidInputError):
@@ -99,8 +111,7 @@ def _document(error: BaseException) -> dict[str, Any]:
         return document
     if isinstance(error, click.ClickException):
         kind, message = "usage", error.format_message()
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        hint = f"see {context.command_path} --help" if context is not None else None
+        hint = _usage_hint(error)
     else:
         kind, message, hint = "interrupted", str(error) or "interrupted", None
     return {
@@ -125,6 +136,19 @@ def _for_people(document: Mapping[str, Any]) -> str:
     if document["kind"] not in ("usage", "interrupted"):
         lines.append(f"  kind: {document['kind']}")
     return "\n".join(map(printable, lines))
+
+
+def _usage_hint(error: click.ClickException) -> str | None:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return None
+    if (
+        isinstance(error, click.NoSuchOption)
+        and isinstance(context.command, click.Group)
+        and error.option_name in _SHARED_OPTIONS
+    ):
+        return f"{error.option_name} belongs after the command: {context.command_path} COMMAND {error.option_name} …"
+    return f"see {context.command_path} --help"
 
 
 def _nearest(error: TxnLogError) -> str | None:

@@ -20,6 +20,7 @@ import binascii
 import datetime
 import math
 import re
+import sys
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -33,6 +34,8 @@ __all__ = ["Binary", "decoder", "encoder", "has_decimal"]
 Convert = Callable[[Any], Any]
 
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LARGEST_FLOATS = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}
+"""By the bits of the column."""
 _TOO_FINE = re.compile(r"[.,]\d{7}")
 
 
@@ -69,7 +72,8 @@ def _scalar_decoder(type_: pa.DataType, binary: Binary) -> Convert:
         low, high = -(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1)
         return lambda value: _integer(value, low, high, type_)
     if pt.is_floating(type_):
-        return lambda value: _float(value, type_)
+        largest = _LARGEST_FLOATS[type_.bit_width]
+        return lambda value: _float(value, largest, type_)
     if pt.is_decimal(type_):
         return lambda value: _decimal(value, type_)
     if pt.is_string(type_):
@@ -116,11 +120,13 @@ def _integer(value: Any, low: int, high: int, type_: pa.DataType) -> int:
     return value
 
 
-def _float(value: Any, type_: pa.DataType) -> float:
+def _float(value: Any, largest: float, type_: pa.DataType) -> float:
     if isinstance(value, str) and value in _SPECIAL_FLOATS:
         return _SPECIAL_FLOATS[value]
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _unfit(value, type_)
+    if value > largest or value < -largest:  # 1e999 would become infinity, which nobody wrote
+        raise _unfit(value, type_, ': out of range; infinity is written "Infinity"')
     return float(value)
 
 

@@ -91,6 +91,10 @@ def open_source(
         Kind ``unknown-format``, ``invalid-file``, and while reading ``invalid-record``.
     """
     path = Path(name)
+    if name != "-" and not path.exists():
+        raise NotFoundError("there is no such file", kind="no-file", file=name)
+    if path.is_dir():
+        raise InvalidInputError("this is a directory, not a file", kind="invalid-file", file=name)
     chosen = (
         Format(format_) if format_ else Format.JSON if name == "-" else _BY_SUFFIX.get(path.suffix.lower())
     )
@@ -105,8 +109,6 @@ def open_source(
         return
     try:
         file = path.open("rb")
-    except FileNotFoundError:
-        raise NotFoundError("there is no such file", kind="no-file", file=name) from None
     except OSError as error:
         raise InvalidInputError(
             f"the file cannot be read: {error.strerror}", kind="invalid-file", file=name
@@ -117,6 +119,20 @@ def open_source(
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
+
+
+class _RepeatedNameError(ValueError):
+    """An object names a member twice. RFC 8259 leaves open which value counts, so neither is taken."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _RepeatedNameError(f"{repeated!r:.300} is there twice")
+    return members
 
 
 class _JsonLines:
@@ -134,7 +150,9 @@ class _JsonLines:
         if problems:
             raise InvalidInputError(problems, kind="unsupported-column", hint=HINT)
         exact = any(has_decimal(field.type) for field in schema)
-        self._parse = json.JSONDecoder(parse_float=Decimal if exact else None).decode
+        self._parse = json.JSONDecoder(
+            parse_float=Decimal if exact else None, object_pairs_hook=_object
+        ).decode
         self.problems: list[str] = []
 
     def row(self, line: bytes, number: int) -> list[Any] | None:
@@ -143,6 +161,9 @@ class _JsonLines:
             return None
         try:
             value = self._parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except _RepeatedNameError as error:
+            self.problems.append(f"line {number}: {error}")
+            return None
         except (ValueError, RecursionError) as error:
             self.problems.append(f"line {number}: not JSON: {error}")
             return None
