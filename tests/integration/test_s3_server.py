@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,18 @@ with seaweedfs_server() as server:
     print(server.endpoint_url, flush=True)
     sys.stdin.read()
 """
+
+
+def _local_sockets(directory: Path) -> list[Path]:
+    """Return the sockets of the server that keeps its data below a directory."""
+    processes = subprocess.run(["ps", "-axww", "-o", "args"], capture_output=True, text=True, check=True)
+    ports = {
+        port
+        for line in processes.stdout.splitlines()
+        if str(directory) in line
+        for port in re.findall(r"\.(?:port|grpc)=(\d+)", line)
+    }
+    return [path for path in Path("/tmp").glob("seaweedfs-*.sock") if path.stem.rpartition("-")[2] in ports]
 
 
 def _is_gone(server: S3Server) -> bool:
@@ -70,6 +83,8 @@ def test_a_server_does_not_outlive_its_process(number: signal.Signals, tmp_path:
         endpoint = holder.stdout.readline().strip()
         assert endpoint
         assert len(list(tmp_path.iterdir())) == 1
+        sockets = _local_sockets(tmp_path)
+        assert sockets
         holder.send_signal(number)
         holder.wait(30)
     finally:
@@ -77,7 +92,7 @@ def test_a_server_does_not_outlive_its_process(number: signal.Signals, tmp_path:
         holder.communicate()
     server = S3Server(endpoint_url=endpoint, key="k", secret="s")
     deadline = time.monotonic() + 30
-    while not (_is_gone(server) and not list(tmp_path.iterdir())):
+    while not _is_gone(server) or list(tmp_path.iterdir()) or any(path.exists() for path in sockets):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -1,7 +1,7 @@
 """Runs a command for as long as its own standard input stays open: ``python -m txnformat.testing.outlived``.
 
-Arguments: a directory, then the command. A test that is killed closes the pipe as it dies, so its server is stopped
-and its directory removed also then. SIGINT goes to the whole group of a terminal; this process ignores it, since
+Arguments: directories and files of the command, ``--``, the command. A test that is killed closes the pipe as it dies,
+so its server is stopped and what it leaves is removed also then. SIGINT goes to the whole group of a terminal; this process ignores it, since
 whoever started it decides when the server ends.
 """
 
@@ -13,19 +13,25 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 
 __all__ = ["main"]
 
 
-def main(directory: str, command: list[str]) -> int:
-    """Run ``command`` until standard input ends; remove ``directory``; return the command's exit code."""
+def main(paths: Sequence[str], command: Sequence[str]) -> int:
+    """Run ``command`` until standard input ends; remove ``paths``; return the command's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
         return server.wait()
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        for path in paths:
+            if Path(path).is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                Path(path).unlink(missing_ok=True)
 
 
 def _stop_at_end_of_input(server: subprocess.Popen[bytes]) -> None:
@@ -35,4 +41,5 @@ def _stop_at_end_of_input(server: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    end_of_paths = sys.argv.index("--")
+    sys.exit(main(sys.argv[1:end_of_paths], sys.argv[end_of_paths + 1 :]))

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -75,6 +75,16 @@ class S3Server:
         )
 
 
+class _Command(NamedTuple):
+    """How a server is started."""
+
+    arguments: list[str]
+    port: int
+    """Of its S3 interface."""
+    leftovers: Sequence[str] = ()
+    """Files that it leaves outside its directory."""
+
+
 def free_ports(count: int) -> list[int]:
     """Return ports of 127.0.0.1 that are free now, no two alike."""
     with contextlib.ExitStack() as stack:
@@ -114,11 +124,11 @@ def seaweedfs_server(
         "s3.port", "s3.port.grpc",
     )  # fmt: skip
 
-    def command(directory: Path) -> tuple[list[str], int]:
+    def command(directory: Path) -> _Command:
         config = directory / "s3.json"
         config.write_text(json.dumps({"identities": [admin, *identities]}), encoding="utf-8")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
-        return [
+        arguments = [
             weed,
             f"-logdir={directory}",
             "server",
@@ -136,7 +146,13 @@ def seaweedfs_server(
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             *(f"-{name}={port}" for name, port in ports.items()),
-        ], ports["s3.port"]
+        ]
+        # It makes local sockets under names that only their ports choose, and leaves them when it is killed.
+        sockets = [
+            f"/tmp/seaweedfs-{name.replace('.port', '').replace('.', '-')}-{port}.sock"
+            for name, port in ports.items()
+        ]
+        return _Command(arguments, ports["s3.port"], sockets)
 
     with _running("SeaweedFS", command, key="txnlog-key", secret="txnlog-secret", bucket=bucket) as server:
         yield server
@@ -153,9 +169,9 @@ def moto_server(*, bucket: str = "txnlog-test") -> Iterator[S3Server]:
     """
     moto = _installed("moto_server", "moto")
 
-    def command(directory: Path) -> tuple[list[str], int]:
+    def command(directory: Path) -> _Command:
         (port,) = free_ports(1)
-        return [sys.executable, moto, "-H", "127.0.0.1", "-p", str(port)], port
+        return _Command([sys.executable, moto, "-H", "127.0.0.1", "-p", str(port)], port)
 
     with _running("moto", command, key="testing", secret="testing", bucket=bucket) as server:
         yield server
@@ -176,17 +192,25 @@ def _installed(program: str, package: str) -> str:
 
 @contextlib.contextmanager
 def _running(
-    name: str, command: Callable[[Path], tuple[list[str], int]], *, key: str, secret: str, bucket: str
+    name: str, command: Callable[[Path], _Command], *, key: str, secret: str, bucket: str
 ) -> Iterator[S3Server]:
     """Start what ``command`` says, in a fresh directory, until it answers; stop it in the end."""
     for attempt in range(START_ATTEMPTS_MAX):
         directory = Path(tempfile.mkdtemp(prefix="txnlog-s3-"))
-        arguments, port = command(directory)
+        arguments, port, leftovers = command(directory)
         server = S3Server(endpoint_url=f"http://127.0.0.1:{port}", key=key, secret=secret, bucket=bucket)
         output = directory / "output.txt"
         with output.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "txnformat.testing.outlived", str(directory), *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "txnformat.testing.outlived",
+                    str(directory),
+                    *leftovers,
+                    "--",
+                    *arguments,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
