@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from txnformat.apply import At, apply_operation, finish_entry
 from txnformat.decide import decide
-from txnformat.document import encode_json
+from txnformat.document import plain_json
 from txnformat.entry import ENTRY_BYTES_MAX, OPERATIONS_MAX, CommitEntry, encode_entry, sha256_hex
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.intents import Included, Intent, OpenProducer, Rejected, Verdict, Write
@@ -129,7 +129,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
 
 
 def _size(operations: Sequence[Operation]) -> int:
-    return sum(len(encode_json(encode_operation(op))) for op in operations)
+    return sum(len(plain_json(encode_operation(op))) for op in operations)
 
 
 def _producer_of(intent: Intent) -> str | None:

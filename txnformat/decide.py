@@ -123,7 +123,8 @@ def _seal(state: LogState, seal: Seal) -> Verdict:
                 return _superseded(
                     topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
                 )
-    if seal.segment_list is not None and seal.listed_segments <= state.listed_segments:
+    known = state.segments.end + len(seal.segments)
+    if seal.segment_list is not None and not state.listed_segments < seal.listed_segments <= known:
         return _superseded(listed_segments=state.listed_segments)
     return _included(replace(seal, intent=0))
 

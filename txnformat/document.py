@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, InvalidInputError
 
-__all__ = ["METADATA_BYTES_MAX", "Document", "decode_json", "encode_json"]
+__all__ = ["METADATA_BYTES_MAX", "Document", "decode_json", "encode_json", "packed", "plain_json"]
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Largest decompressed metadata object: more is refused before it fills the memory."""
@@ -31,7 +31,16 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 def encode_json(value: object) -> bytes:
     """Return canonical JSON (sorted keys, no spaces, UTF-8), compressed with zstd above a size."""
-    data = _CANONICAL.encode(value).encode()
+    return packed(plain_json(value))
+
+
+def plain_json(value: object) -> bytes:
+    """Return canonical JSON as it is before it is compressed."""
+    return _CANONICAL.encode(value).encode()
+
+
+def packed(data: bytes) -> bytes:
+    """Return canonical JSON as it is stored."""
     if len(data) < COMPRESS_BYTES_MIN:
         return data
     compressed: bytes = pa.Codec("zstd", compression_level=3).compress(data, asbytes=True)

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 
 from txnformat import keys
-from txnformat.document import decode_json, encode_json
+from txnformat.document import METADATA_BYTES_MAX, decode_json, packed, plain_json
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import Operation
@@ -69,7 +69,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
             kind="entry-too-large",
             hint="touch fewer topics in one transaction",
         )
-    data = encode_json(
+    plain = plain_json(
         {
             "format": FORMAT_VERSION,
             "entry": entry.entry,
@@ -82,6 +82,8 @@ def encode_entry(entry: CommitEntry) -> bytes:
             "operations": [encode_operation(operation) for operation in entry.operations],
         }
     )
+    # No reader decompresses more: an entry that is small only as stored would stop all of them.
+    data = packed(plain) if len(plain) <= METADATA_BYTES_MAX else plain
     if len(data) > ENTRY_BYTES_MAX:
         raise InvalidInputError(
             f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}",

@@ -78,7 +78,10 @@ class BulkAppend:
         if not self._staging:
             return CommitInfo()
         if self._intent is None:
+            topics = self._log.state.topics  # a topic may have grown since
+            self._staging.adopt(topics)
             self._staging.finish()
+            self._staging.redistribute(topics)
             self._intent = self._log.committer.intend(Write(None, self._staging.appends(numbered=False)))
         try:
             result = self._log.committer.commit(self._intent)

@@ -10,9 +10,11 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
     CommitStateUnknownError,
+    ConflictError,
     InvalidInputError,
     InvalidTransactionStateError,
     NotFoundError,
+    Producer,
     StorageError,
     TxnLog,
 )
@@ -125,3 +127,23 @@ def test_records_that_went_down_with_a_file_end_the_append(when: str) -> None:
                 append.commit()
             assert caught.value.kind == "abort-required"
     assert len(read(log)) == (100 if when == "before" else 0)
+
+
+@pytest.mark.parametrize("keys", [None, ["n"]])
+def test_a_topic_that_grows_meanwhile_is_a_conflict_and_then_committed(keys: list[str] | None) -> None:
+    log = TxnLog.create(MemoryStore(QuickClock()), clock=QuickClock())
+    log.create_topic("t", NUMBERS, partitions=2, key_columns=keys)
+    with BulkAppend(log) as append:
+        append.send("t", rows(*range(50)))
+        TxnLog.open(log.store, clock=QuickClock()).alter_topic("t", partitions=5)
+        with pytest.raises(ConflictError) as caught:
+            append.commit()
+        assert caught.value.kind == "partition-count-changed"
+        append.commit()
+    assert sorted(read(log)) == list(range(50))
+    if keys is not None:
+        with Producer(log) as producer:
+            producer.send("t", rows(*range(50)))
+        for number in range(5):
+            found = log.read("t", partitions=[number]).read_all().column("n").to_pylist()
+            assert sorted(found) == sorted(2 * sorted(set(found))), "where the producer sends the same keys"

@@ -15,7 +15,8 @@ from txnformat import keys
 from txnformat.apply import NUMBER_MAX
 from txnformat.batch_table import decode_batch_table, encode_batch_table
 from txnformat.document import decode_json, encode_json
-from txnformat.errors import CorruptDataError
+from txnformat.entry import decode_entry, encode_entry
+from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.follow import fold_bytes
 from txnformat.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Write
 from txnformat.log import TxnLog
@@ -158,3 +159,17 @@ def test_a_log_with_a_missing_entry_is_not_opened_as_a_shorter_one(from_snapshot
         TxnLog.open(store)
     assert error.value.kind == "missing-entry"
     assert error.value.values["object"] == keys.entry_key(newest - 5)
+
+
+def test_an_entry_that_is_small_only_as_stored_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader decompresses more than a cap: each would stop at such an entry, for ever."""
+    log = TxnLog.create(MemoryStore())
+    log.create_topic("t", pa.schema([("n", pa.int64())]))
+    data = log.store.get(keys.entry_key(log.state.entry))
+    assert data is not None
+    entry = replace(decode_entry(data, log.state.entry), engine="x" * 10 * 2**20)
+    assert len(encode_entry(entry)) < 2**16
+    monkeypatch.setattr("txnformat.entry.METADATA_BYTES_MAX", 9 * 2**20)
+    with pytest.raises(InvalidInputError) as caught:
+        encode_entry(entry)
+    assert caught.value.kind == "entry-too-large"

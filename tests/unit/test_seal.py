@@ -365,8 +365,11 @@ def test_a_segment_list_that_no_reader_would_take_is_not_written(monkeypatch: py
 
 def test_a_seal_made_from_a_newer_view_waits_for_it() -> None:
     stale = step(LogState(STATE.log_id, entry_sha256=sha256_hex(b"format")), ORDERS)
-    verdict = decide(stale, Intent("x", stale.entry + 1, SealSegments(SEALED.seal)))
-    assert isinstance(verdict, Rejected)
+    listing = Seal((), RECORD.index, 1)
+    for seal in (SEALED.seal, listing):
+        verdict = decide(stale, Intent("x", stale.entry + 1, SealSegments(seal)))
+        assert isinstance(verdict, Rejected)
+    assert isinstance(decide(SEALED.state, Intent("x", STATE.entry + 2, SealSegments(listing))), Included)
 
 
 def test_a_committed_transaction_over_the_seam_may_have_held_back_the_lso_of_an_abort() -> None:
