@@ -17,6 +17,13 @@ __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
 
+KEPT_BYTES = 64 * 2**20
+"""Decoded sidecars that are kept."""
+FILE_BYTES = 600
+"""About what a file's record takes."""
+PART_BYTES = 300
+"""About what a row of a segment list takes."""
+
 
 class SidecarCache:
     """Sidecars and segment lists of one log, decoded; the last used are kept. Safe for use by many threads.
@@ -25,14 +32,15 @@ class SidecarCache:
     ----------
     store : ObjectStore
         The log's.
-    kept_max : int
-        Sidecars that are kept. One takes about 150 bytes per batch: below 1 MB as sealing makes them.
+    bytes_max : int
+        Of what is kept, about; the last object used is kept whatever its size.
     """
 
-    def __init__(self, store: ObjectStore, kept_max: int = 32) -> None:
+    def __init__(self, store: ObjectStore, bytes_max: int = KEPT_BYTES) -> None:
         self.store = store
-        self._kept_max = kept_max
-        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def index(self, named: ObjectRecord) -> SegmentIndex:
@@ -42,23 +50,32 @@ class SidecarCache:
         ------
         CorruptDataError, StorageError
         """
-        return self._get(named, decode_index)
+        return self._get(named, decode_index, lambda index: index.rows.nbytes + FILE_BYTES * len(index.files))
 
     def listed(self, named: ObjectRecord) -> ListedSegments:
         """Return a segment list. Requests: 1 GET, none when it is kept."""
-        return self._get(named, decode_segment_list)
+        return self._get(named, decode_segment_list, lambda found: PART_BYTES * sum(map(len, found.values())))
 
-    def _get(self, named: ObjectRecord, parse: Callable[[bytes | None, ObjectRecord], T]) -> T:
+    def _get(
+        self,
+        named: ObjectRecord,
+        parse: Callable[[bytes | None, ObjectRecord], T],
+        size_of: Callable[[T], int],
+    ) -> T:
         with self._lock:
             if named.key in self._kept:
                 self._kept.move_to_end(named.key)
-                kept: T = self._kept[named.key]
+                kept: T = self._kept[named.key][0]
                 return kept
         found = parse(self.store.get(named.key), named)
+        size = size_of(found)
         with self._lock:
-            self._kept[named.key] = found
-            while len(self._kept) > self._kept_max:
-                self._kept.popitem(last=False)
+            _, replaced = self._kept.pop(named.key, (None, 0))  # another thread was as fast
+            self._kept[named.key] = (found, size)
+            self._bytes += size - replaced
+            while self._bytes > self._bytes_max and len(self._kept) > 1:
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self._bytes -= dropped
         return found
 
     def segments(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> list[SegmentPart]:

@@ -15,6 +15,7 @@ from txnformat.commit import CommitSettings
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.intents import Write
 from txnformat.invariants import check_whole
+from txnformat.sealed import SidecarCache
 from txnformat.snapshot import encode_snapshot
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
@@ -117,6 +118,16 @@ def test_a_read_fetches_the_sidecars_that_it_touches_once(written: Written) -> N
     assert sidecar_gets() == 2, "the segment in which all was aborted is skipped"
     assert sidecar_gets(isolation="read_uncommitted") == 1
     assert sidecar_gets() == 0
+
+
+def test_what_is_kept_of_sidecars_has_a_bound(written: Written) -> None:
+    store = CountingStore(LocalStore(str(written.root)))
+    log = TxnLog.open(store)
+    log.sidecars = SidecarCache(store, bytes_max=1)
+    for _ in range(2):  # only the last one used is kept
+        for start, end in ((0, 1), (13, 14), (13, 14), (28, 29)):
+            log.plan("t", start=start, end=end)
+    assert store.counts.count(Operation.GET, KeyClass.SIDECAR) == 6
 
 
 def test_without_a_sidecar_the_rest_is_readable_and_writable(written: Written) -> None:

@@ -249,6 +249,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "a writer's clock against store time": ("txnformat.assemble:CLOCK_SKEW_MS_MAX",),
     "isolation level": (),
     "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
+    "decoded sidecars that a process keeps for its next reads of a log": ("txnformat.sealed:KEPT_BYTES",),
     "partitions that one seal takes": ("txnformat.sealing:PARTITIONS_MAX",),
     "batches that one seal takes, unless a single append has more in a partition": (
         "txnformat.sealing:BATCHES_MAX",
