@@ -37,6 +37,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger("txnlog")
 
+WAKE_SECONDS = 0.5
+"""How long a thread waits for its answer at a time."""
+
 
 def _interrupted() -> CommitStateUnknownError:
     return CommitStateUnknownError("the commit was interrupted", hint="repeat the same call, abort, or close")
@@ -130,7 +133,8 @@ class Committer:
         try:
             self._join(waiter)
             if self._leader is not waiter:
-                waiter.wake.wait()
+                while not waiter.wake.wait(WAKE_SECONDS):
+                    pass  # a Ctrl-C that came just before a wait began is noticed only after it
             if waiter.answer is None:
                 self._lead(waiter)
         finally:

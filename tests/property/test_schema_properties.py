@@ -32,6 +32,10 @@ SCALARS = [
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 
 
+LONGEST = datetime.timedelta(days=106_751_991)
+"""Whole days of microseconds that fit 64 bits; longer ones are bad input."""
+
+
 def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     names = st.lists(NAMES, min_size=1, max_size=3, unique_by=str.lower)
     return names.flatmap(
@@ -82,7 +86,7 @@ def present(type_: pa.DataType) -> st.SearchStrategy[Any]:
     if pt.is_time(type_):
         return st.times()
     if pt.is_duration(type_):
-        return st.timedeltas()
+        return st.timedeltas(-LONGEST, LONGEST)
     if pt.is_date(type_):
         return st.dates()
     if pt.is_boolean(type_):

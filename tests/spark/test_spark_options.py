@@ -87,7 +87,6 @@ def test_bytes_take_the_suffixes_of_spark(text: str, count: int) -> None:
         ("startingOffsets", '{"t": {"x": 5}}'),
         ("startingOffsets", '{"u": {"0": 5}}'),
         ("order", "commit"),
-        ("where", ""),
         ("versionAsOf", "3"),
         ("storage.key", "secret"),
         ("txnVersion", "1"),
