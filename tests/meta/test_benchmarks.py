@@ -1,0 +1,46 @@
+"""docs/benchmarks.md is what the kept results say, and the results are those of the rows that the code has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bench.page import PAGE, RESULTS, page, verdict
+from bench.registry import benchmarks
+from bench.table import ROUNDS
+from tests.meta.markdown import ROOT
+
+RESULT: dict[str, Any] = json.loads((ROOT / RESULTS).read_text(encoding="utf-8"))
+ROWS = {row["key"]: row for benchmark in RESULT["benchmarks"] for row in benchmark["rows"]}
+KNOWN = {row.key: row for benchmark in benchmarks() for row in benchmark.rows}
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(RESULT), "run python -m bench --page"
+
+
+def test_every_row_of_the_code_has_a_result_and_there_are_no_others() -> None:
+    assert set(ROWS) == set(KNOWN), "run make bench"
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_a_result_was_measured_for_the_row_as_it_is(key: str) -> None:
+    """A target that is changed, or a figure that is edited, does not go unnoticed."""
+    row, result = KNOWN[key], ROWS[key]
+    assert (result["work"], result["against"], result["unit"]) == (row.work, row.against, row.figure)
+    assert (result["target"], result["at_least"]) == (row.target, row.at_least)
+    assert result["figure"] is not None, result["note"]
+    rounds = sorted(result["rounds"])
+    assert len(rounds) >= ROUNDS
+    middle = len(rounds) // 2
+    median = rounds[middle] if len(rounds) % 2 else (rounds[middle - 1] + rounds[middle]) / 2
+    assert result["figure"] == pytest.approx(median)
+    assert result["met"] is row.met(result["figure"])
+
+
+@pytest.mark.parametrize("key", [key for key, result in ROWS.items() if verdict(result) == "missed"])
+def test_a_miss_says_why(key: str) -> None:
+    assert len(ROWS[key]["note"]) > 100
+    assert ROWS[key]["note"] == KNOWN[key].note, "run python -m bench --page"
