@@ -13,10 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["main"]
+
+REMOVALS_MAX = 50
 
 
 def main(paths: Sequence[str], command: Sequence[str]) -> int:
@@ -27,17 +31,28 @@ def main(paths: Sequence[str], command: Sequence[str]) -> int:
         threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
         return server.wait()
     finally:
-        for path in paths:
-            if Path(path).is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                Path(path).unlink(missing_ok=True)
+        for path in map(Path, paths):
+            _remove(path)
 
 
 def _stop_at_end_of_input(server: subprocess.Popen[bytes]) -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
-    server.kill()  # no goodbye: the data is thrown away
+    # No goodbye: the data is thrown away. The whole session, for a server that has started others.
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory, in which a process that is about to end may still have made something."""
+    for _ in range(REMOVALS_MAX):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        if not path.exists():
+            return
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":
