@@ -7,15 +7,17 @@ sidecars (an empty key: the segment has no such sidecar).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
 from txnformat.document import METADATA_BYTES_MAX
 from txnformat.entry import sha256_hex
-from txnformat.errors import CorruptDataError, TxnLogError
+from txnformat.errors import CorruptDataError
 from txnformat.partition import SEGMENT
 from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
 
@@ -86,12 +88,7 @@ def encode_segment_list(segments: ListedSegments) -> bytes | None:
     batch = pa.record_batch(arrays, schema=_SCHEMA)
     if batch.nbytes > METADATA_BYTES_MAX:
         return None
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-    with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return encode_arrow_file(batch)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -108,21 +105,8 @@ def decode_segment_list(data: bytes | None, named: ObjectRecord) -> ListedSegmen
     """
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
-    try:
-        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            if not reader.schema.equals(_SCHEMA):
-                raise _corrupt(named, f"columns {reader.schema.names}")
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, TxnLogError):
-            raise
-        raise _corrupt(named, str(error)) from error
-    if table.nbytes > METADATA_BYTES_MAX or any(column.null_count for column in table.columns):
-        raise _corrupt(named, f"{table.nbytes} bytes when decompressed, or nulls")
-    rows = np.empty(table.num_rows, SEGMENT)
-    for name in SEGMENT.names or ():
-        rows[name] = table.column(name).to_numpy()
+    table = decode_arrow_file(data, _SCHEMA, partial(_corrupt, named))
+    rows = rows_of(table, SEGMENT)
     records = _records(table, named)
     found: dict[TopicPartition, list[SegmentPart]] = {}
     for number, (topic_id, partition) in enumerate(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.abort_index import ENTRY_BYTES, AbortedTransaction, decode, encode
-from txnformat.document import METADATA_BYTES_MAX
+from txnformat.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
 from txnformat.entry import sha256_hex
-from txnformat.errors import CorruptDataError, TxnLogError
+from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 from txnformat.types import FileRecord, ObjectRecord
 
@@ -142,12 +143,12 @@ def encode_index(rows: Rows, files: Mapping[int, FileRecord]) -> bytes:
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values))
         else:
             arrays.append(values.take(pa.array(places)))
-    return _file(arrays, _INDEX_SCHEMA)
+    return encode_arrow_file(pa.record_batch(arrays, schema=_INDEX_SCHEMA))
 
 
 def encode_markers(rows: Rows) -> bytes:
     """Return the bytes of a ``.markers``: an Arrow IPC file; rows (dtype MARKER_ROW) by partition, then offset."""
-    return _file(_arrays(rows), _MARKERS_SCHEMA)
+    return encode_arrow_file(pa.record_batch(_arrays(rows), schema=_MARKERS_SCHEMA))
 
 
 def encode_txnindex(partitions: Iterable[Sequence[AbortedTransaction]]) -> bytes:
@@ -159,15 +160,6 @@ def _arrays(rows: Rows) -> list[Any]:
     return [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
 
 
-def _file(arrays: list[Any], schema: pa.Schema) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-    with pa.ipc.new_file(sink, schema, options=options) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
 def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     """Return what an ``.index`` holds, verified against what the log says first.
 
@@ -176,8 +168,8 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     CorruptDataError
         It is missing, not the object that was named, or not such a file.
     """
-    table = _table(_verified(data, named), _INDEX_SCHEMA, named)
-    rows = _rows(table, INDEX_ROW)
+    table = decode_arrow_file(_verified(data, named), _INDEX_SCHEMA, partial(_corrupt, named))
+    rows = rows_of(table, INDEX_ROW)
     order = np.diff(rows["partition"].astype(np.int64))
     if np.any(order < 0) or np.any(np.diff(rows["base_offset"])[order == 0] <= 0):
         raise _corrupt(named, "its rows are not in the order of partitions and offsets")
@@ -193,7 +185,9 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
 
 def decode_markers(data: bytes | None, named: ObjectRecord) -> Rows:
     """Return the rows (dtype MARKER_ROW) of a ``.markers``, verified as in :func:`decode_index`."""
-    return _rows(_table(_verified(data, named), _MARKERS_SCHEMA, named), MARKER_ROW)
+    return rows_of(
+        decode_arrow_file(_verified(data, named), _MARKERS_SCHEMA, partial(_corrupt, named)), MARKER_ROW
+    )
 
 
 def decode_txnindex(
@@ -227,29 +221,3 @@ def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
         object=named.key,
         got=got,
     )
-
-
-def _table(data: bytes, schema: pa.Schema, named: ObjectRecord) -> pa.Table:
-    try:
-        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            if not reader.schema.equals(schema):
-                raise _corrupt(named, f"columns {reader.schema.names}")
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, TxnLogError):
-            raise
-        raise _corrupt(named, str(error)) from error
-    if table.nbytes > METADATA_BYTES_MAX:
-        raise _corrupt(named, f"{table.nbytes} bytes when decompressed")
-    if any(column.null_count for column in table.columns):
-        raise _corrupt(named, "nulls")
-    return table.combine_chunks()
-
-
-def _rows(table: pa.Table, dtype: np.dtype[Any]) -> Rows:
-    rows = np.empty(table.num_rows, dtype)
-    for name in dtype.names or ():
-        rows[name] = table.column(name).to_numpy()
-    rows.flags.writeable = False
-    return rows
