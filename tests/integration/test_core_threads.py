@@ -37,7 +37,7 @@ def _in_thread(action: Callable[[], object]) -> threading.Thread:
 
 def _wait_for(condition: Callable[[], bool]) -> None:
     waiting = threading.Event()
-    for _ in range(10_000):
+    for _ in range(60_000):
         if condition():
             return
         waiting.wait(0.001)

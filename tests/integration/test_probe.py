@@ -14,7 +14,7 @@ from txnformat.errors import StorageError, UnsupportedStoreError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
-from txnformat.store.probe import ensure_fit, probe_store, require_fit
+from txnformat.store.probe import RACERS, ensure_fit, probe_store, require_fit
 from txnformat.store.requests import Operation
 from txnlog import TxnLog
 
@@ -30,16 +30,19 @@ class Overwriting(LocalStore):
 
 
 class Racing(LocalStore):
-    """Checks the condition first and writes then; the barrier makes the creators meet in between."""
+    """Checks the condition first and writes then; the barrier makes all creators meet in between.
+
+    All of them, so that it depends on no scheduling: nobody writes before everybody has looked.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._barrier = threading.Barrier(2)
+        self._barrier = threading.Barrier(RACERS)
 
     def create(self, key: str, data: bytes) -> CreateResult:
         if self.head(key) is not None:
             return CreateResult(CreateOutcome.EXISTS)
-        self._barrier.wait(30)
+        self._barrier.wait(60)  # for a probe that has fewer racers: an error, not a hang
         self.put(key, data)
         return CreateResult(CreateOutcome.CREATED)
 

@@ -23,7 +23,7 @@ from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
-from txnformat.testing.s3_server import S3Server, free_ports, moto_server, seaweedfs_server
+from txnformat.testing.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -97,7 +97,10 @@ def test_a_warm_commit_is_one_data_put_and_one_entry_put(server: S3Server, url: 
 
 
 class Far(CountingStore):
-    """Far away: requests that are sent together overlap for sure, so rounds can be told from requests."""
+    """Far away: requests that are sent together overlap, so rounds can be told from requests.
+
+    On a busy machine one of them may be sent so late that it looks like a round of its own: never too few are counted.
+    """
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -127,8 +130,13 @@ class Far(CountingStore):
 
 def test_a_cold_open_takes_at_most_four_round_trips(server: S3Server, url: str) -> None:
     far = Far(open_store(url, storage_options=server.storage_options))
-    with TxnLog.open(far) as log:
-        assert log.state.entry > 0
+    for _ in range(3):
+        far.spans.clear()
+        far.reset()
+        with TxnLog.open(far) as log:
+            assert log.state.entry > 0
+        if far.rounds() <= 4:
+            break
     assert 1 <= far.rounds() <= 4
     assert far.counts.count(None, KeyClass.PROBE) == 0
     assert far.counts.count(Operation.CREATE) + far.counts.count(Operation.PUT) == 0
@@ -201,13 +209,11 @@ def test_no_log_in_the_bucket(server: S3Server) -> None:
 
 
 def test_an_endpoint_that_does_not_answer(server: S3Server, url: str) -> None:
-    (port,) = free_ports(1)
-    gone = {**server.storage_options, "endpoint_url": f"http://127.0.0.1:{port}"}
-    with pytest.raises(StorageError) as caught:
-        TxnLog.open(url, storage_options=gone)
+    with dead_endpoint() as endpoint, pytest.raises(StorageError) as caught:
+        TxnLog.open(url, storage_options={**server.storage_options, "endpoint_url": endpoint})
     assert caught.value.kind == "endpoint-unreachable"
     assert caught.value.transient
-    for word in ("endpoint_url", f"http://127.0.0.1:{port}", "Connect call failed"):
+    for word in ("endpoint_url", endpoint, "Connect call failed"):
         assert word in str(caught.value)
 
 
@@ -223,14 +229,14 @@ class _CountingClock(SystemClock):
 
 def test_attempts_at_an_endpoint_that_never_answered_do_not_multiply(server: S3Server) -> None:
     """The first request has all attempts; those that repeat it have one each, until something answers."""
-    (port,) = free_ports(1)
     clock = _CountingClock()
-    gone = {**server.storage_options, "endpoint_url": f"http://127.0.0.1:{port}"}
-    store = S3Store(server.url("shop"), gone, clock=clock)
-    for _ in range(3):
-        with pytest.raises(StorageError) as caught:
-            store.get("x")
-        assert caught.value.kind == "endpoint-unreachable"
+    with dead_endpoint() as endpoint:
+        gone = {**server.storage_options, "endpoint_url": endpoint}
+        store = S3Store(server.url("shop"), gone, clock=clock)
+        for _ in range(3):
+            with pytest.raises(StorageError) as caught:
+                store.get("x")
+            assert caught.value.kind == "endpoint-unreachable"
     assert len(clock.slept) == ATTEMPTS_MAX - 1
 
 

@@ -14,7 +14,7 @@ from txnformat.store.base import CreateOutcome
 from txnformat.store.s3 import S3Store
 from txnformat.store.s3_upload import PART_BYTES
 from txnformat.testing.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
-from txnformat.testing.s3_server import S3Server, free_ports, seaweedfs_server
+from txnformat.testing.s3_server import S3Server, dead_endpoint, seaweedfs_server
 
 KEY = "_txnlog/log/00000000000000000000.json"
 _numbers = itertools.count()
@@ -194,14 +194,13 @@ def _options(wire: Wire) -> dict[str, str]:
 
 
 def test_nobody_listens(server: S3Server) -> None:
-    (port,) = free_ports(1)
-    options = {**server.storage_options, "endpoint_url": f"http://127.0.0.1:{port}"}
-    store = S3Store(server.url("x"), options)
-    answer = store.create(KEY, b"ours")
+    with dead_endpoint() as endpoint:
+        store = S3Store(server.url("x"), {**server.storage_options, "endpoint_url": endpoint})
+        answer = store.create(KEY, b"ours")
+        with pytest.raises(StorageError) as caught:
+            store.get(KEY)
     assert answer.outcome is CreateOutcome.REFUSED  # no byte was sent, so nothing can land
     assert answer.error is not None
     assert (answer.error.kind, answer.error.transient) == ("endpoint-unreachable", True)
     assert "endpoint_url" in str(answer.error)
-    with pytest.raises(StorageError) as caught:
-        store.get(KEY)
     assert caught.value.kind == "endpoint-unreachable"

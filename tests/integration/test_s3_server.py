@@ -97,7 +97,7 @@ def test_a_server_does_not_outlive_its_process(number: signal.Signals, tmp_path:
         holder.kill()
         holder.communicate()
     server = S3Server(endpoint_url=endpoint, key="k", secret="s")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while left := _left(server, [*tmp_path.iterdir(), *sockets]):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

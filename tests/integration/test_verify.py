@@ -173,7 +173,7 @@ def test_what_no_entry_names_is_told_and_no_problem(store: MemoryStore, template
 def test_a_log_that_is_written_to_has_no_problem(store: MemoryStore) -> None:
     """Writers commit, upload and take snapshots at every moment of the verification."""
     log = TxnLog.open(store)
-    stop = threading.Event()
+    stop, written = threading.Event(), threading.Event()
 
     def write() -> None:
         with Producer(log, "busy") as producer:
@@ -181,11 +181,16 @@ def test_a_log_that_is_written_to_has_no_problem(store: MemoryStore) -> None:
                 with producer.transaction() as transaction:
                     transaction.send("t", rows(0, 2))
                 take_snapshot(log)
+                written.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        reports = [verify_log(store, deep=True) for _ in range(3)]
+        reports = []
+        for _ in range(3):
+            written.clear()
+            assert written.wait(60)  # else a busy machine may give the writer no turn
+            reports.append(verify_log(store, deep=True))
     finally:
         stop.set()
         writer.join()

@@ -219,10 +219,17 @@ def test_a_delayed_answer_comes_on_the_scaled_clock(proxy: FaultProxy) -> None:
 def test_a_held_request_is_delivered_once_its_client_has_given_up(
     server: ObjectServer, proxy: FaultProxy
 ) -> None:
-    _plan(proxy, ProxyFaultKind.HELD)
+    taken = threading.Event()
+
+    def hold(_request: Request, _nth: int) -> ProxyFault:
+        taken.set()
+        return ProxyFault(ProxyFaultKind.HELD)
+
+    proxy.plan = hold
     connection = _connect(proxy, timeout=0.05)
     with pytest.raises(TimeoutError):
         _ask(connection, "PUT", "/slot", b"ours", If_None_Match="*")
+    assert taken.wait(60)  # the client may have given up before the proxy came to its request
     assert not server.answers
     connection.close()
     proxy.wait_until_idle()

@@ -30,7 +30,7 @@ from botocore.session import Session
 
 from txnformat.errors import StorageError
 
-__all__ = ["S3Server", "free_ports", "moto_server", "seaweedfs_server"]
+__all__ = ["S3Server", "dead_endpoint", "free_ports", "moto_server", "seaweedfs_server"]
 
 START_SECONDS_MAX = 60.0
 START_ATTEMPTS_MAX = 3
@@ -92,6 +92,14 @@ def free_ports(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [int(each.getsockname()[1]) for each in sockets]
+
+
+@contextlib.contextmanager
+def dead_endpoint() -> Iterator[str]:
+    """Yield an address at which nobody listens, and nobody can begin to: its port is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @contextlib.contextmanager
