@@ -1,0 +1,181 @@
+"""A log in memory for conformance tests: real intents decided, every entry's bytes and every state kept."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from txnformat.abort_index import AbortedTransaction
+from txnformat.assemble import assemble
+from txnformat.entry import sha256_hex
+from txnformat.errors import TxnLogError
+from txnformat.follow import fold_bytes
+from txnformat.intents import Action, Included, Intent, OpenProducer, ProducerRef, Rejected, Verdict, Write
+from txnformat.invariants import check_whole
+from txnformat.keys import snapshot_key
+from txnformat.operations import Checkpoint
+from txnformat.partition import PartitionState
+from txnformat.scan import plan_partition
+from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.state import LogState
+from txnformat.testing.strategies import make_append, make_topic
+from txnformat.types import IsolationLevel, OffsetRange, Outcome, TopicPartition
+
+__all__ = ["ABORT", "COMMIT", "LOG_ID", "ORDERS", "Chain"]
+
+LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
+ORDERS = make_topic("orders")
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+
+class Chain:
+    """A log with the topic ``orders`` of three partitions.
+
+    Attributes
+    ----------
+    states : list of LogState
+        After each entry; ``states[n]`` is the one after entry n.
+    entries : list of bytes
+        By number.
+    now_ms : int
+        Store time, milliseconds since the epoch; tests advance it.
+    """
+
+    def __init__(self, *producers: str) -> None:
+        self.empty = LogState(LOG_ID, entry_sha256=sha256_hex(b"format"))
+        self.states: list[LogState] = []
+        self.entries: list[bytes] = []
+        self.now_ms = 1_700_000_000_000
+        self._numbers = count()
+        self._sequences: dict[tuple[int, int, int], int] = {}
+        self.do(ORDERS, *map(OpenProducer, producers))
+
+    @property
+    def state(self) -> LogState:
+        """The newest state."""
+        return self.states[-1] if self.states else self.empty
+
+    def intent(self, action: Action) -> Intent:
+        """Return an intent that is sent to the next slot."""
+        return Intent(f"intent {next(self._numbers)}", self.state.entry + 1, action)
+
+    def decide(self, action: Action) -> Verdict:
+        """Commit one action if it can be, and return what became of it."""
+        intent = self.intent(action)
+        made = assemble(self.state, [intent], store_time_ms=self.now_ms, write_id=intent.intent_id)
+        if made.entry is not None:
+            self.entries.append(made.data)
+            self.states.append(fold_bytes(self.state, made.data))
+        return made.verdicts[intent.intent_id]
+
+    def do(self, *actions: Action) -> None:
+        """Commit actions, an entry for each."""
+        for action in actions:
+            verdict = self.decide(action)
+            assert isinstance(verdict, Included), verdict
+
+    def refusal(self, action: Action) -> TxnLogError:
+        """Return why an action is refused. Nothing is written."""
+        entries = len(self.entries)
+        verdict = self.decide(action)
+        assert isinstance(verdict, Rejected), verdict
+        assert len(self.entries) == entries
+        return verdict.error
+
+    def producer(self, name: str) -> ProducerRef:
+        """Return the current identity of a transactional id."""
+        known = self.state.transactional_ids[name]
+        return ProducerRef(known.producer_id, known.epoch, name)
+
+    def write(
+        self,
+        producer: ProducerRef | None,
+        records: int,
+        *,
+        sequence: int | None = None,
+        partitions: tuple[int, ...] = (0,),
+        content: str = "",
+        end: Outcome | None = None,
+    ) -> Write:
+        """Return a write of ``records`` to each partition; its sequences follow the last write's by default."""
+        parts: dict[int, tuple[int, int]] = {}
+        for partition in partitions:
+            first = -1
+            if producer is not None:
+                who = (producer.producer_id, producer.epoch, partition)
+                first = self._sequences.get(who, 0) if sequence is None else sequence
+                self._sequences[who] = first + records
+            parts[partition] = (first, records)
+        append = make_append(
+            ORDERS,
+            parts,
+            content=content or f"rows {next(self._numbers)}",
+            records_per_batch=records,
+        )
+        return Write(producer, (append,), end)
+
+    def send(self, name: str | None, records: int, *partitions: int) -> int:
+        """Append for a transactional id (None: without a producer); returns its first offset in the first partition."""
+        number = (partitions or (0,))[0]
+        offset = self.partition(number).log_end
+        producer = None if name is None else self.producer(name)
+        self.do(self.write(producer, records, partitions=partitions or (0,)))
+        return offset
+
+    def end(self, name: str, outcome: Outcome) -> int:
+        """End the transaction of an id; returns the offset after its marker in partition 0."""
+        self.do(Write(self.producer(name), end=outcome))
+        return self.partition().log_end
+
+    def partition(self, number: int = 0) -> PartitionState:
+        """Return a partition of the newest state."""
+        return self.state.partition(TopicPartition(ORDERS.topic_id, number))
+
+    def stable(self, number: int = 0) -> int:
+        """Return the last stable offset."""
+        return self.partition(number).last_stable_offset
+
+    def index(self, state: LogState | None = None, number: int = 0) -> list[AbortedTransaction]:
+        """Return the abort index of a partition, of the newest state by default."""
+        rows = (state or self.state).partition(TopicPartition(ORDERS.topic_id, number)).aborted.array()
+        fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
+        return [AbortedTransaction(*row) for row in rows[fields].tolist()]
+
+    def offsets(
+        self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED, state: LogState | None = None
+    ) -> list[int]:
+        """Return the offsets of the unsealed records of partition 0 that a reader gets."""
+        partition = (state or self.state).partition(TopicPartition(ORDERS.topic_id, 0))
+        end = (
+            partition.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else partition.log_end
+        )
+        plan = plan_partition(0, partition, OffsetRange(partition.log_start, end), isolation, {})
+        return [int(row["base_offset"]) + number for row in plan.rows for number in range(int(row["take"]))]
+
+    def folded(self, entry: int | None = None) -> LogState:
+        """Return the state after ``entry``, folded again from the bytes of entry 0 on."""
+        state = self.empty
+        for data in self.entries[: None if entry is None else entry + 1]:
+            state = fold_bytes(state, data)
+        return state
+
+    def reopened(self, snapshot_at: int) -> LogState:
+        """Return the newest state as a process has it that opens the log from a snapshot and the entries after it."""
+        data = encode_snapshot(self.states[snapshot_at])
+        state = decode_snapshot(data, self.checkpoint(snapshot_at), LOG_ID)
+        for tail in self.entries[snapshot_at + 1 :]:
+            state = fold_bytes(state, tail)
+        return state
+
+    def checkpoint(self, entry: int) -> Checkpoint:
+        """Return the operation that names the snapshot of the state after ``entry``."""
+        data = encode_snapshot(self.states[entry])
+        digest = state_digest(self.states[entry])
+        return Checkpoint(entry, snapshot_key(entry, LOG_ID), len(data), sha256_hex(data), digest)
+
+    def check_reopening(self) -> None:
+        """Check that the newest state is the same from every snapshot and from entry 0, and keeps every invariant."""
+        digest = state_digest(self.state)
+        assert state_digest(self.folded()) == digest
+        for entry in range(len(self.entries)):
+            assert state_digest(self.reopened(entry)) == digest, entry
+        assert check_whole(self.state) == []
