@@ -1,0 +1,91 @@
+"""A log in memory as the coordinator's tests need it: several intents in one entry, ids by name, every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
+from txnformat.assemble import Assembled, assemble
+from txnformat.follow import fold_bytes
+from txnformat.intents import Action, Done, Included, Intent, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.invariants import check_whole
+from txnformat.operations import Operation
+from txnformat.state import LogState
+from txnformat.testing.strategies import make_append, make_topic
+from txnformat.transactions import TransactionalIdState
+from txnformat.types import Outcome, TopicPartition
+
+__all__ = ["ABORT", "AUDIT", "COMMIT", "NAME", "ORDERS", "CoreLog", "kinds", "orders", "rows"]
+
+NAME = "etl"
+AUDIT = make_topic("audit")
+
+
+def rows(*partitions: int, sequence: int = 0, records: int = 2) -> tuple[TopicAppend, ...]:
+    """Return an append to partitions of ``orders``, 0 by default."""
+    parts = dict.fromkeys(partitions or (0,), (sequence, records))
+    return (make_append(ORDERS, parts, content=f"{partitions} {sequence} {records}"),)
+
+
+def kinds(operations: Iterable[Operation]) -> list[str]:
+    """Return the names of the operations' types."""
+    return [type(operation).__name__ for operation in operations]
+
+
+class CoreLog(Chain):
+    """A chain with the topics ``orders`` and ``audit``; each state is held against the invariants."""
+
+    def __init__(self, *actions: Action) -> None:
+        super().__init__()
+        self.do(AUDIT, *actions)
+
+    def assemble(self, *intents: Intent) -> Assembled:
+        """Commit what waits together, in one entry."""
+        made = assemble(self.state, intents, store_time_ms=self.now_ms, write_id=f"write {len(self.entries)}")
+        if made.entry is not None:
+            self.entries.append(made.data)
+            self.states.append(fold_bytes(self.state, made.data))
+            assert check_whole(self.state) == []
+        return made
+
+    def apply(self, action: Action) -> tuple[Operation, ...]:
+        """Commit what must be accepted; return its operations."""
+        intent = self.intent(action)
+        verdict = self.assemble(intent).verdicts[intent.intent_id]
+        assert isinstance(verdict, Included), verdict
+        return verdict.operations
+
+    def done(self, action: Action) -> Done:
+        """Repeat what the log must know; nothing is written."""
+        entries = len(self.entries)
+        verdict = self.decide(action)
+        assert isinstance(verdict, Done), verdict
+        assert len(self.entries) == entries
+        return verdict
+
+    def open(self, name: str = NAME) -> ProducerRef:
+        """Open an id; return its identity."""
+        self.apply(OpenProducer(name))
+        return self.producer(name)
+
+    def append(self, producer: ProducerRef, *partitions: int, sequence: int = 0) -> None:
+        """Append two records to each partition (0 by default) under this identity."""
+        self.apply(Write(producer, rows(*partitions, sequence=sequence)))
+
+    def finish(self, producer: ProducerRef, outcome: Outcome) -> int:
+        """End the transaction; return the entry that holds it."""
+        self.apply(Write(producer, end=outcome))
+        return self.state.entry
+
+    def id(self, name: str = NAME) -> TransactionalIdState:
+        """Return what the log knows of an id."""
+        return self.state.transactional_ids[name]
+
+    def replace_state(self, state: LogState) -> None:
+        """Go on from another state."""
+        self.states[-1] = state
+
+
+def orders(partition: int) -> TopicPartition:
+    """Return a partition of ``orders``."""
+    return TopicPartition(ORDERS.topic_id, partition)
