@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
+from txnformat.forking import renew_after_fork
 from txnformat.intents import CommitResult
 from txnformat.store.requests import KeyClass, Operation, key_class
 
@@ -65,9 +66,14 @@ class CommitCounts:
 
 
 class CommitCounter:
-    """Counts; one per opened log."""
+    """Counts; one per opened log and process."""
 
     def __init__(self) -> None:
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Begin from zero."""
         self._lock = threading.Lock()
         self._outcomes: Counter[CommitOutcome] = Counter()
         self._wait_ms = Summary()

@@ -21,6 +21,7 @@ from txnformat.driver import Driver
 from txnformat.effects import Steps
 from txnformat.errors import CommitStateUnknownError, ConflictError, InternalError, TxnLogError
 from txnformat.follow import open_view, refresh
+from txnformat.forking import renew_after_fork
 from txnformat.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.operations import Operation, Seal
 from txnformat.pace import Pace
@@ -59,7 +60,8 @@ class _Waiter:
 class Committer:
     """A process's handle on the chain of one log: follows it, and commits to it.
 
-    Safe for use by many threads. Nothing is read or written before the first call of a method.
+    Safe for use by many threads, and in a forked child, which opens the log anew. Nothing is read or written before
+    the first call of a method.
 
     Parameters
     ----------
@@ -78,6 +80,11 @@ class Committer:
         self.settings = settings or CommitSettings()
         self.counter = CommitCounter()
         self._driver = Driver(store, clock, ids, self.counter)
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Know nothing, and have no threads: as at first. In a forked child the parent's may have been anywhere."""
         self._view: View | None = None
         self._pace = Pace()
         self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from txnformat.forking import renew_after_fork
 from txnformat.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
 from txnformat.sidecar import SegmentIndex, decode_index
 from txnformat.state import LogState
@@ -39,6 +40,11 @@ class SidecarCache:
     def __init__(self, store: ObjectStore, bytes_max: int = KEPT_BYTES) -> None:
         self.store = store
         self._bytes_max = bytes_max
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Keep nothing."""
         self._bytes = 0
         self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()

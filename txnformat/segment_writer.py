@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
+from txnformat.forking import renew_after_fork
 from txnformat.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
@@ -164,6 +165,15 @@ class SegmentFileWriter:
         self._rows = 0
         self._metadata: list[Any] = []
         self._ended = False
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """End in a forked child without touching the upload, which is the parent's."""
+        # pyarrow's writer writes a footer when it is collected: it goes nowhere.
+        self._sink.hold()
+        self._ended = True
+        if self._parquet is not None:
+            self._parquet.is_open = False
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError
 from txnformat.intents import Intent, Write
 from txnformat.log import TxnLog
+from writers.ownership import OwnLock
 from writers.settings import ProducerSettings
 from writers.staging import Staging
 from writers.transaction import CommitInfo
@@ -19,7 +20,7 @@ __all__ = ["BulkAppend"]
 
 
 class BulkAppend:
-    """Collects records of any number of topics, and appends them at once. One thread at a time.
+    """Collects records of any number of topics, and appends them at once. One call at a time, in one process.
 
     Not idempotent over processes: a program that runs again appends again. Who needs that opens a
     :class:`~writers.producer.Producer` with a transactional id.
@@ -35,6 +36,7 @@ class BulkAppend:
         self._staging = Staging(
             log.store, log.committer.ids, settings or ProducerSettings(), lambda: log.state.entry
         )
+        self._lock = OwnLock("bulk append")
         self._intent: Intent | None = None
         self._is_closed = False
 
@@ -49,6 +51,10 @@ class BulkAppend:
             Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``. Kind
             ``commit-undecided``: nobody knows whether the last commit landed.
         """
+        with self._lock:
+            self._send(topic, data, partition)
+
+    def _send(self, topic: str, data: Any, partition: int | None) -> None:
         self._check()
         if self._intent is not None:  # it names what it was made of, and is all that another commit commits
             raise InvalidTransactionStateError(
@@ -74,6 +80,10 @@ class BulkAppend:
         CommitStateUnknownError
             Commit again: it is never appended twice.
         """
+        with self._lock:
+            return self._commit()
+
+    def _commit(self) -> CommitInfo:
         self._check()
         if not self._staging:
             return CommitInfo()
@@ -98,7 +108,7 @@ class BulkAppend:
         return CommitInfo(result.entry, result.timestamp_ms, offsets)
 
     def close(self) -> None:
-        """Forget what is not committed. Idempotent."""
+        """Forget what is not committed. Idempotent; in a forked child without effect on the parent."""
         self._staging.discard()
         self._is_closed = True
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -32,6 +31,7 @@ from txnformat.operations import InitProducer
 from txnformat.state import TopicState
 from txnformat.types import Outcome
 from writers.linger import Linger
+from writers.ownership import OwnLock
 from writers.producer_ids import next_producer_id
 from writers.rows import kafka_record
 from writers.settings import MIB, Buffer, ProducerSettings
@@ -58,6 +58,9 @@ class _Unsettled(NamedTuple):
 
 class Producer:
     """Sends records. Safe for use by many threads; every call waits for the one before it.
+
+    A process that was forked since it was made cannot use it: its calls raise InvalidTransactionStateError of kind
+    ``forked``, and ``close`` does nothing there.
 
     Parameters
     ----------
@@ -106,7 +109,7 @@ class Producer:
                 hint="open it first: Producer(TxnLog.open(path), …)",
             )
         self._log = log
-        self._lock = threading.RLock()
+        self._lock = OwnLock("producer")
         self._status = ProducerStatus.UNINITIALISED
         self._ref: ProducerRef | None = None
         self._unsettled: _Unsettled | None = None
@@ -291,6 +294,8 @@ class Producer:
         InvalidTransactionStateError
             Kind ``transaction-committed``, as for :meth:`abort`; the producer is closed.
         """
+        if self._lock.is_foreign:
+            return
         with self._lock:
             try:
                 self._settle()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass, field
 
 from txnformat.committer import operation_of
 from txnformat.errors import CommitStateUnknownError, InternalError
+from txnformat.forking import run_after_fork
 from txnformat.intents import AllocateIds, Intent
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds
@@ -26,8 +26,18 @@ class _Block:
 
 
 _blocks_lock = threading.Lock()
-_blocks: dict[tuple[int, str, str], _Block] = {}
-"""By process, log and place: a forked child must not hand out its parent's ids, a copy of a log has its own."""
+_blocks: dict[tuple[str, str], _Block] = {}
+"""By log and place: a copy of a log has its own."""
+
+
+def _forget() -> None:
+    """Have none in a forked child, which must not hand out its parent's ids."""
+    global _blocks_lock
+    _blocks_lock = threading.Lock()
+    _blocks.clear()
+
+
+run_after_fork(_forget)
 
 
 def next_producer_id(log: TxnLog) -> int:
@@ -38,7 +48,7 @@ def next_producer_id(log: TxnLog) -> int:
     TxnLogError
         No block could be had; after CommitStateUnknownError the same call may be repeated.
     """
-    place = (os.getpid(), log.log_id, log.url)
+    place = (log.log_id, log.url)
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())
     with block.lock:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.store.writer import Writer
@@ -78,6 +79,11 @@ class CountingStore:
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Begin from zero: a forked child counts its own requests."""
         self._lock = threading.Lock()
         self._requests: Counter[RequestClass] = Counter()
         self._bytes: Counter[RequestClass] = Counter()

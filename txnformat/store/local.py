@@ -28,6 +28,7 @@ from typing import NamedTuple, Self
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
+from txnformat.forking import generation
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
 from txnformat.store.ranges import check_range
@@ -329,6 +330,7 @@ class _Upload:
         self._path = path
         self._parent, _, self._name = path.rpartition("/")
         self._file = -1
+        self._generation = generation()
         self._directory = store._open_directory(self._parent)
         self._temporary = TEMPORARY_PREFIX + store._ids.new()
         try:
@@ -390,7 +392,8 @@ class _Upload:
 
     def end(self) -> None:
         """Remove the temporary name and close the descriptors; idempotent; never raises."""
-        self._remove_temporary()
+        if self._generation == generation():  # else the file is that of the process which forked this one
+            self._remove_temporary()
         for descriptor in (self._file, self._directory):
             if descriptor >= 0:
                 with contextlib.suppress(OSError):

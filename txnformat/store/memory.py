@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from txnformat.clock import Clock, SystemClock
 from txnformat.errors import NotFoundError
+from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.ranges import check_range
 from txnformat.store.writer import Writer, object_exists, writer_ended
@@ -32,9 +33,15 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None, name: str = "") -> None:
         self._clock = clock or SystemClock()
         self._url = f"memory://{name}"
-        self._lock = threading.Lock()
         self._objects: dict[str, bytes] = {}
         self._keys: list[str] = []  # sorted: the order of code points is the order of UTF-8 bytes
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Make the lock anew; a forked child has a copy of the objects, of which its parent hears nothing."""
+        self._lock = threading.Lock()
+        self._keys = sorted(self._objects)  # the parent may have been between the two
 
     @property
     def url(self) -> str:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError
+from txnformat.forking import run_after_fork
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
@@ -23,6 +24,14 @@ _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 
 _memory_lock = threading.Lock()
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+
+
+def _renew_lock() -> None:
+    global _memory_lock
+    _memory_lock = threading.Lock()
+
+
+run_after_fork(_renew_lock)
 
 
 _FUSE = re.compile(r"/+(Volumes|dbfs)(/|$)")

@@ -11,7 +11,6 @@ A probe cannot prove that a store is sound; it finds those that do not even try.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import Any
 
 from txnformat.clock import Ids
 from txnformat.errors import StorageError, TxnLogError, UnsupportedStoreError
+from txnformat.forking import run_after_fork
 from txnformat.keys import probe_key
 from txnformat.store.base import CreateOutcome, ObjectStore
 
@@ -65,8 +65,16 @@ _PROMISES = {
 }
 
 _lock = threading.Lock()
-_fit: set[tuple[int, str]] = set()
-"""Process id and URL of the roots that this process has tried."""
+_fit: set[str] = set()
+"""URLs of the roots that this process, or the one that it was forked from, has tried."""
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+run_after_fork(_renew_lock)
 
 
 def probe_store(store: ObjectStore, ids: Ids) -> list[ProbeCheck]:
@@ -95,7 +103,7 @@ def ensure_fit(store: ObjectStore, ids: Ids) -> None:
 
     Raises as :func:`require_fit`.
     """
-    if (os.getpid(), store.url) not in _fit:
+    if store.url not in _fit:
         _require(store, ids, 1)
 
 
@@ -105,7 +113,7 @@ def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
             if check.problem is not None and check.name != "delete":
                 raise check.problem
     with _lock:
-        _fit.add((os.getpid(), store.url))
+        _fit.add(store.url)
 
 
 def _probe(store: ObjectStore, ids: Ids, racers: int) -> list[ProbeCheck]:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from txnformat.errors import StorageError
+from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome
 from txnformat.store.s3 import RequestFailedError, S3Store, checksum
 from txnformat.store.writer import Writer, object_exists, writer_ended
@@ -37,9 +38,17 @@ class S3Writer(Writer):
         self._store = store
         self._key = key
         self._id = upload_id
-        self._buffer = bytearray()
-        self._ended = False
         self._closed = False
+        self._forget(ended=False)
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """End in a forked child, without a request: the upload is the parent's."""
+        self._forget(ended=True)
+
+    def _forget(self, *, ended: bool) -> None:
+        self._ended = ended
+        self._buffer = bytearray()
         self._multipart: str | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._flying: deque[Future[dict[str, Any]]] = deque()

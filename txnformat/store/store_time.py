@@ -6,6 +6,7 @@ import threading
 from email.utils import parsedate_to_datetime
 
 from txnformat.clock import Clock, Instant
+from txnformat.forking import renew_after_fork
 
 __all__ = ["StoreTime"]
 
@@ -22,8 +23,13 @@ class StoreTime:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
         self._bounds: tuple[int, int] | None = None
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Make the lock anew."""
+        self._lock = threading.Lock()
 
     def now(self) -> Instant:
         """Return the own clocks: to be read just before a request is sent."""
