@@ -6,19 +6,35 @@ from itertools import count
 
 from txnformat.abort_index import AbortedTransaction
 from txnformat.assemble import assemble
+from txnformat.clock import SystemClock
+from txnformat.driver import Driver
 from txnformat.entry import sha256_hex
 from txnformat.errors import TxnLogError
 from txnformat.follow import fold_bytes
-from txnformat.intents import Action, Included, Intent, OpenProducer, ProducerRef, Rejected, Verdict, Write
+from txnformat.intents import (
+    Action,
+    Included,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    Rejected,
+    SealSegments,
+    Verdict,
+    Write,
+)
 from txnformat.invariants import check_whole
 from txnformat.keys import snapshot_key
-from txnformat.operations import Checkpoint
+from txnformat.operations import Checkpoint, Seal
 from txnformat.partition import PartitionState
-from txnformat.scan import plan_partition
+from txnformat.read_plan import plan_read
+from txnformat.sealed import SidecarCache
+from txnformat.sealing import write_segments
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
+from txnformat.store.memory import MemoryStore
+from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.types import IsolationLevel, OffsetRange, Outcome, TopicPartition
+from txnformat.types import IsolationLevel, ObjectRecord, Outcome, TopicPartition
 
 __all__ = ["ABORT", "COMMIT", "LOG_ID", "ORDERS", "Chain"]
 
@@ -38,6 +54,8 @@ class Chain:
         By number.
     now_ms : int
         Store time, milliseconds since the epoch; tests advance it.
+    store : MemoryStore
+        Holds the sidecars of seals; nothing else is stored.
     """
 
     def __init__(self, *producers: str) -> None:
@@ -45,6 +63,8 @@ class Chain:
         self.states: list[LogState] = []
         self.entries: list[bytes] = []
         self.now_ms = 1_700_000_000_000
+        self.store = MemoryStore()
+        self._driver = Driver(self.store, SystemClock(), CountedIds())
         self._numbers = count()
         self._sequences: dict[tuple[int, int, int], int] = {}
         self.do(ORDERS, *map(OpenProducer, producers))
@@ -58,14 +78,19 @@ class Chain:
         """Return an intent that is sent to the next slot."""
         return Intent(f"intent {next(self._numbers)}", self.state.entry + 1, action)
 
-    def decide(self, action: Action) -> Verdict:
-        """Commit one action if it can be, and return what became of it."""
-        intent = self.intent(action)
-        made = assemble(self.state, [intent], store_time_ms=self.now_ms, write_id=intent.intent_id)
+    def group(self, *actions: Action) -> list[Verdict]:
+        """Commit those actions that can be in one entry, and return what became of each."""
+        intents = [self.intent(action) for action in actions]
+        made = assemble(self.state, intents, store_time_ms=self.now_ms, write_id=f"write {len(self.entries)}")
         if made.entry is not None:
             self.entries.append(made.data)
             self.states.append(fold_bytes(self.state, made.data))
-        return made.verdicts[intent.intent_id]
+        return [made.verdicts[intent.intent_id] for intent in intents]
+
+    def decide(self, action: Action) -> Verdict:
+        """Commit one action if it can be, and return what became of it."""
+        (verdict,) = self.group(action)
+        return verdict
 
     def do(self, *actions: Action) -> None:
         """Commit actions, an entry for each."""
@@ -141,15 +166,41 @@ class Chain:
         return [AbortedTransaction(*row) for row in rows[fields].tolist()]
 
     def offsets(
-        self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED, state: LogState | None = None
+        self,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        *,
+        state: LogState | None = None,
+        start: int | None = None,
     ) -> list[int]:
-        """Return the offsets of the unsealed records of partition 0 that a reader gets."""
-        partition = (state or self.state).partition(TopicPartition(ORDERS.topic_id, 0))
-        end = (
-            partition.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else partition.log_end
+        """Return the offsets of the records of partition 0 that a reader gets, out of sealed segments too."""
+        plan = plan_read(
+            SidecarCache(self.store),
+            state or self.state,
+            "orders",
+            isolation=isolation,
+            start=None if start is None else {0: start},
+            partitions=[0],
         )
-        plan = plan_partition(0, partition, OffsetRange(partition.log_start, end), isolation, {})
-        return [int(row["base_offset"]) + number for row in plan.rows for number in range(int(row["take"]))]
+        return [
+            int(row["base_offset"]) + number
+            for part in plan.partitions
+            for row in part.rows
+            for number in range(int(row["take"]))
+        ]
+
+    def seal(self) -> Seal:
+        """Seal everything that can be sealed, and commit it."""
+        seal = self._driver.run(write_segments(self.state))
+        assert seal is not None
+        self.do(SealSegments(seal))
+        return seal
+
+    def sidecar(self, named: ObjectRecord | None) -> bytes:
+        """Return the bytes of a sidecar."""
+        assert named is not None
+        data = self.store.get(named.key)
+        assert data is not None
+        return data
 
     def folded(self, entry: int | None = None) -> LogState:
         """Return the state after ``entry``, folded again from the bytes of entry 0 on."""
