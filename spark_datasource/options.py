@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from spark_datasource.logs import absolute
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
 from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
+from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.errors import InvalidInputError, TxnLogError
 from txnformat.intents import AppRef
 from txnformat.keys import check_topic_name
-from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.types import IsolationLevel
 
 __all__ = [

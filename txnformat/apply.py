@@ -6,11 +6,27 @@ correct writer: CorruptDataError, and the log stops rather than guess. Time is n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from txnformat.apply_seal import apply_seal
+from txnformat.apply_transaction import (
+    NUMBER_MAX,
+    Referred,
+    apply_stage,
+    check_follows,
+    check_numbers,
+    end_transaction,
+    init_producer,
+    ongoing,
+    owner_of,
+    prepare_transaction,
+    table_extent,
+    time_of,
+)
 from txnformat.entry import CommitEntry
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.evolution import next_version
@@ -21,29 +37,25 @@ from txnformat.operations import (
     Append,
     AppendedPartition,
     AppVersion,
-    Cause,
     Checkpoint,
     CreateTopic,
     EndTxn,
     InitProducer,
-    Marker,
     Operation,
+    PrepareTxn,
     Seal,
+    Stage,
     Upgrade,
 )
 from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
-from txnformat.producer_state import AppendedRange, SequenceVerdict, classify, record
+from txnformat.producer_state import AppendedRange, record
 from txnformat.schema import TopicSchema
 from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, VersionAt
-from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus, is_legal_transition
-from txnformat.types import NO_PRODUCER, NO_TIMESTAMP_MS, BatchRecord, Outcome, TopicPartition
+from txnformat.transactions import TransactionStatus, is_legal_transition
+from txnformat.types import NO_PRODUCER, BatchRecord, TopicPartition
 
 __all__ = ["At", "apply", "apply_operation", "finish_entry"]
-
-
-NUMBER_MAX = 2**62
-"""Offsets, sequences and producer ids end below this (exclusive): far above any log, and sums of two fit int64."""
 
 
 def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
@@ -96,30 +108,10 @@ def finish_entry(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
 
 def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
     """Return the state after one operation of entry ``at``."""
-    match operation:
-        case Append():
-            return _append(state, operation, at)
-        case EndTxn():
-            return _end_txn(state, operation, at)
-        case InitProducer():
-            return _init_producer(state, operation, at)
-        case CreateTopic():
-            return _create_topic(state, operation, at)
-        case AlterTopic():
-            return _alter_topic(state, operation, at)
-        case AllocateProducerIds():
-            return _allocate(state, operation, at)
-        case AppVersion():
-            return _app_version(state, operation, at)
-        case Checkpoint():
-            return _checkpoint(state, operation, at)
-        case Seal():
-            return apply_seal(state, operation, at)
-        case Upgrade():
-            return _upgrade(state, operation)
+    return _FOLDS[type(operation)](state, operation, at)
 
 
-def _upgrade(state: LogState, op: Upgrade) -> LogState:
+def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
     unknown = sorted(set(op.reader) - FEATURES.reader)
     if unknown:
         raise UnsupportedFeatureError(
@@ -127,8 +119,11 @@ def _upgrade(state: LogState, op: Upgrade) -> LogState:
             hint="upgrade txnlog",
             features=unknown,
         )
+    longest = op.max_transaction_timeout_ms
     return replace(
-        state, features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance))
+        state,
+        features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance)),
+        max_transaction_timeout_ms=state.max_transaction_timeout_ms if longest is None else longest,
     )
 
 
@@ -195,95 +190,6 @@ def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
     return replace(state, checkpoints=(*state.checkpoints, op)[-2:])
 
 
-def _init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
-    known = state.transactional_ids.get(op.transactional_id)
-    if known is None:
-        expected = (state.next_producer_id, 0)
-        next_producer_id = state.next_producer_id + 1
-    else:
-        expected = (known.producer_id, known.epoch + 1)
-        next_producer_id = state.next_producer_id
-    if (op.producer_id, op.epoch) != expected:
-        corrupt(
-            at,
-            "a producer opens with the wrong identity",
-            transactional_id=op.transactional_id,
-            expected=expected,
-            got=(op.producer_id, op.epoch),
-        )
-    last_end = known.last_end if known else None
-    partitions = state.partitions
-    if known is not None and known.status is TransactionStatus.ONGOING:
-        partitions = _with_markers(state, known, op.aborted, Outcome.ABORT, at)
-        last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
-    elif op.aborted:
-        corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
-    opened = TransactionalIdState(op.producer_id, op.epoch, TransactionStatus.EMPTY, {}, last_end=last_end)
-    return replace(
-        state,
-        next_producer_id=next_producer_id,
-        partitions=partitions,
-        transactional_ids={**state.transactional_ids, op.transactional_id: opened},
-    )
-
-
-def _owner(
-    state: LogState, transactional_id: str, producer_id: int, epoch: int, at: At
-) -> TransactionalIdState:
-    known = state.transactional_ids.get(transactional_id)
-    if known is None or (known.producer_id, known.epoch) != (producer_id, epoch):
-        corrupt(
-            at,
-            "an operation carries an identity that its transactional id does not have",
-            transactional_id=transactional_id,
-            expected=known and (known.producer_id, known.epoch),
-            got=(producer_id, epoch),
-        )
-    return known
-
-
-def _end_txn(state: LogState, op: EndTxn, at: At) -> LogState:
-    known = _owner(state, op.transactional_id, op.producer_id, op.epoch, at)
-    commit = op.outcome is Outcome.COMMIT
-    target = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
-    if not is_legal_transition(known.status, target):
-        corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
-    partitions = _with_markers(state, known, op.markers, op.outcome, at)
-    ended = TransactionalIdState(
-        op.producer_id,
-        op.epoch + 1,
-        target,
-        {},
-        last_end=LastEnd(op.epoch, op.outcome, op.cause, at.entry),
-    )
-    return replace(
-        state,
-        partitions=partitions,
-        transactional_ids={**state.transactional_ids, op.transactional_id: ended},
-    )
-
-
-def _with_markers(
-    state: LogState, known: TransactionalIdState, markers: tuple[Marker, ...], outcome: Outcome, at: At
-) -> dict[TopicPartition, PartitionState]:
-    """Return the partitions after the markers that end the transaction of ``known``."""
-    if {marker.topic_partition for marker in markers} != set(known.partitions) or len(markers) != len(
-        known.partitions
-    ):
-        corrupt(
-            at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
-        )
-    partitions = dict(state.partitions)
-    for marker in markers:
-        partition = partitions[marker.topic_partition]
-        if marker.offset != partition.log_end:
-            corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
-        partitions[marker.topic_partition] = partition.with_marker(
-            (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms
-        )
-    return partitions
-
-
 def _append(state: LogState, op: Append, at: At) -> LogState:
     topic = state.topics.get(op.topic_id)
     if topic is None or op.partition_count != topic.partitions:
@@ -295,7 +201,11 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
     owner = None
     if op.transactional_id is not None:
-        owner = _owner(state, op.transactional_id, op.producer_id, op.epoch, at)
+        owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
+        if owner.staged or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
+            corrupt(
+                at, "an append joins a transaction that stages, or is prepared", producer_id=op.producer_id
+            )
     elif op.producer_id != NO_PRODUCER and op.producer_id >= state.next_producer_id:
         corrupt(at, "an append carries a producer id that was never given", producer_id=op.producer_id)
     first_file = state.files.end
@@ -315,21 +225,11 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         appended += len(rows)
         if owner is not None:
             started.setdefault(key, part.base_offset)
-    transactional_ids = state.transactional_ids
     if owner is not None and op.transactional_id is not None:
-        fresh = owner.status is not TransactionStatus.ONGOING
-        ongoing = replace(
-            owner,
-            status=TransactionStatus.ONGOING,
-            partitions=started,
-            started_entry=at.entry if fresh else owner.started_entry,
-            started_ms=at.timestamp_ms if fresh else owner.started_ms,
-        )
-        transactional_ids = {**transactional_ids, op.transactional_id: ongoing}
+        state = state.with_transactional_id(op.transactional_id, ongoing(owner, at, partitions=started))
     return replace(
         state,
         partitions=partitions,
-        transactional_ids=transactional_ids,
         files=state.files.extend(op.files),
         extents=state.extents + appended,
         tables=state.tables.extend((op.table,)) if op.table else state.tables,
@@ -352,51 +252,32 @@ def _check_appended(
             expected=partition.log_end,
             got=part.base_offset,
         )
-    if max(part.base_offset, part.base_sequence) + part.records > NUMBER_MAX:
-        corrupt(
-            at, "an append goes beyond the largest offset", partition=part.partition, records=part.records
-        )
+    check_numbers(part.base_offset, part.base_sequence, part.records, part.partition, at)
     if op.table is None and (
         len(batches) != part.batch_count or sum(batch.records for batch in batches) != part.records
     ):
         corrupt(at, "an append's totals are not those of its batches", partition=part.partition)
     if op.producer_id != NO_PRODUCER:
-        window = partition.sequences.get((op.producer_id, op.epoch), ())
-        verdict, _ = classify(window, part.base_sequence, part.records, part.digest)
-        if verdict is not SequenceVerdict.NEW:
-            corrupt(
-                at,
-                "an append's sequence does not follow",
-                producer_id=op.producer_id,
-                partition=part.partition,
-                base_sequence=part.base_sequence,
-            )
+        check_follows(partition.sequences.get((op.producer_id, op.epoch), ()), part, op.producer_id, at)
 
 
 def _extents(
     op: Append, part: AppendedPartition, batches: list[BatchRecord], first_file: int, table: int, at: At
 ) -> Rows:
-    transactional = int(op.transactional_id is not None)
+    transactional = op.transactional_id is not None
     if op.table is not None:
-        times = (_time(part.min_timestamp_ms, at), _time(part.max_timestamp_ms, at))
-        whole = (part.base_offset, part.records, op.producer_id, op.epoch, part.base_sequence, at.entry)
-        place = (
-            part.size,
-            -1,
-            table,
-            first_file,
-            op.section,
-            0,
-            0,
-            part.batch_count,
-            transactional,
-            len(op.files),
+        return table_extent(
+            part,
+            part.base_offset,
+            (op.producer_id, op.epoch),
+            Referred(table, op.section, first_file, len(op.files)),
+            at,
+            transactional=transactional,
         )
-        return np.array([(*whole, at.timestamp_ms, *times, *place)], EXTENT)
     rows = []
     offset, sequence = part.base_offset, part.base_sequence
     for batch in batches:
-        times = (_time(batch.min_timestamp_ms, at), _time(batch.max_timestamp_ms, at))
+        times = (time_of(batch.min_timestamp_ms, at), time_of(batch.max_timestamp_ms, at))
         head = (offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms)
         groups = (batch.row_group, batch.row_group_count)
         place = (
@@ -407,17 +288,13 @@ def _extents(
             0,
             *groups,
             1,
-            transactional,
+            int(transactional),
             len(op.files),
         )
         rows.append((*head, *times, *place))
         offset += batch.records
         sequence += batch.records if sequence >= 0 else 0
     return np.array(rows, EXTENT)
-
-
-def _time(timestamp_ms: int, at: At) -> int:
-    return at.timestamp_ms if timestamp_ms == NO_TIMESTAMP_MS else timestamp_ms
 
 
 def _grown(
@@ -439,3 +316,19 @@ def _grown(
         sequences=sequences,
         extents=partition.extents.append(rows),
     )
+
+
+_FOLDS: dict[type[Any], Callable[[LogState, Any, At], LogState]] = {
+    Upgrade: _upgrade,
+    CreateTopic: _create_topic,
+    AlterTopic: _alter_topic,
+    InitProducer: init_producer,
+    AllocateProducerIds: _allocate,
+    Append: _append,
+    Stage: apply_stage,
+    PrepareTxn: prepare_transaction,
+    EndTxn: end_transaction,
+    AppVersion: _app_version,
+    Checkpoint: _checkpoint,
+    Seal: apply_seal,
+}

@@ -121,7 +121,7 @@ def _sealed(
 
 
 def _without_unused(state: LogState) -> LogState:
-    """Drop the files and batch tables that no extent refers to any more."""
+    """Drop the files and batch tables that no extent and nothing staged refers to any more."""
     files: set[int] = set()
     tables: set[int] = set()
     appends: set[tuple[int, int]] = set()
@@ -139,6 +139,10 @@ def _without_unused(state: LogState) -> LogState:
                 strict=True,
             )
         )
+    for name in state.undecided:
+        for flush in state.transactional_ids[name].staged:
+            tables.add(flush.table)
+            appends.add((flush.first_file, flush.file_count))
     for first, number in appends:  # once for each append, which may be in thousands of partitions
         files.update(range(first, first + number))
     return replace(state, files=state.files.keep(files), tables=state.tables.keep(tables), extents=count)

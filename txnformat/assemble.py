@@ -14,7 +14,7 @@ from txnformat.decide import decide
 from txnformat.document import plain_json
 from txnformat.entry import ENTRY_BYTES_MAX, OPERATIONS_MAX, CommitEntry, encode_entry, sha256_hex
 from txnformat.errors import InvalidInputError, StorageError
-from txnformat.intents import Included, Intent, OpenProducer, Rejected, Verdict, Write
+from txnformat.intents import EndTransaction, Included, Intent, OpenProducer, Rejected, Verdict, Write
 from txnformat.operation_codec import encode_operation
 from txnformat.operations import Operation
 from txnformat.state import LogState
@@ -85,6 +85,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
     draft = state
     verdicts: dict[str, Verdict] = {}
     accepted: list[str] = []
+    only_ends = True
     operations: list[Operation] = []
     opened: set[str] = set()
     touched: set[str] = set()
@@ -105,6 +106,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
                 draft = apply_operation(draft, numbered, at)
                 operations.append(numbered)
             accepted.append(intent.intent_id)
+            only_ends &= isinstance(intent.action, EndTransaction)
             _note(intent, opened, touched)
         verdicts[intent.intent_id] = verdict
     if not operations:
@@ -114,7 +116,8 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
         log_id=state.log_id,
         write_id=write_id,
         previous=state.entry_sha256,
-        timestamp_ms=next_timestamp_ms(state, store_time_ms),
+        # Who gives others' partitions free must not have to wait until the store's time has caught up with the log's.
+        timestamp_ms=at.timestamp_ms if only_ends else next_timestamp_ms(state, store_time_ms),
         engine=ENGINE,
         intents=tuple(accepted),
         operations=tuple(operations),
@@ -133,7 +136,7 @@ def _size(operations: Sequence[Operation]) -> int:
 
 
 def _producer_of(intent: Intent) -> str | None:
-    if isinstance(intent.action, OpenProducer):
+    if isinstance(intent.action, OpenProducer | EndTransaction):
         return intent.action.transactional_id
     if isinstance(intent.action, Write) and intent.action.producer is not None:
         return intent.action.producer.transactional_id

@@ -28,18 +28,29 @@ from txnformat.errors import (
     TxnLogError,
     UnsupportedFeatureError,
 )
+from txnformat.expiry import PIGGYBACK_MAX, Watch
 from txnformat.follow import fold_bytes, open_view, refresh
-from txnformat.intents import AppRef, CommitResult, Done, Included, Intent, Rejected, Undecidable, Write
-from txnformat.operations import Append, AppVersion, EndTxn, Upgrade
+from txnformat.intents import (
+    AppRef,
+    CommitResult,
+    Done,
+    EndTransaction,
+    Included,
+    Intent,
+    Rejected,
+    Undecidable,
+    Write,
+    first_offsets,
+)
+from txnformat.operations import AppVersion, EndTxn, Upgrade
 from txnformat.pace import Pace
 from txnformat.reads import read_boundary, read_entry
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
-from txnformat.types import TopicPartition
 from txnformat.view import View, elapsed_ms
 
-__all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group"]
+__all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]
 
 Answers = dict[str, CommitResult | TxnLogError]
 """By intent id: what became of it, or the error that its caller gets."""
@@ -57,6 +68,8 @@ class CommitSettings:
     """Read the boundary after every create, whatever the view's age."""
     seal_extents: int = SEAL_EXTENTS
     """Extents in the state above which a writer seals."""
+    max_transaction_timeout_ms: int | None = None
+    """Of a log that gets its first entry: the longest timeout of transactions with offsets; None: 15 minutes."""
 
 
 def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
@@ -76,6 +89,7 @@ def commit_group(
     *,
     unsent: frozenset[str] = frozenset(),
     pace: Pace | None = None,
+    watch: Watch | None = None,
 ) -> Steps[tuple[View, Answers]]:
     """Commit the intents that wait at the same time in one process.
 
@@ -86,6 +100,8 @@ def commit_group(
         entry so far can hold them, so the window need not reach back to that view.
     pace : Pace, optional
         What the process has learned from its commits before this one.
+    watch : Watch, optional
+        What it has seen of others' open transactions. Those whose time is over are ended in the same entry.
 
     Returns
     -------
@@ -111,7 +127,7 @@ def commit_group(
             view = yield from refresh(view, ahead=1 + (pace.others if hold_ms else 0))
             group.refreshed = True
         while group.waiting:
-            view = yield from _commit_once(view, group, settings, pace)
+            view = yield from _commit_once(view, group, settings, pace, watch)
     except TxnLogError as error:
         # Those who still wait were sent nowhere, or to slots that are known to be somebody else's; those who were
         # answered keep their answers.
@@ -119,9 +135,11 @@ def commit_group(
     return view, group.answers
 
 
-def _commit_once(view: View, group: _Group, settings: CommitSettings, pace: Pace) -> Steps[View]:
+def _commit_once(
+    view: View, group: _Group, settings: CommitSettings, pace: Pace, watch: Watch | None
+) -> Steps[View]:
     """Try to commit the waiting intents in the next slot, or find out that they need none."""
-    view = yield from _writable(view, settings)
+    view = yield from writable(view, settings)
     times: Times = yield ReadClock()
     write_id = yield DrawId()
     group.move_to(view.state.entry + 1)
@@ -132,7 +150,10 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings, pace: Pace
     if assembled.entry is None:
         yield from group.deliver(assembled, None)
         return view
-    slot = assembled.entry.entry
+    expired = watch.expired(view.state, times)[:PIGGYBACK_MAX] if watch else []
+    if expired:
+        assembled = yield from _with_ends(view.state, group.waiting, expired, times, write_id)
+    slot = view.state.entry + 1
     outcome = yield from create_slot(slot, assembled.data, deadline_ms=settings.deadline_ms)
     if isinstance(outcome, Ours):
         outcome = yield from _check_age(view, slot, outcome, settings)
@@ -155,6 +176,25 @@ def _commit_once(view: View, group: _Group, settings: CommitSettings, pace: Pace
             if group.count_loss(now):
                 yield from group.give_up(view.state, now)
     return view
+
+
+def _with_ends(
+    state: LogState,
+    waiting: Sequence[Intent],
+    expired: Sequence[EndTransaction],
+    times: Times,
+    write_id: str,
+) -> Steps[Assembled]:
+    """Assemble the waiting intents together with the ends of others' transactions, whom nobody has to answer."""
+    ends: list[Intent] = []
+    for action in expired:
+        intent_id = yield DrawId()
+        ends.append(Intent(intent_id, state.entry + 1, action))
+    assembled = assemble(state, [*waiting, *ends], store_time_ms=times.store_ms, write_id=write_id)
+    asked = {intent.intent_id for intent in waiting}
+    return replace(
+        assembled, verdicts={key: verdict for key, verdict in assembled.verdicts.items() if key in asked}
+    )
 
 
 def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
@@ -195,7 +235,7 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
         timestamp_ms=next_timestamp_ms(view.state, times.store_ms),
         engine=ENGINE,
         intents=(intent,),
-        operations=(Upgrade(reader, writer, maintenance),),
+        operations=(Upgrade(reader, writer, maintenance, settings.max_transaction_timeout_ms),),
     )
     data = encode_entry(entry)
     outcome = yield from create_slot(0, data, deadline_ms=settings.deadline_ms)
@@ -214,7 +254,7 @@ def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
             return (yield from open_view())
 
 
-def _writable(view: View, settings: CommitSettings) -> Steps[View]:
+def writable(view: View, settings: CommitSettings) -> Steps[View]:
     """Return the view of a log that has its first entry and asks writers for nothing that we do not have."""
     if view.state.entry < 0:
         view = yield from _first_entry(view, settings)
@@ -403,13 +443,7 @@ def _original(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[Comm
         return CommitResult.of(entry, done.intent_id, repeated=True)
     index = _holder(intent, entry)
     operations = tuple(op for op in entry.operations if op.intent == index)
-    offsets = {
-        TopicPartition(op.topic_id, part.partition): part.base_offset
-        for op in operations
-        if isinstance(op, Append)
-        for part in op.partitions
-    }
-    return CommitResult(done.entry, entry.timestamp_ms, operations, offsets, repeated=True)
+    return CommitResult(done.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated=True)
 
 
 def _holder(intent: Intent, entry: CommitEntry) -> int | None:

@@ -18,11 +18,18 @@ from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.commit import CommitSettings, commit_group
 from txnformat.commit_counts import CommitCounter
 from txnformat.driver import Driver
-from txnformat.effects import Steps
-from txnformat.errors import CommitStateUnknownError, ConflictError, InternalError, TxnLogError
+from txnformat.effects import ReadClock, Steps, Times
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    InternalError,
+    InvalidTransactionStateError,
+    TxnLogError,
+)
+from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
 from txnformat.forking import renew_after_fork
-from txnformat.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
+from txnformat.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
 from txnformat.operations import Operation, Seal
 from txnformat.pace import Pace
 from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
@@ -87,6 +94,7 @@ class Committer:
         """Know nothing, and have no threads: as at first. In a forked child the parent's may have been anywhere."""
         self._view: View | None = None
         self._pace = Pace()
+        self._watch = Watch()
         self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
         self._queue_lock = threading.Lock()
         self._queue: list[_Waiter] = []
@@ -99,6 +107,7 @@ class Committer:
         with self._view_lock:
             view = self._view if self._view is not None else self._driver.run(open_view())
             self._view = self._driver.run(steps(view))
+            self._watch.note(self._view.state, self.clock.now().boot_ms)
             return self._view.state
 
     @property
@@ -201,6 +210,7 @@ class Committer:
                         self.settings,
                         unsent=frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent),
                         pace=self._pace,
+                        watch=self._watch,
                     )
                 )
         except TxnLogError as error:
@@ -266,9 +276,33 @@ class Committer:
             done.append(seal)
         return done
 
+    def end_expired(self) -> list[EndTransaction]:
+        """End all open transactions whose time is over, and return what was ended; see :class:`~txnformat.expiry.Watch`.
+
+        Requests: those of a refresh, and 1 entry for every 100 transactions.
+        """
+        self.refresh()
+        ended = []
+        with self._view_lock:
+            expired = self._watch.expired(self.state, self._driver.run(_times()))
+        for action in expired:
+            if self.state.transactional_ids[action.transactional_id].epoch == action.epoch:
+                try:
+                    self.commit(self.intend(action))
+                except InvalidTransactionStateError as error:
+                    logger.debug("not ended: %s", error)  # its producer was faster
+                    continue
+            ended.append(action)  # else with the entry for another: every commit ends what it can
+        return ended
+
     def close(self) -> None:
         """Wait for background work: a snapshot, segment or bundle that is being written."""
         self._background.wait()
+
+
+def _times() -> Steps[Times]:
+    times: Times = yield ReadClock()
+    return times
 
 
 def operation_of(result: CommitResult, kind: type[Operation]) -> Operation:

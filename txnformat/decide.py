@@ -10,16 +10,19 @@ Order of the questions (specification, section "Deciding"):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from txnformat.decide_transaction import end_for_another, open_producer
 from txnformat.decide_write import decide_write
-from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError
+from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError, TxnLogError
 from txnformat.evolution import evolve
 from txnformat.intents import (
     Action,
     AllocateIds,
     ChangeTopic,
     Done,
+    EndTransaction,
     Included,
     Intent,
     OpenProducer,
@@ -30,9 +33,8 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
-from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer, Marker, Operation, Seal
+from txnformat.operations import AllocateProducerIds, CreateTopic, Operation, Seal
 from txnformat.state import LogState
-from txnformat.transactions import TransactionStatus
 from txnformat.types import TopicPartition
 
 __all__ = ["decide"]
@@ -65,7 +67,9 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
         case Write():
             return decide_write(state, action)
         case OpenProducer():
-            return _open_producer(state, action)
+            return _decided(lambda: open_producer(state, action))
+        case EndTransaction():
+            return _decided(lambda: end_for_another(state, action))
         case AllocateIds():
             first = state.next_producer_id
             return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
@@ -95,6 +99,15 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
             return _included(replace(action.checkpoint, intent=0))
         case SealSegments():
             return _seal(state, action.seal)
+
+
+def _decided(decision: Callable[[], Operation | Done]) -> Verdict:
+    """Return a decision as a verdict: rejections are values here."""
+    try:
+        found = decision()
+    except TxnLogError as error:
+        return Rejected(error.with_traceback(None))
+    return found if isinstance(found, Done) else Included((found,))
 
 
 def _included(*operations: Operation) -> Included:
@@ -138,16 +151,3 @@ def _superseded(**values: object) -> Rejected:
             **values,
         )
     )
-
-
-def _open_producer(state: LogState, action: OpenProducer) -> Verdict:
-    known = state.transactional_ids.get(action.transactional_id)
-    if known is None:
-        return _included(InitProducer(action.transactional_id, state.next_producer_id, 0))
-    aborted: tuple[Marker, ...] = ()
-    if known.status is TransactionStatus.ONGOING:
-        aborted = tuple(
-            Marker(key.topic_id, key.partition, state.partition(key).log_end)
-            for key in sorted(known.partitions)
-        )
-    return _included(InitProducer(action.transactional_id, known.producer_id, known.epoch + 1, aborted))

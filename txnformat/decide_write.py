@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from txnformat.decide_transaction import check_identity, end, prepare
 from txnformat.errors import (
     ConflictError,
     InternalError,
     InvalidInputError,
-    InvalidTransactionStateError,
     NotFoundError,
     OutOfOrderSequenceError,
-    ProducerFencedError,
     ProducerIdConflictError,
     StaleAppVersionError,
     TxnLogError,
@@ -33,16 +33,15 @@ from txnformat.operations import (
     Append,
     AppendedPartition,
     AppVersion,
-    Cause,
     CreateTopic,
-    EndTxn,
-    Marker,
     Operation,
+    Stage,
+    StagedPartition,
 )
-from txnformat.producer_state import AppendedRange, SequenceVerdict, classify
+from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
 from txnformat.state import LogState
-from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus
-from txnformat.types import NO_EPOCH, NO_PRODUCER, Outcome, TopicPartition
+from txnformat.transactions import TransactionalIdState, TransactionStatus
+from txnformat.types import NO_EPOCH, NO_PRODUCER, TopicPartition
 
 __all__ = ["decide_write"]
 
@@ -65,24 +64,22 @@ def _decide(state: LogState, write: Write) -> Verdict:
     owner = None
     if write.producer is not None and write.producer.transactional_id is not None:
         owner = state.transactional_ids.get(write.producer.transactional_id)
-        ended = _check_identity(write.producer, write.producer.transactional_id, owner, write.end)
-        if ended is not None:
-            return ended
+        done = check_identity(write.producer, write.producer.transactional_id, owner, write)
+        if done is not None:
+            return done
     created, renamed = _created(state, write.create)
     operations: list[Operation] = list(created)
-    repeats: list[tuple[TopicPartition, AppendedRange]] = []
-    ends: dict[TopicPartition, int] = {}
+    placing = _Placing(state, created, write.producer, owner)
     for append in _renamed(write.appends, renamed):
-        placed = _place(state, created, write.producer, append, ends, repeats)
-        if placed is not None:
-            operations.append(placed)
+        operations += placing.stage(append) if write.deferred else placing.append(append)
+    added = len(operations) > len(created)
     if write.end is not None:
-        operations.append(_end(state, write, owner, ends, appended=len(operations) > len(created)))
-    elif write.appends and len(operations) == len(created):
+        operations.append(end(state, write, owner, placing.ends, placing.staged))
+    elif write.prepare and write.producer is not None:
+        operations.append(prepare(write.producer, owner, added=added))
+    elif write.appends and not added:
         # Every partition was known: the answer is the original one.
-        return Done(
-            max(known.entry for _, known in repeats), {key: known.base_offset for key, known in repeats}
-        )
+        return placing.repeated(deferred=write.deferred)
     if write.app is not None:
         apps = (write.app, *write.apps_beside)
         operations += [AppVersion(app.namespace, app.app_id, app.version) for app in apps]
@@ -102,72 +99,6 @@ def _check_grows(state: LogState, *apps: AppRef) -> None:
                 version=app.version,
                 newest=known.version,
             )
-
-
-def _check_identity(
-    producer: ProducerRef, transactional_id: str, owner: TransactionalIdState | None, end: Outcome | None
-) -> Done | None:
-    """Return Done for a repeated end, None when the identity is current, else raise."""
-    if owner is None or owner.producer_id != producer.producer_id:
-        raise InvalidTransactionStateError(
-            "the log does not know this transactional id with this producer id",
-            kind="unknown-transactional-id",
-            hint="call init() first, on this log",
-            transactional_id=transactional_id,
-            producer_id=producer.producer_id,
-        )
-    last = owner.last_end
-    if end is not None and last is not None and last.epoch == producer.epoch:
-        return _repeated_end(producer, last, end)
-    if producer.epoch < owner.epoch:
-        if last is not None and last.epoch == producer.epoch and last.cause is Cause.PRODUCER:
-            raise InvalidTransactionStateError(
-                "the transaction has ended",
-                kind="transaction-ended",
-                hint="begin a new transaction",
-                transactional_id=transactional_id,
-                outcome=last.outcome.value,
-                entry=last.entry,
-            )
-        raise ProducerFencedError(
-            "a newer instance of this producer has opened",
-            hint="stop this instance",
-            transactional_id=transactional_id,
-            epoch=producer.epoch,
-            current_epoch=owner.epoch,
-        )
-    if producer.epoch > owner.epoch:
-        raise InvalidTransactionStateError(
-            "the log does not know this epoch",
-            kind="unknown-epoch",
-            hint="call init() on this log; is this a copy of another log?",
-            transactional_id=transactional_id,
-            epoch=producer.epoch,
-            current_epoch=owner.epoch,
-        )
-    return None
-
-
-def _repeated_end(producer: ProducerRef, last: LastEnd, end: Outcome) -> Done:
-    if last.cause is Cause.INIT:
-        raise ProducerFencedError(
-            "a newer instance of this producer has opened and aborted the transaction",
-            hint="stop this instance",
-            transactional_id=producer.transactional_id,
-            epoch=producer.epoch,
-            entry=last.entry,
-        )
-    if last.outcome is not end:
-        past = "committed" if last.outcome is Outcome.COMMIT else "aborted"
-        raise InvalidTransactionStateError(
-            f"the transaction was {past} already",
-            kind=f"transaction-{past}",
-            hint="begin a new transaction",
-            transactional_id=producer.transactional_id,
-            epoch=producer.epoch,
-            entry=last.entry,
-        )
-    return Done(last.entry)
 
 
 def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[CreateTopic], dict[str, str]]:
@@ -202,63 +133,139 @@ def _renamed(appends: tuple[TopicAppend, ...], renamed: dict[str, str]) -> tuple
     )
 
 
-def _place(
-    state: LogState,
-    created: list[CreateTopic],
-    producer: ProducerRef | None,
-    append: TopicAppend,
-    ends: dict[TopicPartition, int],
-    repeats: list[tuple[TopicPartition, AppendedRange]],
-) -> Append | None:
-    """Return the append with offsets, without the partitions that the log holds already; None when all are."""
-    _check_topic(state, created, producer, append)
-    placed = []
-    for part in append.partitions:
-        key = TopicPartition(append.topic_id, part.partition)
-        if key in ends:
-            raise InternalError(
-                "one write appends to a partition twice", topic_id=key.topic_id, partition=key.partition
+class _Placing:
+    """Finds the place of each append of one write: offsets from the log ends on, or in an open transaction's stages."""
+
+    def __init__(
+        self,
+        state: LogState,
+        created: list[CreateTopic],
+        producer: ProducerRef | None,
+        owner: TransactionalIdState | None,
+    ) -> None:
+        self._state = state
+        self._created = created
+        self._producer = producer
+        self._owner = owner
+        self._repeats: list[tuple[TopicPartition, AppendedRange]] = []
+        self.ends: dict[TopicPartition, int] = {}
+        """Log end after the appends."""
+        self.staged: dict[TopicPartition, int] = {}
+        """Records of the stages."""
+
+    def append(self, append: TopicAppend) -> list[Append]:
+        """Return the append with offsets, without the partitions that the log holds already; none when all are."""
+        producer = self._producer
+        if self._owner is not None and self._owner.staged:
+            raise InternalError("a transaction that stages appends")
+        _check_topic(self._state, self._created, producer, self._owner, append)
+        placed = []
+        for part, key in self._new(append, {}):
+            base_offset = self._state.partition(key).log_end
+            self.ends[key] = base_offset + part.records
+            placed.append(
+                AppendedPartition(
+                    part.partition,
+                    base_offset,
+                    part.records,
+                    part.batch_count,
+                    part.base_sequence,
+                    part.digest,
+                    part.size,
+                    part.min_timestamp_ms,
+                    part.max_timestamp_ms,
+                )
             )
-        partition = state.partition(key)
-        if producer is not None:
-            known = _known_range(state, producer, part, key)
-            if known is not None:
-                repeats.append((key, known))
-                continue
-        elif part.base_sequence != -1:
-            raise InternalError("a sequence without a producer", base_sequence=part.base_sequence)
-        ends[key] = partition.log_end + part.records
-        placed.append(
-            AppendedPartition(
-                part.partition,
-                partition.log_end,
-                part.records,
-                part.batch_count,
-                part.base_sequence,
-                part.digest,
-                part.size,
-                part.min_timestamp_ms,
-                part.max_timestamp_ms,
-            )
+        if not placed:
+            return []
+        made = Append(
+            topic_id=append.topic_id,
+            producer_id=producer.producer_id if producer else NO_PRODUCER,
+            epoch=producer.epoch if producer else NO_EPOCH,
+            transactional_id=producer.transactional_id if producer else None,
+            partition_count=append.partition_count,
+            files=append.files,
+            partitions=tuple(placed),
+            batches=append.batches,
+            table=append.table,
+            section=append.section,
         )
-    if not placed:
-        return None
-    return Append(
-        topic_id=append.topic_id,
-        producer_id=producer.producer_id if producer else NO_PRODUCER,
-        epoch=producer.epoch if producer else NO_EPOCH,
-        transactional_id=producer.transactional_id if producer else None,
-        partition_count=append.partition_count,
-        files=append.files,
-        partitions=tuple(placed),
-        batches=append.batches,
-        table=append.table,
-        section=append.section,
-    )
+        return [made]
+
+    def stage(self, append: TopicAppend) -> list[Stage]:
+        """Return the stage without the partitions that are staged already; none when all are."""
+        producer, owner = self._producer, self._owner
+        if producer is None or producer.transactional_id is None or owner is None or append.table is None:
+            raise InternalError("only a transactional producer can stage, and only with a batch table")
+        if owner.status is TransactionStatus.ONGOING and owner.partitions:
+            raise InternalError("a transaction that appends stages")
+        _check_topic(self._state, self._created, producer, owner, append)
+        placed = []
+        for part, key in self._new(append, owner.staged_sequences):
+            self.staged[key] = part.records
+            placed.append(
+                StagedPartition(
+                    part.partition,
+                    part.records,
+                    part.batch_count,
+                    part.base_sequence,
+                    part.digest,
+                    part.size,
+                    part.min_timestamp_ms,
+                    part.max_timestamp_ms,
+                )
+            )
+        if not placed:
+            return []
+        made = Stage(
+            append.topic_id,
+            producer.producer_id,
+            producer.epoch,
+            producer.transactional_id,
+            append.partition_count,
+            append.files,
+            tuple(placed),
+            append.table,
+            append.section,
+        )
+        return [made]
+
+    def _new(
+        self, append: TopicAppend, staged: Mapping[TopicPartition, SequenceWindow]
+    ) -> Iterator[tuple[PendingPartition, TopicPartition]]:
+        """Yield the partitions that the log does not hold yet, and note the others."""
+        for part in append.partitions:
+            key = TopicPartition(append.topic_id, part.partition)
+            if key in self.ends or key in self.staged:
+                raise InternalError(
+                    "one write appends to a partition twice", topic_id=key.topic_id, partition=key.partition
+                )
+            if self._producer is not None:
+                window = staged.get(key) or _window(self._state, self._producer, key)
+                known = _known_range(self._state, self._producer, window, part, key)
+                if known is not None:
+                    self._repeats.append((key, known))
+                    continue
+            elif part.base_sequence != -1:
+                raise InternalError("a sequence without a producer", base_sequence=part.base_sequence)
+            yield part, key
+
+    def repeated(self, *, deferred: bool) -> Done:
+        """Return the original answer of a write of which nothing is new."""
+        offsets = {} if deferred else {key: known.base_offset for key, known in self._repeats}
+        return Done(max(known.entry for _, known in self._repeats), offsets)
+
+
+def _window(state: LogState, producer: ProducerRef, key: TopicPartition) -> SequenceWindow:
+    return state.partition(key).sequences.get((producer.producer_id, producer.epoch), ())
 
 
 def _check_topic(
-    state: LogState, created: list[CreateTopic], producer: ProducerRef | None, append: TopicAppend
+    state: LogState,
+    created: list[CreateTopic],
+    producer: ProducerRef | None,
+    owner: TransactionalIdState | None,
+    append: TopicAppend,
 ) -> None:
     topic = state.topics.get(append.topic_id)
     made = next((op for op in created if op.topic_id == append.topic_id), None)
@@ -267,7 +274,7 @@ def _check_topic(
         raise NotFoundError(
             "the topic of an append does not exist", kind="unknown-topic", topic_id=append.topic_id
         )
-    if count != append.partition_count and not _is_repeat(state, producer, append):
+    if count != append.partition_count and not _is_repeat(state, producer, owner, append):
         raise ConflictError(
             "the topic's partition count has changed since the records were distributed",
             kind="partition-count-changed",
@@ -286,23 +293,28 @@ def _check_topic(
         raise InternalError("a file has a schema that its topic does not have", schema_id=newest)
 
 
-def _is_repeat(state: LogState, producer: ProducerRef | None, append: TopicAppend) -> bool:
+def _is_repeat(
+    state: LogState, producer: ProducerRef | None, owner: TransactionalIdState | None, append: TopicAppend
+) -> bool:
     """Return whether the log holds all of an append: then the topic may have grown since."""
     if producer is None:
         return False
-    who = (producer.producer_id, producer.epoch)
-    windows = (
-        (part, state.partition(TopicPartition(append.topic_id, part.partition)).sequences.get(who, ()))
-        for part in append.partitions
-    )
-    return all(
-        classify(window, part.base_sequence, part.records, part.digest)[0] is SequenceVerdict.REPEAT
-        for part, window in windows
-    )
+    staged = owner.staged_sequences if owner else {}
+    for part in append.partitions:
+        key = TopicPartition(append.topic_id, part.partition)
+        window = staged.get(key) or _window(state, producer, key)
+        verdict, _ = classify(window, part.base_sequence, part.records, part.digest)
+        if verdict is not SequenceVerdict.REPEAT:
+            return False
+    return True
 
 
 def _known_range(
-    state: LogState, producer: ProducerRef, part: PendingPartition, key: TopicPartition
+    state: LogState,
+    producer: ProducerRef,
+    window: SequenceWindow,
+    part: PendingPartition,
+    key: TopicPartition,
 ) -> AppendedRange | None:
     """Return what the window knows of a repeat, None for a new append, else raise."""
     if producer.transactional_id is None and producer.producer_id >= state.next_producer_id:
@@ -311,7 +323,6 @@ def _known_range(
             hint="open a new producer",
             producer_id=producer.producer_id,
         )
-    window = state.partition(key).sequences.get((producer.producer_id, producer.epoch), ())
     verdict, known = classify(window, part.base_sequence, part.records, part.digest)
     if verdict is SequenceVerdict.NEW:
         return None
@@ -348,41 +359,4 @@ def _refuse_sequence(
         )
     raise OutOfOrderSequenceError(
         "the sequence has a gap, overlaps, or repeats something too old", hint="open a new producer", **values
-    )
-
-
-def _end(
-    state: LogState,
-    write: Write,
-    owner: TransactionalIdState | None,
-    ends: dict[TopicPartition, int],
-    *,
-    appended: bool,
-) -> EndTxn:
-    if (
-        owner is None
-        or write.producer is None
-        or write.producer.transactional_id is None
-        or write.end is None
-    ):
-        raise InternalError("only a transactional producer can end a transaction")
-    ongoing = owner.status is TransactionStatus.ONGOING
-    if write.end is Outcome.COMMIT and not ongoing and not appended:
-        raise InvalidTransactionStateError(
-            "there is no open transaction to commit",
-            kind="no-transaction",
-            hint="begin a transaction and send something",
-            transactional_id=write.producer.transactional_id,
-        )
-    touched = sorted(set(ends) | (set(owner.partitions) if ongoing else set()))
-    markers = tuple(
-        Marker(key.topic_id, key.partition, ends.get(key, state.partition(key).log_end)) for key in touched
-    )
-    return EndTxn(
-        write.producer.transactional_id,
-        write.producer.producer_id,
-        write.producer.epoch,
-        write.end,
-        Cause.PRODUCER,
-        markers,
     )

@@ -11,7 +11,7 @@ from txnformat.entry import CommitEntry
 from txnformat.operations import Cause, EndTxn, InitProducer
 from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
-from txnformat.transactions import TransactionStatus
+from txnformat.transactions import UNDECIDED
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [
@@ -184,7 +184,7 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
     if known is None or epoch > known.epoch or epoch < 0:
         return None
     if epoch == known.epoch:
-        is_open = known.status is TransactionStatus.ONGOING
+        is_open = known.status in UNDECIDED
         return TransactionOutcome(transactional_id, epoch, None, None, None) if is_open else None
     last = known.last_end
     if last is None or epoch > last.epoch:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arrow_types import canonical_schema, fields_from_json, fields_to_json
+from txnformat.codec_fields import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.errors import InvalidInputError
 from txnformat.intents import ChangeTopic
-from txnformat.operation_codec import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.operations import AlterTopic
 from txnformat.schema import TopicSchema
 from txnformat.spark_json import from_spark_json

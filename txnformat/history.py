@@ -16,7 +16,7 @@ from txnformat.effects import GetObject, Steps
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operation_codec import operation_name
-from txnformat.operations import Append, Cause, EndTxn, InitProducer
+from txnformat.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.reads import get_object, read_boundary, simultaneous
 from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, usable_bundle
@@ -265,9 +265,9 @@ def describe_entry(entry: CommitEntry, sha256: str, size: int, names: Mapping[st
 
 
 def _changes(entry: CommitEntry, names: Mapping[str, str]) -> Iterator[TopicChange]:
-    appends: dict[str, list[Append]] = {}
+    appends: dict[str, list[Append | Stage]] = {}
     for operation in entry.operations:
-        if isinstance(operation, Append):
+        if isinstance(operation, Append | Stage):
             appends.setdefault(operation.topic_id, []).append(operation)
     for topic_id, found in appends.items():
         parts = [part for append in found for part in append.partitions]

@@ -6,13 +6,24 @@ or application version inside its action. Deciding it again, in any process, giv
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
-from txnformat.operations import Append, Checkpoint, CreateTopic, EndTxn, Operation, Seal
+from txnformat.operations import (
+    DEFERRED_TIMEOUT_MS,
+    TIMEOUT_MS,
+    Append,
+    Cause,
+    Checkpoint,
+    CreateTopic,
+    EndTxn,
+    Operation,
+    Seal,
+)
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 
 __all__ = [
@@ -22,6 +33,7 @@ __all__ = [
     "ChangeTopic",
     "CommitResult",
     "Done",
+    "EndTransaction",
     "Included",
     "Intent",
     "OpenProducer",
@@ -34,6 +46,7 @@ __all__ = [
     "Undecidable",
     "Verdict",
     "Write",
+    "first_offsets",
 ]
 
 
@@ -95,6 +108,10 @@ class Write:
     """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
     apps_beside: tuple[AppRef, ...] = ()
     """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
+    deferred: bool = False
+    """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
+    prepare: bool = False
+    """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,30 @@ class OpenProducer:
     """Fence older instances of a transactional id, abort what they left open, and get an identity."""
 
     transactional_id: str
+    timeout_ms: int = TIMEOUT_MS
+    """Of transactions with offsets."""
+    deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    """Of transactions whose records have no offsets yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """Abort a transaction that is somebody else's: its time is over, or an operator says so.
+
+    With cause TIMEOUT exactly one of the two must show that its time is over: ``store_time_ms`` says so now, or
+    ``observed_entry`` is still the entry that its timeout counts from, and the actor has seen it open since then for at
+    least the timeout, by a clock of its own that does not jump.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    cause: Cause
+    store_time_ms: int | None = None
+    """The store's time when the actor looked."""
+    observed_entry: int | None = None
+    force: bool = False
+    """Also when it is prepared (cause OPERATOR only)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +179,16 @@ class SealSegments:
     seal: Seal
 
 
-Action = Write | OpenProducer | AllocateIds | TakeCheckpoint | SealSegments | CreateTopic | ChangeTopic
+Action = (
+    Write
+    | OpenProducer
+    | EndTransaction
+    | AllocateIds
+    | TakeCheckpoint
+    | SealSegments
+    | CreateTopic
+    | ChangeTopic
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +212,7 @@ class CommitResult:
     operations: tuple[Operation, ...]
     """Its operations in that entry; empty when only the window answered."""
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """First offset of what it appended to each partition."""
+    """First offset of what it gave offsets to in each partition."""
     repeated: bool = False
     """True when it had been committed before this call."""
 
@@ -171,17 +221,25 @@ class CommitResult:
         """Return the result of an intent that ``entry`` holds."""
         index = entry.intents.index(intent_id)
         operations = tuple(op for op in entry.operations if op.intent == index)
-        offsets: dict[TopicPartition, int] = {}
-        for op in operations:
-            if isinstance(op, Append):
-                for part in op.partitions:
-                    offsets.setdefault(TopicPartition(op.topic_id, part.partition), part.base_offset)
-        return cls(entry.entry, entry.timestamp_ms, operations, offsets, repeated)
+        return cls(entry.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated)
 
     @property
     def end(self) -> EndTxn | None:
         """Return the transaction's end among the operations, if it is there."""
         return next((op for op in self.operations if isinstance(op, EndTxn)), None)
+
+
+def first_offsets(operations: Iterable[Operation]) -> dict[TopicPartition, int]:
+    """Return the first offset that operations give records in each partition."""
+    offsets: dict[TopicPartition, int] = {}
+    for op in operations:
+        if isinstance(op, Append):
+            for part in op.partitions:
+                offsets.setdefault(TopicPartition(op.topic_id, part.partition), part.base_offset)
+        elif isinstance(op, EndTxn):
+            for placed in op.placed:
+                offsets.setdefault(placed.topic_partition, placed.base_offset)
+    return offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,22 @@ from itertools import pairwise
 from typing import Any
 
 from txnformat.entry import CommitEntry
-from txnformat.operations import AlterTopic, Append, AppVersion, CreateTopic, EndTxn, InitProducer, Seal
+from txnformat.operations import (
+    AlterTopic,
+    Append,
+    AppVersion,
+    CreateTopic,
+    EndTxn,
+    InitProducer,
+    PrepareTxn,
+    Seal,
+    Stage,
+)
 from txnformat.partition import Transaction
 from txnformat.partition_invariants import check_partition, check_partition_step
 from txnformat.schema import fields_from_json
 from txnformat.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
-from txnformat.transactions import TransactionalIdState, TransactionStatus
+from txnformat.transactions import UNDECIDED, TransactionalIdState
 from txnformat.types import TopicPartition
 
 __all__ = ["INVARIANTS", "check_state", "check_whole"]
@@ -39,6 +49,7 @@ INVARIANTS: dict[str, str] = {
     "I13": "Topics only grow: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
     "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
+    "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
 }
 """One line per invariant."""
 
@@ -105,6 +116,7 @@ def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
                 }
             case EndTxn():
                 touched |= {marker.topic_partition for marker in operation.markers}
+                touched |= {part.topic_partition for part in operation.placed}
             case InitProducer():
                 touched |= {marker.topic_partition for marker in operation.aborted}
             case Seal():
@@ -136,7 +148,8 @@ def _named_ids(entry: CommitEntry) -> set[str]:
     return {
         operation.transactional_id
         for operation in entry.operations
-        if isinstance(operation, Append | EndTxn | InitProducer) and operation.transactional_id is not None
+        if isinstance(operation, Append | Stage | PrepareTxn | EndTxn | InitProducer)
+        and operation.transactional_id is not None
     }
 
 
@@ -155,7 +168,7 @@ def _check_ids_step(
             given.append((new.producer_id, new.producer_id))
         elif old.producer_id != new.producer_id or old.epoch > new.epoch:
             yield f"I7 id {name}: {(old.producer_id, old.epoch)} becomes {(new.producer_id, new.epoch)}"
-        yield from _check_status(name, new)
+        yield from _check_status(name, new, after)
         for key in sorted(touched & (set(new.partitions) | set(old.partitions if old else ()))):
             opened = after.partition(key).open.get((new.producer_id, new.epoch))
             if new.partitions.get(key) != opened:
@@ -178,12 +191,33 @@ def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problem
         yield f"I7 the next producer id is {end}, expected {position}"
 
 
-def _check_status(name: str, known: TransactionalIdState) -> _Problems:
-    ongoing = known.status is TransactionStatus.ONGOING
-    if ongoing != bool(known.partitions) or ongoing != (known.started_entry is not None):
+def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
+    is_open = known.status in UNDECIDED
+    if is_open != bool(known.partitions or known.staged) or is_open != (known.started_entry is not None):
         yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
+    if is_open != (name in state.undecided):
+        yield f"I6 id {name}: it is {known.status}, but {'not ' if is_open else ''}among the undecided"
     if known.last_end is not None and known.last_end.epoch >= known.epoch:
         yield f"I7 id {name}: epoch {known.epoch} is not above its last end's {known.last_end.epoch}"
+    yield from _check_staged(name, known, state)
+
+
+def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
+    if known.staged and known.partitions:
+        yield f"I16 id {name}: its transaction both appends and stages"
+    ends: dict[TopicPartition, int] = {}
+    for flush in known.staged:
+        files = range(flush.first_file, flush.first_file + flush.file_count)
+        if flush.table not in state.tables or any(number not in state.files for number in files):
+            yield f"I16 id {name}: table {flush.table} or files from {flush.first_file} of a stage are not there"
+        for part in flush.partitions:
+            key = TopicPartition(flush.topic_id, part.partition)
+            if part.base_sequence != ends.get(key, 0):
+                yield f"I16 id {name}: sequence {part.base_sequence} of {_name(key)}, expected {ends.get(key, 0)}"
+            ends[key] = part.base_sequence + part.records
+    windows = {key: window[-1].last_sequence + 1 for key, window in known.staged_sequences.items()}
+    if windows != ends:
+        yield f"I16 id {name}: the windows of what is staged end at {windows}, expected {ends}"
 
 
 def _check_ids(state: LogState) -> _Problems:
@@ -192,7 +226,7 @@ def _check_ids(state: LogState) -> _Problems:
     yield from _check_given(sorted(given), 0, state.next_producer_id)
     opened: dict[tuple[TopicPartition, Transaction], int] = {}
     for name, known in sorted(state.transactional_ids.items()):
-        yield from _check_status(name, known)
+        yield from _check_status(name, known, state)
         for key, first in known.partitions.items():
             opened[key, (known.producer_id, known.epoch)] = first
     found = {
@@ -228,7 +262,7 @@ def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) ->
     made = {
         operation.topic_id: operation for operation in entry.operations if isinstance(operation, CreateTopic)
     }
-    named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append)}
+    named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append | Stage)}
     if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
         yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
     altered = {
@@ -249,7 +283,7 @@ def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) ->
             yield f"I13 topic {topic_id}: it has shrunk, or an older version has changed"
         yield from _check_versions(new)
     for operation in entry.operations:
-        if isinstance(operation, Append) and operation.topic_id in after.topics:
+        if isinstance(operation, Append | Stage) and operation.topic_id in after.topics:
             newest = max((file.schema_id for file in operation.files), default=0)
             if newest > after.topics[operation.topic_id].schema.schema_id:
                 yield f"I13 topic {operation.topic_id}: a file has its schema {newest}, which is not there"

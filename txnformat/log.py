@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
 from txnformat.create_format import create_format
@@ -32,7 +33,6 @@ from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
 from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
-from txnformat.operation_codec import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
 from txnformat.predicate import Predicate
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan

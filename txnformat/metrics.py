@@ -13,7 +13,7 @@ from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
 from txnformat.partition import PartitionState
 from txnformat.prometheus import Metric, Sample, render
 from txnformat.state import LogState
-from txnformat.transactions import TransactionalIdState, TransactionStatus
+from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import TopicPartition
 from txnformat.visibility import committed_mask
 
@@ -336,7 +336,7 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
     ongoing = {
         (known.producer_id, known.epoch): (name, known)
         for name, known in state.transactional_ids.items()
-        if known.status is TransactionStatus.ONGOING
+        if known.status in UNDECIDED
     }
     partitions = tuple(
         _partition(

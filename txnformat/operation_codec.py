@@ -9,6 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 from txnformat import keys
+from txnformat.codec_fields import (
+    INT32_MAX,
+    PARTITIONS_MAX,
+    SCHEMAS_MAX,
+    Json,
+    decode_file,
+    decode_object,
+    encode_file,
+    encode_object,
+    key_of,
+    timeout_of,
+    transactional_id_of,
+    uuid_of,
+)
 from txnformat.document import Document
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.operations import (
@@ -17,69 +31,50 @@ from txnformat.operations import (
     Append,
     AppendedPartition,
     AppVersion,
-    Cause,
     Checkpoint,
     CreateTopic,
     EndTxn,
     InitProducer,
-    Marker,
     Operation,
+    PrepareTxn,
     Seal,
     SealedPartition,
     SealedSegment,
+    Stage,
     Upgrade,
 )
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
+from txnformat.transaction_codec import (
+    decode_end_txn,
+    decode_init_producer,
+    decode_prepare_txn,
+    decode_stage,
+    encode_end_txn,
+    encode_init_producer,
+    encode_prepare_txn,
+    encode_stage,
+)
+from txnformat.types import BatchRecord, SegmentRecord
 
-__all__ = [
-    "PARTITIONS_MAX",
-    "SCHEMAS_MAX",
-    "decode_object",
-    "decode_operation",
-    "decode_segment",
-    "encode_object",
-    "encode_operation",
-    "encode_segment",
-    "operation_name",
-]
-
-PARTITIONS_MAX = 10_000
-"""Most partitions of one topic."""
-
-SCHEMAS_MAX = 1_000
-"""Most versions of one topic's schema."""
-
-INT32_MAX = 2**31 - 1
-Json = dict[str, Any]
-
-
-def _encode_marker(marker: Marker) -> Json:
-    return {"topic_id": marker.topic_id, "partition": marker.partition, "offset": marker.offset}
-
-
-def _uuid(doc: Document, key: str) -> str:
-    value = doc.text(key)
-    if not keys.check_uuid(value):
-        doc.fail(key, "uuid")
-    return value
-
-
-def _key(doc: Document, parse: Callable[[str], keys.ObjectName | None]) -> str:
-    return keys.check_key(doc.text("key"), parse, where=doc.path)
-
-
-def _marker(doc: Document) -> Marker:
-    return Marker(
-        _uuid(doc, "topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1), doc.integer("offset")
-    )
+__all__ = ["decode_operation", "decode_segment", "encode_operation", "encode_segment", "operation_name"]
 
 
 def _encode_upgrade(op: Upgrade) -> Json:
-    return {"reader": list(op.reader), "writer": list(op.writer), "maintenance": list(op.maintenance)}
+    return {
+        "reader": list(op.reader),
+        "writer": list(op.writer),
+        "maintenance": list(op.maintenance),
+        "max_transaction_timeout_ms": op.max_transaction_timeout_ms,
+    }
 
 
 def _decode_upgrade(doc: Document, intent: int) -> Upgrade:
-    return Upgrade(doc.texts("reader"), doc.texts("writer"), doc.texts("maintenance"), intent)
+    return Upgrade(
+        doc.texts("reader"),
+        doc.texts("writer"),
+        doc.texts("maintenance"),
+        timeout_of(doc, "max_transaction_timeout_ms", None),
+        intent,
+    )
 
 
 def _encode_create_topic(op: CreateTopic) -> Json:
@@ -95,7 +90,7 @@ def _encode_create_topic(op: CreateTopic) -> Json:
 
 
 def _decode_create_topic(doc: Document, intent: int) -> CreateTopic:
-    topic_id, name = _uuid(doc, "topic_id"), doc.text("name")
+    topic_id, name = uuid_of(doc, "topic_id"), doc.text("name")
     try:
         keys.check_topic_name(name)
     except InvalidInputError:
@@ -125,38 +120,12 @@ def _encode_alter_topic(op: AlterTopic) -> Json:
 
 def _decode_alter_topic(doc: Document, intent: int) -> AlterTopic:
     return AlterTopic(
-        _uuid(doc, "topic_id"),
+        uuid_of(doc, "topic_id"),
         doc.integer("partitions", minimum=1, maximum=PARTITIONS_MAX),
         doc.integer("schema_id", maximum=SCHEMAS_MAX - 1),
         tuple(doc.items("fields")) if doc.has("fields") else None,
         intent,
     )
-
-
-def _encode_init_producer(op: InitProducer) -> Json:
-    return {
-        "transactional_id": op.transactional_id,
-        "producer_id": op.producer_id,
-        "epoch": op.epoch,
-        "aborted": [_encode_marker(marker) for marker in op.aborted],
-    }
-
-
-def _decode_init_producer(doc: Document, intent: int) -> InitProducer:
-    return InitProducer(
-        _transactional_id(doc),
-        doc.integer("producer_id"),
-        doc.integer("epoch"),
-        tuple(map(_marker, doc.documents("aborted"))),
-        intent,
-    )
-
-
-def _transactional_id(doc: Document) -> str:
-    value = doc.text("transactional_id", bytes_max=keys.TRANSACTIONAL_ID_BYTES_MAX)
-    if not value:
-        doc.fail("transactional_id", "text that is not empty")
-    return value
 
 
 def _encode_allocate(op: AllocateProducerIds) -> Json:
@@ -168,18 +137,6 @@ def _decode_allocate(doc: Document, intent: int) -> AllocateProducerIds:
     return AllocateProducerIds(doc.text("owner"), first, doc.integer("last", minimum=first), intent)
 
 
-def _encode_file(file: FileRecord) -> Json:
-    encoded = {
-        "key": file.key,
-        "size": file.size,
-        "sha256": file.sha256,
-        "footer_bytes": file.footer_bytes,
-        "footer_sha256": file.footer_sha256,
-        "rows": file.rows,
-    }
-    return {**encoded, "schema_id": file.schema_id} if file.schema_id else encoded
-
-
 def _encode_append(op: Append) -> Json:
     encoded: Json = {
         "topic_id": op.topic_id,
@@ -187,7 +144,7 @@ def _encode_append(op: Append) -> Json:
         "epoch": op.epoch,
         "transactional_id": op.transactional_id,
         "partition_count": op.partition_count,
-        "files": [_encode_file(file) for file in op.files],
+        "files": [encode_file(file) for file in op.files],
         "partitions": [
             {
                 "partition": part.partition,
@@ -227,14 +184,14 @@ def _decode_append(doc: Document, intent: int) -> Append:
     if (doc.integer("producer_id", minimum=-1) < 0) != (doc.integer("epoch", minimum=-1) < 0):
         doc.fail("epoch", "-1 exactly when producer_id is -1")
     table = decode_object(doc, "table", keys.parse_table_key)
-    files = tuple(map(_file, doc.documents("files")))
+    files = tuple(map(decode_file, doc.documents("files")))
     if not files:
         doc.fail("files", "at least one file")
     return Append(
-        topic_id=_uuid(doc, "topic_id"),
+        topic_id=uuid_of(doc, "topic_id"),
         producer_id=doc.integer("producer_id", minimum=-1),
         epoch=doc.integer("epoch", minimum=-1),
-        transactional_id=_transactional_id(doc) if doc.has("transactional_id") else None,
+        transactional_id=transactional_id_of(doc) if doc.has("transactional_id") else None,
         partition_count=doc.integer("partition_count", minimum=1, maximum=PARTITIONS_MAX),
         files=files,
         partitions=tuple(map(_appended_partition, doc.documents("partitions"))),
@@ -242,19 +199,6 @@ def _decode_append(doc: Document, intent: int) -> Append:
         table=table,
         section=doc.integer("section", maximum=INT32_MAX) if table else 0,
         intent=intent,
-    )
-
-
-def _file(doc: Document) -> FileRecord:
-    size = doc.integer("size", minimum=1)
-    return FileRecord(
-        _key(doc, keys.parse_data_key),
-        size,
-        doc.hexadecimal("sha256", 64),
-        doc.integer("footer_bytes", minimum=8, maximum=size),
-        doc.hexadecimal("footer_sha256", 64),
-        doc.integer("rows"),
-        doc.integer("schema_id", maximum=SCHEMAS_MAX - 1) if doc.has("schema_id") else 0,
     )
 
 
@@ -285,38 +229,6 @@ def _batch(doc: Document, file_count: int) -> BatchRecord:
     )
 
 
-def _encode_end_txn(op: EndTxn) -> Json:
-    return {
-        "transactional_id": op.transactional_id,
-        "producer_id": op.producer_id,
-        "epoch": op.epoch,
-        "outcome": op.outcome.value,
-        "cause": op.cause.value,
-        "markers": [_encode_marker(marker) for marker in op.markers],
-    }
-
-
-def _decode_end_txn(doc: Document, intent: int) -> EndTxn:
-    if doc.text("outcome") not in set(Outcome):
-        doc.fail("outcome", "commit or abort")
-    if doc.text("cause") != Cause.PRODUCER:  # what an init aborts is in the init itself
-        raise UnsupportedFeatureError(
-            "a transaction was ended by a cause that this version does not know",
-            hint="upgrade txnlog",
-            object=doc.path,
-            cause=doc.text("cause"),
-        )
-    return EndTxn(
-        _transactional_id(doc),
-        doc.integer("producer_id"),
-        doc.integer("epoch"),
-        Outcome(doc.text("outcome")),
-        Cause.PRODUCER,
-        tuple(map(_marker, doc.documents("markers"))),
-        intent,
-    )
-
-
 def _encode_app_version(op: AppVersion) -> Json:
     return {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
 
@@ -331,7 +243,7 @@ def _encode_checkpoint(op: Checkpoint) -> Json:
 
 def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
     entry = doc.integer("entry")
-    name = keys.parse_snapshot_key(_key(doc, keys.parse_snapshot_key))
+    name = keys.parse_snapshot_key(key_of(doc, keys.parse_snapshot_key))
     if name is None or name.born != entry:
         doc.fail("key", f"key of a snapshot of entry {entry}")
     return Checkpoint(
@@ -358,11 +270,6 @@ _SEALED = (
     "min_timestamp_ms",
     "max_timestamp_ms",
 )
-
-
-def encode_object(record: ObjectRecord | None) -> Json | None:
-    """Return the JSON object of an object that an entry or a snapshot names."""
-    return None if record is None else {"key": record.key, "size": record.size, "sha256": record.sha256}
 
 
 def encode_segment(record: SegmentRecord) -> Json:
@@ -409,21 +316,11 @@ def decode_segment(doc: Document) -> SegmentRecord:
     if index is None:
         doc.fail("index", "object")
     return SegmentRecord(
-        _uuid(doc, "topic_id"),
+        uuid_of(doc, "topic_id"),
         index,
         decode_object(doc, "markers", keys.parse_markers_key),
         decode_object(doc, "txnindex", keys.parse_txnindex_key),
     )
-
-
-def decode_object(
-    doc: Document, field: str, parse: Callable[[str], keys.ObjectName | None]
-) -> ObjectRecord | None:
-    """Return the object that a field names, checked; None for null."""
-    if not doc.has(field):
-        return None
-    named = doc.document(field)
-    return ObjectRecord(_key(named, parse), named.integer("size", minimum=1), named.hexadecimal("sha256", 64))
 
 
 def _sealed_partition(doc: Document) -> SealedPartition:
@@ -436,10 +333,12 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
     "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
     "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
     "alter_topic": (AlterTopic, _encode_alter_topic, _decode_alter_topic),
-    "init_producer": (InitProducer, _encode_init_producer, _decode_init_producer),
+    "init_producer": (InitProducer, encode_init_producer, decode_init_producer),
     "allocate_producer_ids": (AllocateProducerIds, _encode_allocate, _decode_allocate),
     "append": (Append, _encode_append, _decode_append),
-    "end_txn": (EndTxn, _encode_end_txn, _decode_end_txn),
+    "stage": (Stage, encode_stage, decode_stage),
+    "prepare_txn": (PrepareTxn, encode_prepare_txn, decode_prepare_txn),
+    "end_txn": (EndTxn, encode_end_txn, decode_end_txn),
     "app_version": (AppVersion, _encode_app_version, _decode_app_version),
     "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
     "seal": (Seal, _encode_seal, _decode_seal),

@@ -28,11 +28,21 @@ __all__ = [
     "InitProducer",
     "Marker",
     "Operation",
+    "PlacedPartition",
+    "PrepareTxn",
     "Seal",
     "SealedPartition",
     "SealedSegment",
+    "Stage",
+    "StagedPartition",
     "Upgrade",
 ]
+
+
+TIMEOUT_MS = 60_000
+"""Timeout of a transaction with offsets, unless its producer asks for another (Kafka's transaction.timeout.ms)."""
+DEFERRED_TIMEOUT_MS = 24 * 3_600_000
+"""Timeout of a transaction whose records have no offsets yet."""
 
 
 class Cause(StrEnum):
@@ -42,6 +52,10 @@ class Cause(StrEnum):
     """The producer itself."""
     INIT = "init"
     """A newer instance of its transactional id, when it opened."""
+    TIMEOUT = "timeout"
+    """Anybody, once its time was over."""
+    OPERATOR = "operator"
+    """Somebody who was asked to: a person with a tool, or a job that cleans up after its predecessor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,8 @@ class Upgrade:
     reader: tuple[str, ...]
     writer: tuple[str, ...]
     maintenance: tuple[str, ...]
+    max_transaction_timeout_ms: int | None = None
+    """Longest timeout that a producer may ask for, of transactions with offsets; None: as before."""
     intent: int = 0
 
 
@@ -106,6 +122,10 @@ class InitProducer:
     epoch: int
     aborted: tuple[Marker, ...] = ()
     """ABORT markers of the id's transaction that was open, at ``epoch`` - 1; empty when none was."""
+    timeout_ms: int = TIMEOUT_MS
+    """From a transaction's first append on, anybody may end it after this time."""
+    deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    """Likewise from its last stage on."""
     intent: int = 0
 
 
@@ -165,6 +185,69 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """What a stage has for one partition, which gets its offsets when the transaction commits."""
+
+    partition: int
+    records: int
+    batch_count: int
+    base_sequence: int
+    """Sequence of the first record."""
+    digest: str
+    """As in AppendedPartition."""
+    size: int
+    """Compressed bytes of the batches."""
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Uploaded records of one topic belong to a transaction that is open, without offsets: nobody waits for them.
+
+    Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions`` does not name
+    are not part of the log, as in an append.
+    """
+
+    topic_id: str
+    producer_id: int
+    epoch: int
+    transactional_id: str
+    partition_count: int
+    """Number of partitions that the writer hashed with."""
+    files: tuple[FileRecord, ...]
+    partitions: tuple[StagedPartition, ...]
+    table: ObjectRecord
+    section: int = 0
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPartition:
+    """Where a commit puts all that its transaction has staged for one partition: in the order of the stages."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    records: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTxn:
+    """The open transaction waits for an outcome that is decided elsewhere; nothing joins it any more."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    intent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EndTxn:
     """A transaction ends; the id's next epoch is ``epoch`` + 1."""
 
@@ -174,6 +257,8 @@ class EndTxn:
     outcome: Outcome
     cause: Cause
     markers: tuple[Marker, ...]
+    placed: tuple[PlacedPartition, ...] = ()
+    """Offsets of what was staged; empty when nothing was, and when it aborts."""
     intent: int = 0
 
 
@@ -253,6 +338,8 @@ Operation = (
     | InitProducer
     | AllocateProducerIds
     | Append
+    | Stage
+    | PrepareTxn
     | EndTxn
     | AppVersion
     | Checkpoint

@@ -9,25 +9,26 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from txnformat import keys
+from txnformat.codec_fields import INT32_MAX, PARTITIONS_MAX, decode_object, encode_object, timeout_of
 from txnformat.document import Document
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.evolution import next_version
-from txnformat.operation_codec import (
-    PARTITIONS_MAX,
-    decode_object,
-    decode_operation,
-    decode_segment,
-    encode_object,
-    encode_operation,
-    encode_segment,
-)
-from txnformat.operations import Cause, Checkpoint, CreateTopic
+from txnformat.operation_codec import decode_operation, decode_segment, encode_operation, encode_segment
+from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, Checkpoint, CreateTopic
 from txnformat.partition import PartitionState, SealedTotals, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
 from txnformat.schema import TopicSchema, fields_to_json
 from txnformat.state import FEATURES, Features, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
-from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus
+from txnformat.transaction_codec import decode_staged_partition, encode_staged_partition
+from txnformat.transactions import (
+    MAX_TRANSACTION_TIMEOUT_MS,
+    UNDECIDED,
+    LastEnd,
+    StagedFlush,
+    TransactionalIdState,
+    TransactionStatus,
+)
 from txnformat.types import FileRecord, ObjectRecord, Outcome, TopicPartition
 
 __all__ = ["SNAPSHOT_VERSION", "Tables", "decode_state", "encode_state"]
@@ -54,7 +55,7 @@ class Tables(NamedTuple):
 
 def encode_state(state: LogState) -> Json:
     """Return the JSON object of a state, without the rows of its tables."""
-    return {
+    encoded = {
         "format": SNAPSHOT_VERSION,
         "log_id": state.log_id,
         "entry": state.entry,
@@ -88,6 +89,9 @@ def encode_state(state: LogState) -> Json:
         "files": {"rows": len(state.files), "end": state.files.end},
         "tables": {"rows": len(state.tables), "end": state.tables.end},
     }
+    if state.max_transaction_timeout_ms != MAX_TRANSACTION_TIMEOUT_MS:
+        encoded["max_transaction_timeout_ms"] = state.max_transaction_timeout_ms
+    return encoded
 
 
 def _encode_topic(topic: TopicState) -> Json:
@@ -102,7 +106,7 @@ def _encode_topic(topic: TopicState) -> Json:
 
 def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
     end = known.last_end
-    return {
+    encoded: Json = {
         "transactional_id": name,
         "producer_id": known.producer_id,
         "epoch": known.epoch,
@@ -115,6 +119,36 @@ def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
         "started_ms": known.started_ms,
         "last_end": end
         and {"epoch": end.epoch, "outcome": end.outcome.value, "cause": end.cause.value, "entry": end.entry},
+    }
+    # What an earlier version did not have is left out as it was, so that the digests of its snapshots hold.
+    rest = {
+        "timeout_ms": (known.timeout_ms, TIMEOUT_MS),
+        "deferred_timeout_ms": (known.deferred_timeout_ms, DEFERRED_TIMEOUT_MS),
+        "used_entry": (known.used_entry, 0),
+        "used_ms": (known.used_ms, 0),
+    }
+    encoded |= {field: value for field, (value, default) in rest.items() if value != default}
+    if known.staged:
+        encoded["staged"] = [_encode_flush(flush) for flush in known.staged]
+        encoded["staged_sequences"] = [
+            {
+                "topic_id": key.topic_id,
+                "partition": key.partition,
+                "appends": [_encode_range(appended) for appended in window],
+            }
+            for key, window in sorted(known.staged_sequences.items())
+        ]
+    return encoded
+
+
+def _encode_flush(flush: StagedFlush) -> Json:
+    return {
+        "topic_id": flush.topic_id,
+        "table": flush.table,
+        "section": flush.section,
+        "first_file": flush.first_file,
+        "file_count": flush.file_count,
+        "partitions": [encode_staged_partition(part) for part in flush.partitions],
     }
 
 
@@ -178,6 +212,9 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
     sealed = doc.document("sealed")
     segments = [(one.integer("number"), decode_segment(one)) for one in sealed.documents("segments")]
     topics = {topic.topic_id: topic for topic in map(_topic, doc.documents("topics"))}
+    transactional_ids = {
+        one.text("transactional_id"): _transactional_id(one) for one in doc.documents("transactional_ids")
+    }
     return LogState(
         log_id=doc.text("log_id"),
         entry=doc.integer("entry"),
@@ -187,9 +224,9 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
         topics=topics,
         topic_ids={topic.name: topic.topic_id for topic in topics.values()},
         partitions=_partitions(doc, tables),
-        transactional_ids={
-            one.text("transactional_id"): _transactional_id(one) for one in doc.documents("transactional_ids")
-        },
+        transactional_ids=transactional_ids,
+        undecided=frozenset(name for name, known in transactional_ids.items() if known.status in UNDECIDED),
+        max_transaction_timeout_ms=timeout_of(doc, "max_transaction_timeout_ms", MAX_TRANSACTION_TIMEOUT_MS),
         next_producer_id=doc.integer("next_producer_id"),
         blocks=tuple(
             ProducerIdBlock(
@@ -283,6 +320,25 @@ def _transactional_id(doc: Document) -> TransactionalIdState:
         doc.integer("started_entry") if doc.has("started_entry") else None,
         doc.integer("started_ms") if doc.has("started_ms") else None,
         _last_end(doc.document("last_end")) if doc.has("last_end") else None,
+        tuple(map(_flush, doc.documents("staged"))) if doc.has("staged") else (),
+        {_topic_partition(one): _sequences(one, -1) for one in doc.documents("staged_sequences")}
+        if doc.has("staged_sequences")
+        else {},
+        timeout_of(doc, "timeout_ms", TIMEOUT_MS),
+        timeout_of(doc, "deferred_timeout_ms", DEFERRED_TIMEOUT_MS),
+        doc.integer("used_entry") if doc.has("used_entry") else 0,
+        doc.integer("used_ms") if doc.has("used_ms") else 0,
+    )
+
+
+def _flush(doc: Document) -> StagedFlush:
+    return StagedFlush(
+        doc.text("topic_id"),
+        doc.integer("table"),
+        doc.integer("section", maximum=INT32_MAX),
+        doc.integer("first_file"),
+        doc.integer("file_count", minimum=1),
+        tuple(map(decode_staged_partition, doc.documents("partitions"))),
     )
 
 
@@ -352,13 +408,13 @@ def _transaction(doc: Document) -> Transaction:
     return doc.integer("producer_id"), doc.integer("epoch")
 
 
-def _sequences(doc: Document) -> SequenceWindow:
+def _sequences(doc: Document, offset_min: int = 0) -> SequenceWindow:
     return tuple(
         AppendedRange(
             one.integer("first_sequence"),
             one.integer("last_sequence"),
             one.hexadecimal("digest", 16),
-            one.integer("base_offset"),
+            one.integer("base_offset", minimum=offset_min),
             one.integer("entry"),
         )
         for one in doc.documents("appends")

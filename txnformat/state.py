@@ -6,7 +6,7 @@ live things: topics, ids, partitions, and extents that are not sealed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from txnformat.errors import NotFoundError
@@ -14,7 +14,7 @@ from txnformat.operations import Checkpoint, CreateTopic
 from txnformat.partition import PartitionState
 from txnformat.persistent import Vector
 from txnformat.schema import TopicSchema
-from txnformat.transactions import TransactionalIdState
+from txnformat.transactions import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
 __all__ = [
@@ -121,6 +121,10 @@ class LogState:
     partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     """Partitions that hold or held something; one that is not here is empty."""
     transactional_ids: dict[str, TransactionalIdState] = field(default_factory=dict)
+    undecided: frozenset[str] = frozenset()
+    """Transactional ids with an open or prepared transaction."""
+    max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
+    """Longest timeout that a producer may ask for, of transactions with offsets."""
     next_producer_id: int = 0
     blocks: tuple[ProducerIdBlock, ...] = ()
     app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
@@ -139,6 +143,14 @@ class LogState:
     checkpoints: tuple[Checkpoint, ...] = ()
     """The newest two named snapshots, oldest first."""
     window: IntentWindow = field(default_factory=IntentWindow)
+
+    def with_transactional_id(self, name: str, known: TransactionalIdState) -> LogState:
+        """Return the state with what is known of one transactional id replaced."""
+        is_undecided = known.status in UNDECIDED
+        undecided = self.undecided
+        if is_undecided != (name in undecided):
+            undecided = undecided | {name} if is_undecided else undecided - {name}
+        return replace(self, transactional_ids={**self.transactional_ids, name: known}, undecided=undecided)
 
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""

@@ -88,6 +88,7 @@ class OffsetDerivation:
                     self._append(op, entry.entry)
                 case EndTxn():
                     is_abort = op.outcome is Outcome.ABORT
+                    self._placed(op, entry.entry)
                     self._markers(op.markers, (op.producer_id, op.epoch), is_abort, entry.entry)
                 case InitProducer():
                     self._markers(op.aborted, (op.producer_id, op.epoch - 1), True, entry.entry)
@@ -106,6 +107,12 @@ class OffsetDerivation:
                 track.firsts[transaction] = min(
                     track.firsts.get(transaction, part.base_offset), part.base_offset
                 )
+
+    def _placed(self, op: EndTxn, entry: int) -> None:
+        for part in op.placed:
+            track = self._track(part.topic_partition)
+            track.pieces.append(_Piece(part.base_offset, part.base_offset + part.records, entry))
+            track.firsts[op.producer_id, op.epoch] = part.base_offset
 
     def _markers(
         self, markers: Iterable[Marker], transaction: Transaction, is_abort: bool, entry: int

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.entry import CommitEntry
-from txnformat.operations import Append, Seal
+from txnformat.operations import Append, Seal, Stage
 from txnformat.persistent import Rows
 from txnformat.sidecar import SegmentIndex
 from txnformat.state import LogState
@@ -35,10 +35,10 @@ class FileUse:
 
 @dataclass(slots=True)
 class TableUse:
-    """A batch table, and the appends whose batches are in it."""
+    """A batch table, and the appends and stages whose batches are in it."""
 
     record: ObjectRecord
-    appends: list[tuple[int, Append]] = field(default_factory=list)
+    appends: list[tuple[int, Append | Stage]] = field(default_factory=list)
     """Entry and operation."""
 
 
@@ -67,13 +67,13 @@ class References:
         for op in entry.operations:
             if isinstance(op, Seal):
                 self._seal(op, entry.entry)
-            if not isinstance(op, Append):
+            if not isinstance(op, Append | Stage):
                 continue
             for file in op.files:
                 self._file(file, op.topic_id, entry.entry)
             if op.table is not None:
                 self._table(op.table, entry.entry).appends.append((entry.entry, op))
-            else:
+            elif isinstance(op, Append):
                 self.batches(op, list(op.batches))
                 self._totals(op, entry.entry)
 
@@ -133,14 +133,14 @@ class References:
         hint = "run no writer on this log before its cause is known"
         self._record.add(ProblemKind.CONFLICTING_REFERENCE, key, what, expected, got, hint)
 
-    def batches(self, op: Append, batches: list[BatchRecord]) -> None:
+    def batches(self, op: Append | Stage, batches: list[BatchRecord]) -> None:
         """Say which batches an append has: those of its entry, or of its batch table."""
         for batch in batches:
             if batch.file < len(op.files):
                 found = _Batch(batch.row_group, batch.row_group_count, batch.records)
                 self.files[op.files[batch.file].key].batches.add(found)
 
-    def table_rows(self, op: Append, entry: int, rows: Rows) -> None:
+    def table_rows(self, op: Append | Stage, entry: int, rows: Rows) -> None:
         """Say what the batch table of an append holds: rows of dtype ``batch_table.TABLE_ROW``."""
         mine = rows[rows["section"] == op.section]
         names = [name for name in BatchRecord.__slots__ if name in (mine.dtype.names or ())]
@@ -151,7 +151,7 @@ class References:
     def _totals(self, op: Append, entry: int) -> None:
         self._check_totals(op, entry, list(op.batches))
 
-    def _check_totals(self, op: Append, entry: int, batches: list[BatchRecord]) -> None:
+    def _check_totals(self, op: Append | Stage, entry: int, batches: list[BatchRecord]) -> None:
         """Compare the totals of each partition with its batches."""
         sums: dict[int, tuple[int, int]] = {}
         for batch in batches:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.apply import NUMBER_MAX, At, apply_operation
+from txnformat.apply import At, apply_operation
+from txnformat.apply_transaction import NUMBER_MAX
 from txnformat.decide import decide
 from txnformat.errors import (
     CorruptDataError,

@@ -22,9 +22,13 @@ from txnformat.operations import (
     InitProducer,
     Marker,
     Operation,
+    PlacedPartition,
+    PrepareTxn,
     Seal,
     SealedPartition,
     SealedSegment,
+    Stage,
+    StagedPartition,
     Upgrade,
 )
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
@@ -52,6 +56,17 @@ APPEND = Append(
     partitions=(PARTITION,),
     batches=(BATCH,),
 )
+STAGE = Stage(
+    topic_id=UUID,
+    producer_id=0,
+    epoch=0,
+    transactional_id="etl",
+    partition_count=1,
+    files=(FILE,),
+    partitions=(StagedPartition(0, 5, 1, 0, "0123456789abcdef", 80, 1, 2),),
+    table=TABLE,
+    section=1,
+)
 SEGMENT_RECORD = SegmentRecord(
     UUID,
     *(
@@ -63,13 +78,17 @@ SEAL = Seal(
     (SealedSegment(SEGMENT_RECORD, (SealedPartition(0, 0, 6, 1, 1, 1, 5, 80, 5, 80, 1, 2),)),), TABLE, 1
 )
 SAMPLES: list[Operation] = [
-    Upgrade(("base-1",), ("base-1",), ("base-1",)),
+    Upgrade(("base-1",), ("base-1",), ("base-1",), 900_000),
     TOPIC,
     InitProducer("etl", 0, 1, (MARKER_AT_5,)),
     AllocateProducerIds("a process", 0, 999),
     APPEND,
     dataclasses.replace(APPEND, batches=(), table=TABLE, section=3),
     EndTxn("etl", 0, 0, Outcome.COMMIT, Cause.PRODUCER, (MARKER_AT_5,)),
+    EndTxn("etl", 0, 0, Outcome.ABORT, Cause.TIMEOUT, (MARKER_AT_5,)),
+    EndTxn("etl", 0, 0, Outcome.COMMIT, Cause.PRODUCER, (MARKER_AT_5,), (PlacedPartition(UUID, 0, 0, 5),)),
+    STAGE,
+    PrepareTxn("etl", 0, 0),
     AppVersion("spark-batch", "nightly", 7),
     CHECKPOINT,
     SEAL,

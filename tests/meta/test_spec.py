@@ -147,7 +147,7 @@ def test_the_spec_names_exactly_the_fields_of_every_operation(name: str) -> None
     assert set(named) == written
 
 
-@pytest.mark.parametrize("name", ["files", "partitions", "batches", "table", "markers", "segments"])
+@pytest.mark.parametrize("name", ["files", "partitions", "batches", "table", "markers", "placed", "segments"])
 def test_the_spec_names_exactly_the_fields_of_what_operations_hold(name: str) -> None:
     written = {
         tuple(item)

@@ -17,6 +17,7 @@ from tests.meta.spec_samples import (
     SEGMENT_RECORD,
     SHA,
     SPEC,
+    STAGE,
     TOPIC,
     UUID,
     one_table,
@@ -35,7 +36,7 @@ from txnformat.segment_list import SegmentPart, encode_segment_list
 from txnformat.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.snapshot_state import encode_state
 from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
-from txnformat.transactions import LastEnd, TransactionalIdState, TransactionStatus
+from txnformat.transactions import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
 from txnformat.types import FileRecord, Outcome, TopicPartition
 
 
@@ -85,7 +86,19 @@ def _sample_state() -> dict[str, Any]:
         log_end=5, open={(0, 0): 0}, sequences={(0, 0): (AppendedRange(0, 4, "0123456789abcdef", 0, 1),)}
     )
     ongoing = TransactionalIdState(
-        0, 1, TransactionStatus.ONGOING, {key: 0}, 1, 2, LastEnd(0, Outcome.COMMIT, Cause.PRODUCER, 1)
+        0,
+        1,
+        TransactionStatus.ONGOING,
+        {key: 0},
+        1,
+        2,
+        LastEnd(0, Outcome.COMMIT, Cause.PRODUCER, 1),
+        (StagedFlush(UUID, 0, 0, 0, 1, STAGE.partitions),),
+        {key: (AppendedRange(0, 4, "0123456789abcdef", -1, 1),)},
+        1,
+        2,
+        3,
+        4,
     )
     return encode_state(
         LogState(
@@ -104,6 +117,7 @@ def _sample_state() -> dict[str, Any]:
             checkpoints=(CHECKPOINT,),
             window=IntentWindow(0, ((UUID,),)),
             segments=Vector([SEGMENT_RECORD]),
+            max_transaction_timeout_ms=1,
         )
     )
 
@@ -123,6 +137,8 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
     for item in (
         known["partitions"][0],
         known["last_end"],
+        {name: value for name, value in known["staged"][0].items() if name != "partitions"},
+        known["staged_sequences"][0],
         partition["open"][0],
         partition["sequences"][0],
         partition["sequences"][0]["appends"][0],

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.apply import NUMBER_MAX
+from txnformat.apply_transaction import NUMBER_MAX
 from txnformat.batch_table import decode_batch_table, encode_batch_table
 from txnformat.document import decode_json, encode_json
 from txnformat.entry import decode_entry, encode_entry

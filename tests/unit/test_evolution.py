@@ -11,6 +11,7 @@ import pytest
 
 from txnformat.apply import apply
 from txnformat.assemble import Assembled, assemble
+from txnformat.codec_fields import SCHEMAS_MAX
 from txnformat.decide import decide
 from txnformat.document import Document
 from txnformat.entry import sha256_hex
@@ -29,7 +30,7 @@ from txnformat.intents import (
 )
 from txnformat.invariants import check_state, check_whole
 from txnformat.keys import snapshot_key, topic_directory
-from txnformat.operation_codec import SCHEMAS_MAX, decode_operation, encode_operation
+from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import AlterTopic, Append, Checkpoint, CreateTopic
 from txnformat.schema import TopicSchema, conform, fields_to_json
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest

@@ -13,11 +13,12 @@ from txnformat.assemble import assemble
 from txnformat.entry import CommitEntry, sha256_hex
 from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
 from txnformat.invariants import INVARIANTS, check_state, check_whole
+from txnformat.operations import StagedPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
 from txnformat.state import IntentWindow, LogState, VersionAt
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import TransactionStatus
+from txnformat.transactions import StagedFlush, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 ORDERS = make_topic("orders")
@@ -97,6 +98,9 @@ def dropped(table: str) -> State:
     return partition(**{table: change})
 
 
+STAGED = StagedFlush(ORDERS.topic_id, 0, 0, 0, 1, (StagedPartition(0, 3, 1, 0, "ab" * 8, 9, 1, 2),))
+
+
 def known(name: str, **changes: Any) -> State:
     def change(state: LogState) -> LogState:
         ids = state.transactional_ids
@@ -152,6 +156,8 @@ WHOLE: list[tuple[str, State]] = [
     ("I15", partition(listed_end=1)),
     ("I14", rows("extents", 0, file=-1)),
     ("I14", rows("extents", 0, table=0)),
+    ("I16", known("third", status=TransactionStatus.ONGOING, started_entry=0, staged=(STAGED,))),
+    ("I16", known("etl", staged=(STAGED,))),
 ]
 
 STEP: list[tuple[str, State]] = [

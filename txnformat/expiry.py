@@ -1,0 +1,88 @@
+"""Open transactions whose time is over: who may be ended, judged by the store's time or by watching. Pure.
+
+Two ways to know it, since clocks may lie (specification, section "Timeouts"):
+
+* the store's time is at or beyond the transaction's expiry, which counts from log time. Log time that runs ahead only
+  makes this later;
+* this process has watched the transaction do nothing for as long as its timeout, by its own clock that counts
+  suspended time and does not jump. This needs no clock to agree with any other: it also works in a log whose time ran
+  years ahead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from txnformat.effects import Times
+from txnformat.intents import EndTransaction
+from txnformat.operations import Cause
+from txnformat.state import LogState
+from txnformat.transactions import TransactionalIdState
+
+__all__ = ["PIGGYBACK_MAX", "Watch"]
+
+PIGGYBACK_MAX = 100
+"""Most transactions of others that a writer ends with an entry of its own."""
+
+
+class _Seen(NamedTuple):
+    producer_id: int
+    entry: int
+    """That its timeout counts from."""
+    since_ms: int
+    """Boot time at which it was first seen so."""
+
+
+class Watch:
+    """What one process has seen of open transactions. Not safe for threads: whoever uses the view uses it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def note(self, state: LogState, boot_ms: int | None) -> None:
+        """Look at the open transactions; O(their number).
+
+        Parameters
+        ----------
+        boot_ms : int or None
+            The process's clock that counts suspended time; without one, watching proves nothing.
+        """
+        seen: dict[str, _Seen] = {}
+        if boot_ms is not None:
+            for name in state.undecided:
+                known = state.transactional_ids[name]
+                one = self._seen.get(name)
+                if one is None or (one.producer_id, one.entry) != (known.producer_id, known.timed_entry):
+                    one = _Seen(known.producer_id, known.timed_entry, boot_ms)
+                seen[name] = one
+        self._seen = seen
+
+    def expired(self, state: LogState, now: Times) -> list[EndTransaction]:
+        """Look at the open transactions, and return the ends of those whose time is over, by name."""
+        self.note(state, now.boot_ms)
+        ends = []
+        for name in sorted(state.undecided):
+            known = state.transactional_ids[name]
+            expires_ms = known.expires_ms
+            if expires_ms is None:
+                continue  # prepared: it has no time
+            seen = self._seen.get(name)
+            if now.store_ms >= expires_ms:
+                ends.append(_end(name, known, store_time_ms=now.store_ms))
+            elif (
+                seen is not None
+                and now.boot_ms is not None
+                and now.boot_ms - seen.since_ms >= known.allowed_ms
+            ):
+                ends.append(_end(name, known, observed_entry=seen.entry))
+        return ends
+
+
+def _end(
+    name: str,
+    known: TransactionalIdState,
+    *,
+    store_time_ms: int | None = None,
+    observed_entry: int | None = None,
+) -> EndTransaction:
+    return EndTransaction(name, known.producer_id, known.epoch, Cause.TIMEOUT, store_time_ms, observed_entry)
