@@ -6,7 +6,7 @@ is wrong is raised here, and nothing is kept. ``accept`` cannot fail. In between
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -157,6 +157,13 @@ class Accumulator:
             return Prepared(topic, 0, partition, next_turn=turn)
         parts, turn = _distribute(topic, table, partition, turn)
         return Prepared(topic, table.nbytes, partition, parts, next_turn=turn)
+
+    def choose_partition(self, topic: TopicState, row: Mapping[str, Any]) -> int:
+        """Return the partition of a record, as ``prepare`` would choose it: by its key, else the next in turn."""
+        table = conform([row], topic.schema.arrow_schema, topic.schema.added)
+        turn = self._turns.get(topic.topic_id, 0)
+        ((partition, _),), self._turns[topic.topic_id] = _distribute(topic, table, None, turn)
+        return partition
 
     def accept(self, sent: Prepared) -> None:
         """Keep what ``prepare`` returned."""

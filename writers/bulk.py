@@ -11,6 +11,7 @@ from typing import Any, Self
 from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError
 from txnformat.intents import Intent, Write
 from txnformat.log import TxnLog
+from writers.lookup import commit_info, topic_named
 from writers.ownership import OwnLock
 from writers.settings import ProducerSettings
 from writers.staging import Staging
@@ -62,10 +63,7 @@ class BulkAppend:
                 kind="commit-undecided",
                 hint="commit again before sending more, or close this append",
             )
-        state = self._log.state
-        if topic not in state.topic_ids:
-            state = self._log.refresh()  # it may be new
-        prepared = self._staging.buffered.prepare(state.topic(topic), data, partition)
+        prepared = self._staging.buffered.prepare(topic_named(self._log, topic), data, partition)
         if self._staging.is_over(prepared.size):
             self._staging.stream(prepared.size)
         self._staging.buffered.accept(prepared)
@@ -101,11 +99,7 @@ class BulkAppend:
             self._intent = None
             raise
         self.close()
-        topics = self._log.state.topics
-        offsets = {
-            (topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()
-        }
-        return CommitInfo(result.entry, result.timestamp_ms, offsets)
+        return commit_info(self._log, result)
 
     def close(self) -> None:
         """Forget what is not committed. Idempotent; in a forked child without effect on the parent."""

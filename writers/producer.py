@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from txnformat.committer import operation_of
 from txnformat.errors import (
@@ -30,13 +30,15 @@ from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.state import TopicState
 from txnformat.types import Outcome
+from writers.chunks import LargeValue, Value, large_value
 from writers.linger import Linger
+from writers.lookup import commit_info, now_of, topic_named
 from writers.ownership import OwnLock
 from writers.producer_ids import next_producer_id
 from writers.rows import kafka_record
 from writers.settings import MIB, Buffer, ProducerSettings
 from writers.staging import Staging
-from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction, check_call
+from writers.transaction import Call, CommitInfo, ProducerStatus, Transaction, Unsettled, check_call
 from writers.upload import ROLL_BYTES
 
 __all__ = ["Producer"]
@@ -47,13 +49,6 @@ DISTRIBUTIONS_MAX = 10
 """How often records are distributed anew when their topic gets more partitions just before each commit."""
 
 _NOTHING = CommitInfo()
-
-
-class _Unsettled(NamedTuple):
-    """A call whose outcome is unknown, and what repeats it."""
-
-    call: Call
-    intent: Intent
 
 
 class Producer:
@@ -73,7 +68,7 @@ class Producer:
     buffer : str
         "auto": the records of an open transaction are in files that the log does not know, and the commit names
         them in one entry. "inline": every flush appends them with offsets, and a marker decides them.
-    linger_ms, batch_bytes, buffer_bytes, roll_bytes : int
+    linger_ms, batch_bytes, buffer_bytes, roll_bytes, chunk_bytes : int
         See :class:`writers.settings.ProducerSettings`.
 
     Notes
@@ -92,6 +87,7 @@ class Producer:
         batch_bytes: int = 8 * MIB,
         buffer_bytes: int = 64 * MIB,
         roll_bytes: int = ROLL_BYTES,
+        chunk_bytes: int = 8 * MIB,
     ) -> None:
         self.settings = ProducerSettings(
             transactional_id=transactional_id,
@@ -101,6 +97,7 @@ class Producer:
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
             roll_bytes=roll_bytes,
+            chunk_bytes=chunk_bytes,
         )
         if not isinstance(log, TxnLog):
             raise InvalidInputError(
@@ -112,8 +109,9 @@ class Producer:
         self._lock = OwnLock("producer")
         self._status = ProducerStatus.UNINITIALISED
         self._ref: ProducerRef | None = None
-        self._unsettled: _Unsettled | None = None
+        self._unsettled: Unsettled | None = None
         self._fatal: TxnLogError | None = None
+        self._is_torn = False  # whether the open transaction holds a large value's beginning alone
         self._appended = False  # whether the log holds, or may hold, something of the open transaction
         self._linger = Linger(linger_ms, self._flush_held)
         self._streams = self.settings.is_transactional and self.settings.buffer is Buffer.AUTO
@@ -166,6 +164,7 @@ class Producer:
         """Begin a transaction. Requests: none."""
         with self._lock:
             self._check(Call.BEGIN)
+            self._is_torn = False
             self._status = ProducerStatus.IN_TRANSACTION
 
     def transaction(self) -> Transaction:
@@ -179,7 +178,7 @@ class Producer:
         partition: int | None = None,
         *,
         key: bytes | str | None = None,
-        value: bytes | str | None = None,
+        value: Value = None,
         headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None,
         timestamp: datetime.datetime | None = None,
     ) -> None:
@@ -196,6 +195,7 @@ class Producer:
             Else by the topic's key columns (Kafka's murmur2), else the whole batch to the next partition in turn.
         key, value, headers, timestamp : optional
             In place of ``data``: one record of a topic with the schema ``"kafka"``. The timestamp is now by default.
+            A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent.
 
         Raises
         ------
@@ -203,19 +203,28 @@ class Producer:
             Kind ``unknown-topic`` or ``unknown-partition``.
         InvalidInputError
             Kind ``schema-mismatch``: every difference.
+        InvalidTransactionStateError
+            Kind ``chunks-need-transaction``.
         StorageError, CommitStateUnknownError
-            Of the flush that made room.
+            Of the flush that made room. In the middle of a large value, as whatever its file raises, it leaves a
+            transaction that can only be aborted.
         """
         with self._lock:
             self._check(Call.SEND)
-            found = self._topic(topic)
+            if self._is_torn:  # by a send whose outcome was unknown: repeat what it flushed, and no more
+                self._make_room(0)
+                self._check(Call.SEND)
+            found = topic_named(self._log, topic)
             if data is None:
-                data = [kafka_record(found.schema, key, value, headers, timestamp or self._now())]
+                stamp = timestamp or now_of(self._log)
+                data = [kafka_record(found.schema, key, value, headers, stamp)]
+                data = large_value(data[0], self.settings) or data
             elif any(given is not None for given in (key, value, headers, timestamp)):
                 raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
-            prepared = self._staging.buffered.prepare(found, data, partition)
-            self._make_room(prepared.size)
-            self._staging.buffered.accept(prepared)
+            if isinstance(data, LargeValue):
+                self._send_large(found, data, partition)
+            else:
+                self._take(found, data, partition)
             if not self.settings.is_transactional:
                 self._linger.arm()
 
@@ -258,7 +267,7 @@ class Producer:
                 return _NOTHING
             result = self._write(Call.COMMIT, Outcome.COMMIT)
             self._ended()
-            return self._info(result)
+            return commit_info(self._log, result)
 
     def abort(self) -> None:
         """Abort the transaction. Requests: 1 entry when the log holds, or may hold, something of it; else none.
@@ -339,22 +348,29 @@ class Producer:
             raise InternalError("a transactional producer without an identity")
         return self._ref
 
-    def _topic(self, name: str) -> TopicState:
-        state = self._log.state
-        if name not in state.topic_ids:
-            state = self._log.refresh()  # it may be new
-        return state.topic(name)
+    def _take(self, topic: TopicState, data: Any, partition: int | None) -> None:
+        prepared = self._staging.buffered.prepare(topic, data, partition)
+        self._make_room(prepared.size)
+        self._staging.buffered.accept(prepared)
 
-    def _now(self) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(self._log.committer.clock.now().wall_ms / 1000, datetime.UTC)
+    def _send_large(self, topic: TopicState, value: LargeValue, partition: int | None) -> None:
+        """Send a value in chunks, to one partition even if the topic grows meanwhile: all, or abort is required."""
+        if partition is None:
+            partition = self._staging.buffered.choose_partition(topic, value.record)
+        try:
+            for chunk in value.chunks(self._log.committer.ids.new()):
+                self._take(topic, [chunk], partition)
+                self._is_torn = True
+            self._is_torn = False
+        finally:
+            if self._is_torn and self._status is ProducerStatus.IN_TRANSACTION:
+                self._status = ProducerStatus.ABORT_REQUIRED
 
     def _make_room(self, coming: int) -> None:
         """Write what is buffered when it is too much."""
         if self._unsettled is not None:
             self._flush(Call.SEND)
-        elif not self._staging:
-            return
-        elif self._staging.is_over(coming):
+        elif self._staging and self._staging.is_over(coming):
             if self._streams:
                 self._guarded(lambda: self._staging.stream(coming))
             else:
@@ -382,7 +398,7 @@ class Producer:
         """Append what is buffered, in one entry."""
         if not self._staging:
             return _NOTHING
-        return self._info(self._write(call, None))
+        return commit_info(self._log, self._write(call, None))
 
     def _write(self, call: Call, end: Outcome | None) -> CommitResult:
         """Upload what is buffered, and commit it and perhaps the transaction's end; or repeat just that."""
@@ -432,7 +448,7 @@ class Producer:
 
     def _unknown(self, call: Call, intent: Intent) -> None:
         if self._unsettled is None or call is Call.ABORT:
-            self._unsettled = _Unsettled(call, intent)
+            self._unsettled = Unsettled(call, intent)
         self._status = ProducerStatus.UNKNOWN_OUTCOME
 
     def _refused(self, call: Call, error: TxnLogError) -> None:
@@ -454,7 +470,7 @@ class Producer:
         if self._ref is None and self.settings.is_transactional:
             self._status = ProducerStatus.UNINITIALISED
         elif self.settings.is_transactional:
-            self._status = ProducerStatus.IN_TRANSACTION
+            self._status = ProducerStatus.ABORT_REQUIRED if self._is_torn else ProducerStatus.IN_TRANSACTION
         else:
             self._status = ProducerStatus.READY
         self._unsettled = None
@@ -479,10 +495,3 @@ class Producer:
             self._flush(Call.FLUSH if self._unsettled is None else self._unsettled.call)
         elif self._status is not ProducerStatus.READY:
             self.abort()
-
-    def _info(self, result: CommitResult) -> CommitInfo:
-        topics = self._log.state.topics
-        offsets = {
-            (topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()
-        }
-        return CommitInfo(result.entry, result.timestamp_ms, offsets)

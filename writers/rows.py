@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.chunks import CHUNK_HEADER
 from txnformat.errors import InvalidInputError
 from txnformat.schema import KAFKA_SCHEMA, TopicSchema
+from writers.chunks import Value
 
 __all__ = ["PlainRow", "RowFormat", "kafka_record"]
 
@@ -132,16 +134,16 @@ class RowFormat:
 def kafka_record(
     schema: TopicSchema,
     key: bytes | str | None,
-    value: bytes | str | None,
+    value: Value,
     headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None,
     timestamp: datetime.datetime,
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
 
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: the topic has another schema.
+        Kind ``schema-mismatch``: the topic has another schema. Kind ``invalid-headers``.
     """
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
         raise InvalidInputError(
@@ -152,7 +154,7 @@ def kafka_record(
         )
     return {
         "key": key.encode() if isinstance(key, str) else key,
-        "value": value.encode() if isinstance(value, str) else value,
+        "value": value.encode() if isinstance(value, str) else value,  # or a file, which others read
         "headers": None
         if headers is None
         else [{"key": name, "value": data} for name, data in _pairs(headers)],
@@ -169,5 +171,11 @@ def _pairs(headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]]) -> Sequen
         raise InvalidInputError(
             f"headers is {headers!r:.80}, not a mapping or a list of (name, value) pairs",
             kind="invalid-headers",
+        )
+    if any(name == CHUNK_HEADER for name, _ in pairs):
+        raise InvalidInputError(
+            f"the header {CHUNK_HEADER} tells the parts of large values, and is not for others",
+            kind="invalid-headers",
+            hint="use another name",
         )
     return list(pairs)

@@ -10,9 +10,14 @@ from txnformat import keys
 from txnformat.errors import InvalidInputError
 from writers.upload import ROLL_BYTES
 
-__all__ = ["MIB", "Buffer", "ProducerSettings"]
+__all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]
 
 MIB = 1024 * 1024
+
+CHUNK_BYTES_MIN = 1024
+"""Below this the headers would outweigh the value."""
+CHUNK_BYTES_MAX = 64 * MIB
+"""A row group holds no more, and a reader holds a row group in memory; Arrow's own limit is 2 GiB for a batch."""
 
 
 class Buffer(StrEnum):
@@ -48,6 +53,8 @@ class ProducerSettings:
     """Arrow bytes over all partitions that may be buffered, besides those of the latest send."""
     roll_bytes: int = ROLL_BYTES
     """Size at which a segment file is closed and the next one begun."""
+    chunk_bytes: int = 8 * MIB
+    """Largest value that is sent as one record; a larger one becomes several. By default it fills a row group."""
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
@@ -74,6 +81,10 @@ class ProducerSettings:
             for name, (value, minimum) in minima.items()
             if type(value) is not int or value < minimum
         ]
+        if type(self.chunk_bytes) is not int or not CHUNK_BYTES_MIN <= self.chunk_bytes <= CHUNK_BYTES_MAX:
+            problems.append(
+                f"chunk_bytes is {self.chunk_bytes!r}, not a whole number from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}"
+            )
         if problems:
             raise InvalidInputError(problems, kind="invalid-settings")
         object.__setattr__(self, "buffer", Buffer(self.buffer))

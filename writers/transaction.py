@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
+from txnformat.intents import Intent
 
 if TYPE_CHECKING:
     from writers.producer import Producer
@@ -20,6 +21,7 @@ __all__ = [
     "CommitInfo",
     "ProducerStatus",
     "Transaction",
+    "Unsettled",
     "check_call",
 ]
 
@@ -44,7 +46,7 @@ class ProducerStatus(StrEnum):
     """Initialised; of a transactional producer: no transaction is open."""
     IN_TRANSACTION = "in-transaction"
     ABORT_REQUIRED = "abort-required"
-    """Records of the open transaction are lost: it can only be aborted."""
+    """Records of the open transaction are lost, or a large value is torn: it can only be aborted."""
     UNKNOWN_OUTCOME = "unknown-outcome"
     """Nobody could tell whether the last call's entry is in the log."""
     FENCED = "fenced"
@@ -61,6 +63,13 @@ class Call(StrEnum):
     FLUSH = "flush"
     COMMIT = "commit"
     ABORT = "abort"
+
+
+class Unsettled(NamedTuple):
+    """A call whose outcome is unknown, and what repeats it."""
+
+    call: Call
+    intent: Intent
 
 
 _OPEN = frozenset({ProducerStatus.IN_TRANSACTION})
@@ -101,7 +110,7 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
-        "records of this transaction could not be uploaded and are lost",
+        "records of this transaction could not be taken in whole, or not be uploaded, and are lost",
         "abort the transaction and send everything again",
     ),
     ProducerStatus.UNKNOWN_OUTCOME: (

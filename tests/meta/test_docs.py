@@ -274,6 +274,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
     "row group": ("txnformat.segment_writer:ROW_GROUP_BYTES_MAX",),
+    "value that is sent as one record; a larger one becomes several, in a transaction only": (
+        "writers.settings:ProducerSettings.chunk_bytes",
+    ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
     "linger of a producer without transactions": ("writers.settings:ProducerSettings.linger_ms",),

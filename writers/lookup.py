@@ -1,0 +1,36 @@
+"""What writers look up in the log as they know it."""
+
+from __future__ import annotations
+
+import datetime
+
+from txnformat.intents import CommitResult
+from txnformat.log import TxnLog
+from txnformat.state import TopicState
+from writers.transaction import CommitInfo
+
+__all__ = ["commit_info", "now_of", "topic_named"]
+
+
+def topic_named(log: TxnLog, name: str) -> TopicState:
+    """Return a topic. Requests: none when it is known, else those of a refresh: it may be new.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``unknown-topic``.
+    """
+    state = log.state
+    return (state if name in state.topic_ids else log.refresh()).topic(name)
+
+
+def now_of(log: TxnLog) -> datetime.datetime:
+    """Return the time by the log's own clock."""
+    return datetime.datetime.fromtimestamp(log.committer.clock.now().wall_ms / 1000, datetime.UTC)
+
+
+def commit_info(log: TxnLog, result: CommitResult) -> CommitInfo:
+    """Return what a commit did, with the topics' names."""
+    topics = log.state.topics
+    offsets = {(topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()}
+    return CommitInfo(result.entry, result.timestamp_ms, offsets)
