@@ -50,6 +50,9 @@ DISTRIBUTIONS_MAX = 10
 
 _NOTHING = CommitInfo()
 
+_UNKNOWN_IDENTITY = frozenset({"unknown-transactional-id", "unknown-epoch"})
+"""Kinds of errors that no call of this producer can cure: only init() gives an identity, and only once."""
+
 
 class Producer:
     """Sends records. Safe for use by many threads; every call waits for the one before it.
@@ -453,7 +456,7 @@ class Producer:
 
     def _refused(self, call: Call, error: TxnLogError) -> None:
         """Note an error after which it is known that this call's own attempts are not in the log."""
-        if isinstance(error, ProducerFencedError | SequenceError):
+        if isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
             self._fatal = error
             self._staging.discard()
             self._unsettled = None

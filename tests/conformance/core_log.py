@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
+from txnformat import keys
 from txnformat.assemble import Assembled, assemble
 from txnformat.follow import fold_bytes
-from txnformat.intents import Action, Done, Included, Intent, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.intents import (
+    Action,
+    Done,
+    EndTransaction,
+    Included,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    TopicAppend,
+    Write,
+)
 from txnformat.invariants import check_whole
-from txnformat.operations import Operation
+from txnformat.operations import Cause, Operation
 from txnformat.state import LogState
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import TransactionalIdState
-from txnformat.types import Outcome, TopicPartition
+from txnformat.types import ObjectRecord, Outcome, TopicPartition
 
-__all__ = ["ABORT", "AUDIT", "COMMIT", "NAME", "ORDERS", "CoreLog", "kinds", "orders", "rows"]
+__all__ = ["ABORT", "AUDIT", "COMMIT", "NAME", "ORDERS", "CoreLog", "kinds", "orders", "rows", "staged"]
 
 NAME = "etl"
 AUDIT = make_topic("audit")
@@ -25,6 +37,13 @@ def rows(*partitions: int, sequence: int = 0, records: int = 2) -> tuple[TopicAp
     """Return an append to partitions of ``orders``, 0 by default."""
     parts = dict.fromkeys(partitions or (0,), (sequence, records))
     return (make_append(ORDERS, parts, content=f"{partitions} {sequence} {records}"),)
+
+
+def staged(*partitions: int, sequence: int = 0, records: int = 2) -> tuple[TopicAppend, ...]:
+    """Return the same in the form in which it can be staged: its batches are in a table."""
+    (append,) = rows(*partitions, sequence=sequence, records=records)
+    table = ObjectRecord(keys.table_key(0, append.files[0].key[-44:-8]), 100, "cd" * 32)
+    return (replace(append, batches=(), table=table),)
 
 
 def kinds(operations: Iterable[Operation]) -> list[str]:
@@ -80,6 +99,16 @@ class CoreLog(Chain):
     def id(self, name: str = NAME) -> TransactionalIdState:
         """Return what the log knows of an id."""
         return self.state.transactional_ids[name]
+
+    def prepare(self, producer: ProducerRef) -> None:
+        """Prepare the transaction."""
+        self.apply(Write(producer, prepare=True))
+
+    def abort_for(self, cause: Cause, name: str = NAME, *, force: bool = False) -> EndTransaction:
+        """Return an end by somebody else; one for a timeout says that its time is over."""
+        known = self.id(name)
+        now_ms = (known.expires_ms or 0) if cause is Cause.TIMEOUT else None
+        return EndTransaction(name, known.producer_id, known.epoch, cause, now_ms, force=force)
 
     def replace_state(self, state: LogState) -> None:
         """Go on from another state."""

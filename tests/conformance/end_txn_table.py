@@ -10,8 +10,15 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog
-from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, TxnLogError
+from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, staged
+from txnformat.errors import (
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    TransactionTimedOutError,
+    TxnLogError,
+)
+from txnformat.intents import Write
+from txnformat.operations import Cause
 
 __all__ = ["ERRORS", "KAFKAS", "STATES", "TABLE", "Answer", "Epoch", "Row"]
 
@@ -29,6 +36,9 @@ class Answer(StrEnum):
     FENCED = "producer-fenced"
     AHEAD = "unknown-epoch"
     UNKNOWN = "unknown-transactional-id"
+    TIMED_OUT = "transaction-timed-out"
+    BY_OPERATOR = "aborted-by-operator"
+    PREPARED = "transaction-prepared"
 
 
 ERRORS: dict[Answer, type[TxnLogError]] = {
@@ -38,6 +48,9 @@ ERRORS: dict[Answer, type[TxnLogError]] = {
     Answer.FENCED: ProducerFencedError,
     Answer.AHEAD: InvalidTransactionStateError,
     Answer.UNKNOWN: InvalidTransactionStateError,
+    Answer.TIMED_OUT: TransactionTimedOutError,
+    Answer.BY_OPERATOR: ProducerFencedError,
+    Answer.PREPARED: InvalidTransactionStateError,
 }
 """The class that tells the caller what to do; the answer's value is the error's kind."""
 
@@ -50,6 +63,9 @@ KAFKAS: dict[Answer, str] = {
     Answer.FENCED: "PRODUCER_FENCED",
     Answer.AHEAD: "INVALID_TXN_STATE",
     Answer.UNKNOWN: "INVALID_PRODUCER_ID_MAPPING",
+    Answer.TIMED_OUT: "TRANSACTION_ABORTABLE",
+    Answer.BY_OPERATOR: "PRODUCER_FENCED",
+    Answer.PREPARED: "INVALID_TXN_STATE",
 }
 """Kafka's word for each answer."""
 
@@ -100,6 +116,12 @@ def _with(*steps: str) -> Callable[[str], CoreLog]:
                 log.open(name)
             elif step == "send":
                 log.append(producer, 0, 2)
+            elif step == "stage":
+                log.apply(Write(producer, staged(0, 2), deferred=True))
+            elif step == "prepare":
+                log.prepare(producer)
+            elif step in ("timeout", "operator"):
+                log.apply(log.abort_for(Cause(step), name, force=True))
             elif step == "send elsewhere":
                 log.append(log.open("another"), 0, 1)
             else:
@@ -121,6 +143,15 @@ STATES: dict[str, Callable[[str], CoreLog]] = {
     "CompleteCommit": _with("send", "commit", "send elsewhere"),
     "CompleteAbort": _with("send", "abort", "send elsewhere"),
     "CompleteAbort, of nothing": _with("abort"),
+    "Ongoing, staged": _with("stage", "send elsewhere"),
+    "Ongoing, after a timeout": _with("send", "timeout", "send"),
+    "Prepared": _with("send", "prepare"),
+    "Prepared, staged, after a commit": _with("send", "commit", "stage", "prepare"),
+    "CompleteAbort, by a timeout": _with("send", "timeout", "send elsewhere"),
+    "CompleteAbort, by an operator": _with("send", "operator", "send elsewhere"),
+    "CompleteAbort, by an operator's force": _with("send", "prepare", "operator"),
+    "Empty, after a timeout": _with("send", "timeout", "open"),
+    "Empty, after an operator": _with("send", "operator", "open"),
 }
 """How each state of an id comes about."""
 
@@ -130,6 +161,9 @@ _ALL_FENCED = (_FENCED, _FENCED)
 
 _AHEAD_WHY = (
     "Kafka calls an epoch that it never gave fenced; nobody newer exists, the caller has another log (a copy)"
+)
+_TIMEOUT_WHY = (
+    "Kafka calls it a mistake of the caller's; a timeout is none, and another transaction may succeed"
 )
 _LAST_WHY = "the last end is answered whatever came after it: Kafka forgets it at the next init or append"
 
@@ -151,6 +185,21 @@ def _committed(state: str, kafka: tuple[str, str], because: str = "") -> Row:
 def _aborted(state: str, kafka: tuple[str, str], because: str = "") -> Row:
     """Return the row of the last end when it was an abort."""
     return Row(state, Epoch.ENDED, Answer.ABORTED, R, Answer.ABORTED, kafka, because)
+
+
+def _timed_out(state: str, kafka: tuple[str, str], because: str) -> Row:
+    """Return the row of the last end when it was a timeout's."""
+    return Row(state, Epoch.ENDED, Answer.TIMED_OUT, R, Answer.TIMED_OUT, kafka, because)
+
+
+def _by_operator(state: str) -> Row:
+    """Return the row of the last end when it was an operator's."""
+    answer = Answer.BY_OPERATOR
+    return Row(state, Epoch.ENDED, answer, answer, answer, _ALL_FENCED)
+
+
+def _is_prepared(state: str) -> Row:
+    return Row(state, Epoch.CURRENT, E, E, Answer.PREPARED, (_NONE, _NONE))
 
 
 def _nothing_open(state: str) -> Row:
@@ -206,5 +255,41 @@ TABLE: tuple[Row, ...] = (
     _fenced("CompleteAbort, of nothing", Epoch.OLDER),
     _aborted("CompleteAbort, of nothing", (_STATE, _NONE)),
     _ahead("CompleteAbort, of nothing"),
+    _open("Ongoing, staged"),
+    _fenced("Ongoing, staged", Epoch.OLDER),
+    _ahead("Ongoing, staged"),
+    _open("Ongoing, after a timeout"),
+    _fenced("Ongoing, after a timeout", Epoch.OLDER),
+    _timed_out("Ongoing, after a timeout", _ALL_FENCED, _LAST_WHY),
+    _ahead("Ongoing, after a timeout"),
+    _is_prepared("Prepared"),
+    _fenced("Prepared", Epoch.OLDER),
+    _ahead("Prepared"),
+    _is_prepared("Prepared, staged, after a commit"),
+    _fenced("Prepared, staged, after a commit", Epoch.OLDER),
+    _committed("Prepared, staged, after a commit", _ALL_FENCED, _LAST_WHY),
+    _ahead("Prepared, staged, after a commit"),
+    _nothing_open("CompleteAbort, by a timeout"),
+    _fenced("CompleteAbort, by a timeout", Epoch.OLDER),
+    _timed_out("CompleteAbort, by a timeout", (_STATE, _NONE), _TIMEOUT_WHY),
+    _ahead("CompleteAbort, by a timeout"),
+    _nothing_open("CompleteAbort, by an operator"),
+    _fenced("CompleteAbort, by an operator", Epoch.OLDER),
+    _by_operator("CompleteAbort, by an operator"),
+    _ahead("CompleteAbort, by an operator"),
+    _nothing_open("CompleteAbort, by an operator's force"),
+    _fenced("CompleteAbort, by an operator's force", Epoch.OLDER),
+    _by_operator("CompleteAbort, by an operator's force"),
+    _ahead("CompleteAbort, by an operator's force"),
+    _nothing_open("Empty, after a timeout"),
+    _fenced("Empty, after a timeout", Epoch.OLDER),
+    _timed_out("Empty, after a timeout", _ALL_FENCED, _LAST_WHY),
+    _fenced("Empty, after a timeout", Epoch.PASSED),
+    _ahead("Empty, after a timeout"),
+    _nothing_open("Empty, after an operator"),
+    _fenced("Empty, after an operator", Epoch.OLDER),
+    _by_operator("Empty, after an operator"),
+    _fenced("Empty, after an operator", Epoch.PASSED),
+    _ahead("Empty, after an operator"),
 )
 """Every state and every kind of epoch that there is in it. An unknown id has one answer in all of them."""

@@ -96,9 +96,12 @@ def test_a_further_append_to_a_partition_changes_nothing_of_the_transaction() ->
     before = log.id()
     log.now_ms += 1_000
     assert kinds(log.apply(Write(now, rows(0, 1, sequence=2)))) == ["Append"]
-    assert log.id() == before
+    after = log.id()
+    assert (after.used_entry, after.used_ms) == (log.state.entry, log.state.timestamp_ms)
+    assert replace(after, used_entry=before.used_entry, used_ms=before.used_ms) == before
+    assert (after.expires_ms, after.timed_entry) == (before.expires_ms, before.timed_entry), "nor its time"
     log.done(Write(now, rows(0, 1, sequence=2)))
-    assert log.id() == before
+    assert log.id() == after
 
 
 @case(

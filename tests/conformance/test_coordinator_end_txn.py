@@ -7,7 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.cases import case
-from tests.conformance.core_log import ABORT, AUDIT, COMMIT, NAME, ORDERS, CoreLog, kinds, orders, rows
+from tests.conformance.core_log import (
+    ABORT,
+    AUDIT,
+    COMMIT,
+    NAME,
+    ORDERS,
+    CoreLog,
+    kinds,
+    orders,
+    rows,
+    staged,
+)
 from tests.conformance.end_txn_table import ERRORS, KAFKAS, STATES, TABLE, Answer, Epoch, Row
 from txnformat.entry import decode_entry
 from txnformat.errors import (
@@ -40,12 +51,13 @@ def _epochs(log: CoreLog) -> Iterator[tuple[Epoch, int]]:
 
 def _check(log: CoreLog, epoch: int, outcome: Outcome, answer: Answer, *, one_shot: bool) -> None:
     before = log.id()
-    appends = rows(1) if one_shot else ()
-    write = Write(ProducerRef(before.producer_id, epoch, NAME), appends, outcome)
+    deferred = one_shot and bool(before.staged)
+    appends = () if not one_shot else staged(1) if deferred else rows(1)
+    write = Write(ProducerRef(before.producer_id, epoch, NAME), appends, outcome, deferred=deferred)
     others = {name: known for name, known in log.state.transactional_ids.items() if name != NAME}
     if answer is Answer.ENDS:
         operations = log.apply(write)
-        assert kinds(operations) == ["Append", "EndTxn"] if one_shot else ["EndTxn"]
+        assert kinds(operations) == ["Stage" if deferred else "Append", "EndTxn"] if one_shot else ["EndTxn"]
         after = log.id()
         complete = (
             TransactionStatus.COMPLETE_COMMIT if outcome is COMMIT else TransactionStatus.COMPLETE_ABORT
