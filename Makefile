@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory replay smoke-versions versions clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations replay smoke-versions versions clean
 
 ifdef PYTHON
 export PYTHON
@@ -59,6 +59,9 @@ types:  ## mypy --strict on packages, tests and benchmarks
 
 layers:  ## import-linter: the layering rules of setup.cfg
 	@$(RUN) -c 'from importlinter.cli import lint_imports_command as run; run(prog_name="lint-imports")' --no-logo
+
+mutations:  ## Break rules one by one: the conformance tests that claim them must fail; writes docs/mutations.md
+	@$(RUN) -m tests.conformance.mutations
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }

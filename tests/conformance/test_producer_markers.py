@@ -203,9 +203,12 @@ def test_only_partitions_with_data_get_a_marker_and_only_an_abort_with_data_an_i
     chain.end("b", ABORT)  # empty
     chain.send("a", 1, 0)  # 3
     chain.end("a", COMMIT)  # 4
-    assert [(entry.first_offset, entry.last_offset) for entry in chain.index()] == [(0, 2)]
+    chain.send("a", 1, 0)  # 5
+    chain.end("a", ABORT)  # 6
+    assert [(entry.first_offset, entry.last_offset) for entry in chain.index()] == [(0, 2), (5, 6)]
     assert [(entry.first_offset, entry.last_offset) for entry in chain.index(number=1)] == [(0, 2)]
-    assert [marker[0] for marker in markers(chain)] == [2, 4]
+    assert [marker[0] for marker in markers(chain)] == [2, 4, 6]
+    assert chain.offsets() == [3]
     assert chain.index(number=2) == []
     assert chain.partition(2).log_end == 0
 

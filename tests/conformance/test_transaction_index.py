@@ -113,6 +113,16 @@ def test_what_a_fetch_gets_and_where_the_search_ends_is_kafkas(vector: dict[str,
     assert collected.is_complete is vector["is_complete"]
 
 
+@case("TransactionIndexTest", "testCollectAbortedTransactions")
+def test_a_search_ends_at_the_first_entry_whose_last_stable_offset_reaches_the_end_of_the_fetch() -> None:
+    entries = [AbortedTransaction(*values) for values in VECTORS["entries"]]
+    for number, entry in enumerate(entries):
+        seen = iter(entries)
+        assert collect(seen, 0, entry.last_stable_offset).is_complete
+        assert list(seen) == entries[number + 1 :], "it looked no further, and no less far"
+    assert not collect(entries, 0, entries[-1].last_stable_offset + 1).is_complete
+
+
 @case("TransactionIndexTest", "testTruncate")
 def test_an_earlier_state_has_the_entries_with_a_marker_below_its_end_and_a_seal_cuts_there() -> None:
     chain = aborting(4)

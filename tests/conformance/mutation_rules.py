@@ -1,0 +1,248 @@
+"""Rules of txnformat, each broken by a change of one line, and the upstream cases that must then fail.
+
+The line is found by its exact text, which stands in its file once: a line that was rewritten has to be rewritten here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One rule, broken."""
+
+    name: str
+    """What the log does then."""
+    path: str
+    """Of the source file, in the checkout."""
+    before: str
+    after: str
+    claims: tuple[tuple[str, str], ...]
+    """(test class, case): each of these must fail, by the tests that cite it."""
+
+
+PSM, LOG, INDEX, CLEANER = (
+    "ProducerStateManagerTest",
+    "UnifiedLogTest",
+    "TransactionIndexTest",
+    "LogCleanerTest",
+)
+COORDINATOR = "TransactionCoordinatorTest"
+
+MUTATIONS = (
+    Mutation(
+        "a gap in the sequences is taken",
+        "txnformat/producer_state.py",
+        "SequenceVerdict.NEW if base_sequence == expected else",
+        "SequenceVerdict.NEW if base_sequence >= expected else",
+        ((PSM, "testBasicIdMapping"), (LOG, "testDuplicateAppends")),
+    ),
+    Mutation(
+        "a producer that is new to the partition begins at any sequence",
+        "txnformat/producer_state.py",
+        "SequenceVerdict.NEW if base_sequence == 0 else",
+        "SequenceVerdict.NEW if base_sequence >= 0 else",
+        (
+            (PSM, "testRejectNonZeroSequenceForTransactionsV2WithEmptyState"),
+            (PSM, "testRejectNonZeroSequenceForDirectEpochBump"),
+            (PSM, "testOutOfSequenceAfterControlRecordEpochBump"),
+            (PSM, "testThrowOutOfOrderSequenceWithVerificationSequenceCheck"),
+            (LOG, "testNonZeroSequenceOnFirstAppendNonZeroEpoch"),
+        ),
+    ),
+    Mutation(
+        "one append is remembered instead of five",
+        "txnformat/producer_state.py",
+        "(*window, appended)[-WINDOW_APPENDS:]",
+        "(*window, appended)[-1:]",
+        (
+            (LOG, "testDuplicateAppends"),
+            (PSM, "testReadWriteSnapshot"),
+            (CLEANER, "testDuplicateCheckAfterCleaning"),
+        ),
+    ),
+    Mutation(
+        "a repeat is appended again",
+        "txnformat/producer_state.py",
+        "return (SequenceVerdict.REPEAT if known.digest == digest else SequenceVerdict.FORK), known",
+        "return SequenceVerdict.NEW, None",
+        ((LOG, "testDuplicateAppends"), (LOG, "testMultipleProducersWithDuplicatesInSingleAppend")),
+    ),
+    Mutation(
+        "sequences wrap after 32 bits, as Kafka's",
+        "txnformat/producer_state.py",
+        "expected = window[-1].last_sequence + 1",
+        "expected = (window[-1].last_sequence + 1) % 2**31",
+        (
+            (PSM, "testProducerSequenceWrapAround"),
+            (PSM, "testProducerSequenceInvalidWrapAround"),
+            (PSM, "testProducerSequenceWithWrapAroundBatchRecord"),
+        ),
+    ),
+    Mutation(
+        "the youngest open transaction holds the last stable offset",
+        "txnformat/visibility.py",
+        "first_unstable = min(open_first_offsets, default=None)",
+        "first_unstable = max(open_first_offsets, default=None)",
+        (
+            (PSM, "testFirstUnstableOffset"),
+            (LOG, "testFetchUpToLastStableOffset"),
+            (LOG, "testTransactionIndexUpdated"),
+        ),
+    ),
+    Mutation(
+        "the last stable offset is the log end",
+        "txnformat/visibility.py",
+        "return log_end if first_unstable is None else max(log_start, first_unstable)",
+        "return log_end",
+        (
+            (PSM, "testFirstUnstableOffset"),
+            (LOG, "testFirstUnstableOffsetWithTransactionalData"),
+            (LOG, "testReadCommittedWithConcurrentHighWatermarkUpdates"),
+            ("LogCleanerManagerTest", "testUndecidedTransactionalDataNotCleanable"),
+        ),
+    ),
+    Mutation(
+        "the filter looks at the first batch of an aborted transaction only",
+        "txnformat/visibility.py",
+        "if first_offset <= base_offset < last_offset:",
+        "if first_offset == base_offset < last_offset:",
+        ((LOG, "testTransactionIndexUpdated"), (LOG, "testAbortedTransactionSpanningMultipleSegments")),
+    ),
+    Mutation(
+        "an aborted transaction hides the producer's next one",
+        "txnformat/visibility.py",
+        "if first_offset <= base_offset < last_offset:",
+        "if first_offset <= base_offset:",
+        ((PSM, "testSkipEmptyTransactions"),),
+    ),
+    Mutation(
+        "an index entry's last stable offset counts its own transaction",
+        "txnformat/partition.py",
+        "stable = min(others.values(), default=offset + 1)",
+        "stable = min(self.open.values(), default=offset + 1)",
+        ((PSM, "testLastStableOffsetCompletedTxn"), (LOG, "testTransactionIndexUpdated")),
+    ),
+    Mutation(
+        "commits have index entries too",
+        "txnformat/partition.py",
+        "if not commit and transaction in self.open:",
+        "if transaction in self.open:",
+        (
+            (PSM, "testSkipEmptyTransactions"),
+            (LOG, "testTransactionIndexUpdated"),
+            (INDEX, "testIsEmptyWhenFileDoesNotExist"),
+        ),
+    ),
+    Mutation(
+        "a marker leaves its transaction open",
+        "txnformat/partition.py",
+        "others = {key: first for key, first in self.open.items() if key != transaction}",
+        "others = dict(self.open)",
+        (
+            (PSM, "testFirstUnstableOffset"),
+            (PSM, "updateProducerTransactionState"),
+            (LOG, "testFirstUnstableOffsetWithTransactionalData"),
+        ),
+    ),
+    Mutation(
+        "a marker leaves the transaction's window",
+        "txnformat/partition.py",
+        "sequences = {key: window for key, window in self.sequences.items() if key != transaction}",
+        "sequences = self.sequences",
+        (
+            (PSM, "updateProducerTransactionState"),
+            (PSM, "testProducerStateAfterFencingAbortMarker"),
+            (LOG, "testActiveProducers"),
+        ),
+    ),
+    Mutation(
+        "a fetch misses the transaction whose marker it begins at",
+        "txnformat/abort_index.py",
+        "if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:",
+        "if entry.last_offset > fetch_offset and entry.first_offset < upper_bound:",
+        ((INDEX, "testCollectAbortedTransactions"),),
+    ),
+    Mutation(
+        "the search of the index goes on behind its end",
+        "txnformat/abort_index.py",
+        "if entry.last_stable_offset >= upper_bound:",
+        "if entry.last_stable_offset > upper_bound:",
+        ((INDEX, "testCollectAbortedTransactions"),),
+    ),
+    Mutation(
+        "two entries of the index may have one last offset",
+        "txnformat/abort_index.py",
+        "if previous is not None and entry.last_offset <= previous:",
+        "if previous is not None and entry.last_offset < previous:",
+        ((INDEX, "testLastOffsetMustIncrease"),),
+    ),
+    Mutation(
+        "the index is little-endian",
+        "txnformat/abort_index.py",
+        '_ENTRY = struct.Struct(">hqqqq")',
+        '_ENTRY = struct.Struct("<hqqqq")',
+        ((INDEX, "testBinaryCompatibilityWithHandWrittenClass"),),
+    ),
+    Mutation(
+        "a segment's index has only transactions that end in it",
+        "txnformat/sealing.py",
+        'rows = rows[rows["first_offset"] < end]',
+        'rows = rows[rows["last_offset"] < end]',
+        ((CLEANER, "testAbortedTransactionSpanningSegments"),),
+    ),
+    Mutation(
+        "a snapshot keeps one append of each producer, as Kafka's",
+        "txnformat/snapshot_state.py",
+        '"appends": [_encode_range(known) for known in window],',
+        '"appends": [_encode_range(known) for known in window[-1:]],',
+        ((PSM, "testReadWriteSnapshot"), (PSM, "testNoValidationOnFirstEntryWhenLoadingLog")),
+    ),
+    Mutation(
+        "an opener stops at a damaged snapshot",
+        "txnformat/follow.py",
+        "not isinstance(snapshot, bytes) or sha256_hex(snapshot) != checkpoint.sha256:",
+        "not isinstance(snapshot, bytes):",
+        (
+            (PSM, "testLoadFromEmptySnapshotFile"),
+            (PSM, "testLoadFromTruncatedSnapshotFile"),
+            (PSM, "testLoadFromCorruptSnapshotFile"),
+        ),
+    ),
+    Mutation(
+        "a second snapshot of one entry is named",
+        "txnformat/decide.py",
+        "if action.checkpoint.entry <= newest:",
+        "if action.checkpoint.entry < newest:",
+        ((PSM, "testSkipSnapshotIfOffsetUnchanged"),),
+    ),
+    Mutation(
+        "the epoch before the current one may still write",
+        "txnformat/decide_write.py",
+        "if producer.epoch < owner.epoch:",
+        "if producer.epoch < owner.epoch - 1:",
+        (
+            (PSM, "testOldEpochForControlRecord"),
+            (LOG, "testOldProducerEpoch"),
+            (PSM, "testEntryForVerification"),
+            (LOG, "testEmptyTransactionStillClearsVerificationGuard"),
+        ),
+    ),
+    Mutation(
+        "a repeated end of the opposite outcome is done",
+        "txnformat/decide_write.py",
+        "if last.outcome is not end:",
+        "if last.outcome is None:",
+        ((COORDINATOR, "testEndTxnRequestWhenStatusIsCompleteCommitAndResultIsAbortInV1"),),
+    ),
+    Mutation(
+        "a transaction without data can be committed",
+        "txnformat/decide_write.py",
+        "if write.end is Outcome.COMMIT and not ongoing and not appended:",
+        "if write.end is None:",
+        ((COORDINATOR, "TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2"),),
+    ),
+)

@@ -1,0 +1,56 @@
+"""The mutation run: every mutation can be made and claims cases that tests cite; one is tried, and one that must survive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.cases import ROOT
+from tests.conformance.mutation_rules import MUTATIONS, Mutation
+from tests.conformance.mutations import PAGE, claiming_tests, copy_to, mutate, page, try_mutation
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_a_mutation_is_of_a_line_that_is_there_and_claims_cases_that_tests_cite(
+    mutation: Mutation, tmp_path: Path
+) -> None:
+    copied = tmp_path / mutation.path
+    copied.parent.mkdir(parents=True)
+    before = (ROOT / mutation.path).read_text(encoding="utf-8")
+    copied.write_text(before, encoding="utf-8")
+    mutate(tmp_path, mutation)
+    assert copied.read_text(encoding="utf-8") != before
+    assert all(claiming_tests(mutation).values())
+
+
+def test_there_are_mutations_of_every_part_that_has_rules() -> None:
+    files = {mutation.path for mutation in MUTATIONS}
+    for part in ("abort_index", "decide_write", "partition", "producer_state", "visibility"):
+        assert f"txnformat/{part}.py" in files
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 10
+
+
+def test_the_page_is_of_these_mutations() -> None:
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(MUTATIONS), "run: make mutations"
+
+
+def test_a_line_that_is_gone_or_not_unique_and_a_case_without_tests_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "txnformat").mkdir()
+    path = tmp_path / MUTATIONS[0].path
+    for text, count in (("", 0), (2 * f"{MUTATIONS[0].before}\n", 2)):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{count} times"):
+            mutate(tmp_path, MUTATIONS[0])
+    for claims in ((), (("ProducerStateManagerTest", "testDeleteSnapshotsBefore"),)):
+        with pytest.raises(ValueError, match="no test cites"):
+            claiming_tests(replace(MUTATIONS[0], claims=claims))
+
+
+def test_a_broken_rule_is_noticed_and_a_change_of_nothing_survives(tmp_path: Path) -> None:
+    original = copy_to(tmp_path / "original")
+    broken = MUTATIONS[0]
+    assert try_mutation(original, tmp_path / "broken", broken).survived == []
+    harmless = replace(broken, name="nothing", after=broken.before.replace("==", " =="))
+    assert try_mutation(original, tmp_path / "harmless", harmless).survived == list(broken.claims)
