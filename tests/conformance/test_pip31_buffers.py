@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conformance.cases import ROOT
+from tests.conformance.chain import Chain
 from tests.conformance.pulsar import (
     AT_COMMIT,
     BUFFERS,
@@ -27,6 +28,7 @@ from tests.conformance.pulsar import (
 )
 from tests.integration.failing import Plan, faulty, unclear_commit
 from txnformat.entry import decode_entry
+from txnformat.intents import Done
 from txnformat.keys import entry_key
 from txnformat.operations import Append, EndTxn
 from txnformat.sealed import SidecarCache
@@ -160,6 +162,22 @@ def test_an_append_that_is_repeated_is_there_once(buffer: Buffer, kind: FaultKin
         assert read(log) == [0, 1, 2], failing
         counted = Counter(read(log, "read_uncommitted"))
         assert set(counted.values()) == {1}
+
+
+def test_an_append_is_known_by_its_transaction_and_sequence_whoever_sends_it_again() -> None:
+    """Not by the call that sent it: another process, that knows nothing of the first attempt, gets its offsets."""
+    chain = Chain("p")
+    producer = chain.producer("p")
+    plain_end = chain.send(None, 3) + 3
+    first = chain.write(producer, 2, content="first")
+    chain.do(first, chain.write(producer, 1, content="second"))
+    for sequence, records, content in ((0, 2, "first"), (2, 1, "second")):
+        again_sent = chain.write(producer, records, sequence=sequence, content=content)
+        verdict = chain.decide(again_sent)
+        assert isinstance(verdict, Done)
+        assert verdict.offsets is not None
+        assert list(verdict.offsets.values()) == [plain_end + sequence]
+    assert chain.partition().log_end == 6
 
 
 @BUFFERS

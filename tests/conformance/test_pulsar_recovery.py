@@ -155,7 +155,8 @@ def test_opening_the_log_repeats_a_read_that_times_out() -> None:
     log = faulty(plan)
     send(opened(log, "one"), 1)
     plain(log, 2)
-    plan.next(Operation.GET, KeyClass.ENTRY, *[Fault(FaultKind.FAIL_BEFORE)] * 3)
+    # Every entry is asked for at once, and the first of them three times more.
+    plan.next(Operation.GET, KeyClass.ENTRY, *[Fault(FaultKind.FAIL_BEFORE)] * (log.state.entry + 5))
     found = again(log)
     assert found.state.entry == log.state.entry
     assert stable(found) == 0
