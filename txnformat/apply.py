@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from txnformat.apply_expire import IDEMPOTENT_EPOCH, apply_expire
 from txnformat.apply_seal import apply_seal
 from txnformat.apply_transaction import (
     NUMBER_MAX,
@@ -40,6 +41,7 @@ from txnformat.operations import (
     Checkpoint,
     CreateTopic,
     EndTxn,
+    Expire,
     InitProducer,
     Operation,
     PrepareTxn,
@@ -51,7 +53,7 @@ from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, record
 from txnformat.schema import TopicSchema
-from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, VersionAt
+from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
 from txnformat.transactions import TransactionStatus, is_legal_transition
 from txnformat.types import NO_PRODUCER, BatchRecord, TopicPartition
 
@@ -170,7 +172,7 @@ def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
     return replace(
         state,
         next_producer_id=op.last + 1,
-        blocks=(*state.blocks, ProducerIdBlock(op.owner, op.first, op.last, at.entry)),
+        blocks=(*state.blocks, ProducerIdBlock(op.owner, op.first, op.last, at.entry, at.timestamp_ms)),
     )
 
 
@@ -206,8 +208,8 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
             corrupt(
                 at, "an append joins a transaction that stages, or is prepared", producer_id=op.producer_id
             )
-    elif op.producer_id != NO_PRODUCER and op.producer_id >= state.next_producer_id:
-        corrupt(at, "an append carries a producer id that was never given", producer_id=op.producer_id)
+    elif op.producer_id != NO_PRODUCER:
+        state = _used(state, op, at)
     first_file = state.files.end
     table = state.tables.end if op.table else -1
     by_partition: dict[int, list[BatchRecord]] = {}
@@ -234,6 +236,20 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         extents=state.extents + appended,
         tables=state.tables.extend((op.table,)) if op.table else state.tables,
     )
+
+
+def _used(state: LogState, op: Append, at: At) -> LogState:
+    """Note that a producer without a transactional id has appended."""
+    if op.epoch != IDEMPOTENT_EPOCH:
+        corrupt(at, "an append without a transactional id has an epoch", epoch=op.epoch)
+    is_known = op.producer_id in state.producers
+    if op.producer_id >= state.next_producer_id or (not is_known and op.producer_id < state.retired_below):
+        corrupt(
+            at,
+            "an append carries a producer id that was never given, or is retired",
+            producer_id=op.producer_id,
+        )
+    return replace(state, producers={**state.producers, op.producer_id: UsedAt(at.entry, at.timestamp_ms)})
 
 
 def _check_appended(
@@ -331,4 +347,5 @@ _FOLDS: dict[type[Any], Callable[[LogState, Any, At], LogState]] = {
     AppVersion: _app_version,
     Checkpoint: _checkpoint,
     Seal: apply_seal,
+    Expire: apply_expire,
 }

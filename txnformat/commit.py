@@ -45,6 +45,7 @@ from txnformat.intents import (
 from txnformat.operations import AppVersion, EndTxn, Upgrade
 from txnformat.pace import Pace
 from txnformat.reads import read_boundary, read_entry
+from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
@@ -68,6 +69,10 @@ class CommitSettings:
     """Read the boundary after every create, whatever the view's age."""
     seal_extents: int = SEAL_EXTENTS
     """Extents in the state above which a writer seals."""
+    transactional_id_retention_ms: int = TRANSACTIONAL_ID_RETENTION_MS
+    """Time after its last use for which a transactional id is remembered."""
+    producer_retention_ms: int = PRODUCER_RETENTION_MS
+    """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
     """Of a log that gets its first entry: the longest timeout of transactions with offsets; None: 15 minutes."""
 

@@ -30,8 +30,9 @@ from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
 from txnformat.forking import renew_after_fork
 from txnformat.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
-from txnformat.operations import Operation, Seal
+from txnformat.operations import Expire, Operation, Seal
 from txnformat.pace import Pace
+from txnformat.retention import expirable
 from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
@@ -240,14 +241,18 @@ class Committer:
         landed = bool(own)
         uniform = self.ids.uniform()
         if snapshot_due(view.state, landed, uniform):
-            self._background.start("snapshot", lambda: self._write_snapshot(view))
+            self._background.start("snapshot", self._write_snapshot)
         if seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents):
             self._background.start("seal", self.seal)
         first = bundle_due(own)
         if first is not None:
             self._background.start("bundle", lambda: self._driver.run(write_bundles(first)))
 
-    def _write_snapshot(self, view: View) -> None:
+    def _write_snapshot(self) -> None:
+        self.expire()  # now and then is enough, and what is gone need not be written
+        view = self._view
+        if view is None:
+            return
         checkpoint = self._driver.run(write_snapshot(view))
         try:
             self.commit(self.intend(TakeCheckpoint(checkpoint)))
@@ -294,6 +299,28 @@ class Committer:
                     continue
             ended.append(action)  # else with the entry for another: every commit ends what it can
         return ended
+
+    def expire(self) -> list[Expire]:
+        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.retention`.
+
+        Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
+        """
+        done: list[Expire] = []
+        while True:
+            wanted = expirable(
+                self.state,
+                self._driver.run(_times()).store_ms,
+                producer_retention_ms=self.settings.producer_retention_ms,
+                transactional_id_retention_ms=self.settings.transactional_id_retention_ms,
+            )
+            if wanted is None:
+                return done
+            try:
+                result = self.commit(self.intend(wanted))
+            except ConflictError as error:
+                logger.debug("nothing forgotten: %s", error)  # somebody else was faster
+                return done
+            done += [op for op in result.operations if isinstance(op, Expire)]
 
     def close(self) -> None:
         """Wait for background work: a snapshot, segment or bundle that is being written."""

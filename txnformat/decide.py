@@ -23,6 +23,7 @@ from txnformat.intents import (
     ChangeTopic,
     Done,
     EndTransaction,
+    ExpireIdle,
     Included,
     Intent,
     OpenProducer,
@@ -34,6 +35,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import AllocateProducerIds, CreateTopic, Operation, Seal
+from txnformat.retention import expire
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
 
@@ -74,18 +76,7 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
             first = state.next_producer_id
             return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
         case CreateTopic():
-            if action.name in state.topic_ids:
-                return Rejected(
-                    ConflictError(
-                        "the topic exists already",
-                        kind="topic-exists",
-                        hint="use it, or choose another name",
-                        topic=action.name,
-                    )
-                )
-            if action.topic_id in state.topics:
-                return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
-            return _included(replace(action, intent=0))
+            return _create_topic(state, action)
         case ChangeTopic():
             return _change_topic(state, action)
         case TakeCheckpoint():
@@ -97,8 +88,25 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
                     )
                 )
             return _included(replace(action.checkpoint, intent=0))
+        case ExpireIdle():
+            return expire(state, action)
         case SealSegments():
             return _seal(state, action.seal)
+
+
+def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
+    if action.name in state.topic_ids:
+        return Rejected(
+            ConflictError(
+                "the topic exists already",
+                kind="topic-exists",
+                hint="use it, or choose another name",
+                topic=action.name,
+            )
+        )
+    if action.topic_id in state.topics:
+        return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
+    return _included(replace(action, intent=0))
 
 
 def _decided(decision: Callable[[], Operation | Done]) -> Verdict:

@@ -317,18 +317,28 @@ def _known_range(
     key: TopicPartition,
 ) -> AppendedRange | None:
     """Return what the window knows of a repeat, None for a new append, else raise."""
-    if producer.transactional_id is None and producer.producer_id >= state.next_producer_id:
-        raise UnknownProducerIdError(
-            "the log has never given this producer id",
-            hint="open a new producer",
-            producer_id=producer.producer_id,
-        )
+    if producer.transactional_id is None and producer.producer_id not in state.producers:
+        _check_may_begin(state, producer)
     verdict, known = classify(window, part.base_sequence, part.records, part.digest)
     if verdict is SequenceVerdict.NEW:
         return None
     if verdict is SequenceVerdict.REPEAT:
         return known
     _refuse_sequence(verdict, producer, part, key, window[-1].last_sequence + 1 if window else 0)
+
+
+def _check_may_begin(state: LogState, producer: ProducerRef) -> None:
+    """Refuse ids that were never given, and those whose sequences may have been forgotten."""
+    if state.retired_below <= producer.producer_id < state.next_producer_id:
+        return
+    was_given = producer.producer_id < state.retired_below
+    raise UnknownProducerIdError(
+        "the log has forgotten this producer: it was idle for too long"
+        if was_given
+        else "the log has never given this producer id",
+        hint="open a new producer",
+        producer_id=producer.producer_id,
+    )
 
 
 def _refuse_sequence(

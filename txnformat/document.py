@@ -156,6 +156,13 @@ class Document:
             return tuple(values)
         self.fail(key, "list of texts")
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """Return a list of integers in [0, INT64_MAX] as a tuple."""
+        values = self.items(key)
+        if all(type(value) is int and 0 <= value <= INT64_MAX for value in values):
+            return tuple(values)
+        self.fail(key, "list of integers from 0 on")
+
     def document(self, key: str) -> Document:
         """Return a nested object."""
         value = self.value.get(key)

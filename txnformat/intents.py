@@ -21,6 +21,7 @@ from txnformat.operations import (
     Checkpoint,
     CreateTopic,
     EndTxn,
+    Expire,
     Operation,
     Seal,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "CommitResult",
     "Done",
     "EndTransaction",
+    "ExpireIdle",
     "Included",
     "Intent",
     "OpenProducer",
@@ -179,8 +181,20 @@ class SealSegments:
     seal: Seal
 
 
+@dataclass(frozen=True, slots=True)
+class ExpireIdle:
+    """Forget what the operation names, but what was used since."""
+
+    expire: Expire
+    cutoff_ms: int
+    """Log time up to which producers and blocks must have been left alone (inclusive)."""
+    id_cutoff_ms: int
+    """Likewise transactional ids."""
+
+
 Action = (
-    Write
+    ExpireIdle
+    | Write
     | OpenProducer
     | EndTransaction
     | AllocateIds

@@ -19,6 +19,7 @@ from txnformat.operations import (
     AppVersion,
     CreateTopic,
     EndTxn,
+    Expire,
     InitProducer,
     PrepareTxn,
     Seal,
@@ -29,7 +30,7 @@ from txnformat.partition_invariants import check_partition, check_partition_step
 from txnformat.schema import fields_from_json
 from txnformat.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
 from txnformat.transactions import UNDECIDED, TransactionalIdState
-from txnformat.types import TopicPartition
+from txnformat.types import NO_PRODUCER, TopicPartition
 
 __all__ = ["INVARIANTS", "check_state", "check_whole"]
 
@@ -50,6 +51,7 @@ INVARIANTS: dict[str, str] = {
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
     "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
     "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
+    "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
 }
 """One line per invariant."""
 
@@ -66,6 +68,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     """
     touched = _touched(before, entry)
     problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
+    problems += _check_producers_step(before, entry, after)
     for key in sorted(touched):
         old, new = before.partition(key), after.partition(key)
         problems += _prefixed(key, check_partition_step(old, new, after))
@@ -157,11 +160,13 @@ def _check_ids_step(
     before: LogState, entry: CommitEntry, after: LogState, touched: set[TopicPartition]
 ) -> _Problems:
     current: set[Transaction] = set()
-    given = [(block.first, block.last) for block in after.blocks[len(before.blocks) :]]
+    given = [(block.first, block.last) for block in after.blocks if block.entry == entry.entry]
+    expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
     for name in sorted(_named_ids(entry)):
         old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
         if new is None:
-            yield f"I7 id {name}: it is gone"
+            if name not in expired:
+                yield f"I7 id {name}: it is gone"
             continue
         current.add((new.producer_id, new.epoch))
         if old is None:
@@ -189,6 +194,41 @@ def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problem
         position = high + 1
     if position != end:
         yield f"I7 the next producer id is {end}, expected {position}"
+
+
+def _check_apart(given: list[tuple[int, int]], end: int) -> _Problems:
+    """No two ranges that are still known share a producer id, and all lie below ``end``; gaps have expired."""
+    for (low, high), (following, _) in pairwise([*given, (end, end)]):
+        if high < low or following <= high:
+            yield f"I7 producer ids {low} to {high} are given, and {following} again"
+
+
+def _check_producers(state: LogState) -> _Problems:
+    remembered = {
+        producer_id
+        for partition in state.partitions.values()
+        for producer_id, epoch in partition.sequences
+        if (producer_id, epoch) not in partition.open
+    }
+    if remembered != set(state.producers):
+        yield f"I17 producers {sorted(state.producers)} are known, sequences of {sorted(remembered)}"
+    if any(producer_id >= state.next_producer_id for producer_id in state.producers):
+        yield f"I17 a producer is known whose id was never given, below {state.next_producer_id}"
+    if state.retired_below > state.next_producer_id:
+        yield f"I17 ids below {state.retired_below} are retired, above those that were given"
+
+
+def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    used = {
+        op.producer_id
+        for op in entry.operations
+        if isinstance(op, Append) and op.transactional_id is None and op.producer_id != NO_PRODUCER
+    }
+    gone = {number for op in entry.operations if isinstance(op, Expire) for number in op.producers}
+    if set(after.producers) != (set(before.producers) | used) - gone:
+        yield f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without {sorted(gone)}"
+    if after.retired_below != max([before.retired_below, *(number + 1 for number in gone)]):
+        yield f"I17 entry {entry.entry}: ids below {after.retired_below} are retired"
 
 
 def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
@@ -223,7 +263,8 @@ def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _P
 def _check_ids(state: LogState) -> _Problems:
     given = [(block.first, block.last) for block in state.blocks]
     given += [(known.producer_id, known.producer_id) for known in state.transactional_ids.values()]
-    yield from _check_given(sorted(given), 0, state.next_producer_id)
+    yield from _check_apart(sorted(given), state.next_producer_id)
+    yield from _check_producers(state)
     opened: dict[tuple[TopicPartition, Transaction], int] = {}
     for name, known in sorted(state.transactional_ids.items()):
         yield from _check_status(name, known, state)

@@ -294,7 +294,8 @@ class TxnLog:
         Parameters
         ----------
         *tasks : str
-            "seal": move the extents below the last stable offsets from the state into sidecars. None: all tasks.
+            "seal": move the extents below the last stable offsets from the state into sidecars. "expire": forget
+            transactional ids that nobody has used for 7 days, and producers without one for a day. None: all tasks.
 
         Returns
         -------
@@ -303,7 +304,8 @@ class TxnLog:
 
         Notes
         -----
-        Requests of "seal": up to 3 objects per topic, each read back, and 1 entry for each 1,000 partitions.
+        Requests of "seal": up to 3 objects per topic, each read back, and 1 entry for each 1,000 partitions; of "expire":
+        1 entry for each 1,000 ids.
         """
         self.refresh()
         return maintain(self.committer, tasks)

@@ -8,11 +8,11 @@ from typing import Self
 
 from txnformat.committer import Committer
 from txnformat.errors import InvalidInputError
-from txnformat.operations import Seal
+from txnformat.operations import Expire, Seal
 
 __all__ = ["TASKS", "MaintenanceReport", "maintain"]
 
-TASKS = ("seal",)
+TASKS = ("seal", "expire")
 """Names of what can be done."""
 
 
@@ -26,10 +26,14 @@ class MaintenanceReport:
     """Of all segments."""
     batches: int
     sidecar_bytes: int
+    expired_transactional_ids: int = 0
+    """Forgotten, since nobody had used them for long."""
+    expired_producers: int = 0
+    """Likewise, without a transactional id."""
 
     @classmethod
-    def of(cls, seals: Sequence[Seal]) -> Self:
-        """Return the report of some seals."""
+    def of(cls, seals: Sequence[Seal], expired: Sequence[Expire] = ()) -> Self:
+        """Return the report of some seals and expiries."""
         segments = [segment for seal in seals for segment in seal.segments]
         objects = [
             named
@@ -39,7 +43,12 @@ class MaintenanceReport:
         ]
         parts = [part for segment in segments for part in segment.partitions]
         return cls(
-            len(segments), len(parts), sum(part.batches for part in parts), sum(one.size for one in objects)
+            len(segments),
+            len(parts),
+            sum(part.batches for part in parts),
+            sum(one.size for one in objects),
+            sum(len(one.transactional_ids) for one in expired),
+            sum(len(one.producers) for one in expired),
         )
 
 
@@ -52,4 +61,7 @@ def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
             kind="unknown-task",
             hint=f"use {', '.join(TASKS)}",
         )
-    return MaintenanceReport.of(committer.seal())
+    wanted = tasks or TASKS
+    return MaintenanceReport.of(
+        committer.seal() if "seal" in wanted else (), committer.expire() if "expire" in wanted else ()
+    )

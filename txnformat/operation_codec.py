@@ -34,6 +34,7 @@ from txnformat.operations import (
     Checkpoint,
     CreateTopic,
     EndTxn,
+    Expire,
     InitProducer,
     Operation,
     PrepareTxn,
@@ -329,6 +330,18 @@ def _sealed_partition(doc: Document) -> SealedPartition:
     return SealedPartition(partition=doc.integer("partition", maximum=PARTITIONS_MAX - 1), **numbers, **times)
 
 
+def _encode_expire(op: Expire) -> Json:
+    return {
+        "transactional_ids": list(op.transactional_ids),
+        "producers": list(op.producers),
+        "blocks": list(op.blocks),
+    }
+
+
+def _decode_expire(doc: Document, intent: int) -> Expire:
+    return Expire(doc.texts("transactional_ids"), doc.integers("producers"), doc.integers("blocks"), intent)
+
+
 _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
     "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
     "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
@@ -342,6 +355,7 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
     "app_version": (AppVersion, _encode_app_version, _decode_app_version),
     "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
     "seal": (Seal, _encode_seal, _decode_seal),
+    "expire": (Expire, _encode_expire, _decode_expire),
 }
 _NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
 

@@ -25,6 +25,7 @@ __all__ = [
     "Checkpoint",
     "CreateTopic",
     "EndTxn",
+    "Expire",
     "InitProducer",
     "Marker",
     "Operation",
@@ -331,6 +332,18 @@ class Seal:
     intent: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """What nobody has used for long leaves the state: transactional ids, producers without one, blocks of ids."""
+
+    transactional_ids: tuple[str, ...]
+    producers: tuple[int, ...]
+    """Ids of producers without a transactional id, ascending."""
+    blocks: tuple[int, ...]
+    """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is forgotten."""
+    intent: int = 0
+
+
 Operation = (
     Upgrade
     | CreateTopic
@@ -344,4 +357,5 @@ Operation = (
     | AppVersion
     | Checkpoint
     | Seal
+    | Expire
 )

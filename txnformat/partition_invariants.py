@@ -44,7 +44,7 @@ def check_partition(partition: PartitionState, state: LogState) -> _Problems:
         opened, extents, markers, partition.aborted.array(), partition, known_from=partition.sealed_end
     )
     yield from _check_sequences(None, extents, partition)
-    yield from _check_windows(partition, extents)
+    yield from _check_windows(partition, extents, state)
     yield from _check_references(extents, state)
 
 
@@ -229,10 +229,18 @@ def _check_sequences(
             yield f"I10 {key}: its window does not end at sequence {following[key]} without gaps"
 
 
-def _check_windows(partition: PartitionState, extents: Rows) -> _Problems:
+def _check_windows(partition: PartitionState, extents: Rows, state: LogState) -> _Problems:
     """I10: a window exists for exactly those who may append with a sequence above 0."""
     rows = extents[extents["producer_id"] != NO_PRODUCER]
-    expected = {_key(row) for row in rows if not row["transactional"] or _key(row) in partition.open}
+    expected = {
+        _key(row)
+        for row in rows
+        if (
+            _key(row) in partition.open
+            if row["transactional"]
+            else int(row["producer_id"]) in state.producers
+        )
+    }
     unexpected = {key for key in partition.sequences if key not in partition.open} - expected
     if partition.sealed_end > 0:  # their data may be sealed
         unexpected = set()

@@ -19,7 +19,16 @@ from txnformat.partition import PartitionState, SealedTotals, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
 from txnformat.schema import TopicSchema, fields_to_json
-from txnformat.state import FEATURES, Features, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
+from txnformat.state import (
+    FEATURES,
+    Features,
+    IntentWindow,
+    LogState,
+    ProducerIdBlock,
+    TopicState,
+    UsedAt,
+    VersionAt,
+)
 from txnformat.transaction_codec import decode_staged_partition, encode_staged_partition
 from txnformat.transactions import (
     MAX_TRANSACTION_TIMEOUT_MS,
@@ -89,6 +98,13 @@ def encode_state(state: LogState) -> Json:
         "files": {"rows": len(state.files), "end": state.files.end},
         "tables": {"rows": len(state.tables), "end": state.tables.end},
     }
+    if state.producers:
+        encoded["producers"] = [
+            {"producer_id": producer_id, **used._asdict()}
+            for producer_id, used in sorted(state.producers.items())
+        ]
+    if state.retired_below:
+        encoded["retired_below"] = state.retired_below
     if state.max_transaction_timeout_ms != MAX_TRANSACTION_TIMEOUT_MS:
         encoded["max_transaction_timeout_ms"] = state.max_transaction_timeout_ms
     return encoded
@@ -230,10 +246,19 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
         next_producer_id=doc.integer("next_producer_id"),
         blocks=tuple(
             ProducerIdBlock(
-                one.text("owner"), one.integer("first"), one.integer("last"), one.integer("entry")
+                one.text("owner"),
+                one.integer("first"),
+                one.integer("last"),
+                one.integer("entry"),
+                one.integer("timestamp_ms") if one.has("timestamp_ms") else 0,
             )
             for one in doc.documents("blocks")
         ),
+        producers={
+            one.integer("producer_id"): UsedAt(one.integer("entry"), one.integer("timestamp_ms"))
+            for one in (doc.documents("producers") if doc.has("producers") else ())
+        },
+        retired_below=doc.integer("retired_below") if doc.has("retired_below") else 0,
         app_versions={
             (one.text("namespace"), one.text("app_id")): VersionAt(
                 one.integer("version"), one.integer("entry")

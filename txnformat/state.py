@@ -25,6 +25,7 @@ __all__ = [
     "LogState",
     "ProducerIdBlock",
     "TopicState",
+    "UsedAt",
     "VersionAt",
 ]
 
@@ -67,6 +68,16 @@ class ProducerIdBlock(NamedTuple):
     last: int
     """Inclusive."""
     entry: int
+    timestamp_ms: int = 0
+    """Log time of that entry."""
+
+
+class UsedAt(NamedTuple):
+    """The last entry that a producer appended in."""
+
+    entry: int
+    timestamp_ms: int
+    """Log time of that entry."""
 
 
 class VersionAt(NamedTuple):
@@ -127,6 +138,10 @@ class LogState:
     """Longest timeout that a producer may ask for, of transactions with offsets."""
     next_producer_id: int = 0
     blocks: tuple[ProducerIdBlock, ...] = ()
+    producers: dict[int, UsedAt] = field(default_factory=dict)
+    """Producers without a transactional id that the log remembers sequences of, by id."""
+    retired_below: int = 0
+    """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
     app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
     """By (namespace, application id)."""
     files: Vector[FileRecord] = field(default_factory=Vector)

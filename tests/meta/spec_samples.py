@@ -19,6 +19,7 @@ from txnformat.operations import (
     Checkpoint,
     CreateTopic,
     EndTxn,
+    Expire,
     InitProducer,
     Marker,
     Operation,
@@ -92,6 +93,7 @@ SAMPLES: list[Operation] = [
     AppVersion("spark-batch", "nightly", 7),
     CHECKPOINT,
     SEAL,
+    Expire(("etl",), (3,), (0, 1000)),
     # The last, as _sample_state takes it from here.
     AlterTopic(UUID, 2, 1, (*TOPIC.fields, {"name": "note", "type": "string"})),
 ]

@@ -35,7 +35,7 @@ from txnformat.schema import TopicSchema
 from txnformat.segment_list import SegmentPart, encode_segment_list
 from txnformat.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.snapshot_state import encode_state
-from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, VersionAt
+from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
 from txnformat.transactions import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
 from txnformat.types import FileRecord, Outcome, TopicPartition
 
@@ -112,12 +112,14 @@ def _sample_state() -> dict[str, Any]:
             partitions={key: opened},
             transactional_ids={"etl": ongoing},
             next_producer_id=1001,
-            blocks=(ProducerIdBlock("a process", 1, 1000, 1),),
+            blocks=(ProducerIdBlock("a process", 1, 1000, 1, 2),),
             app_versions={("spark-batch", "nightly"): VersionAt(7, 2)},
             checkpoints=(CHECKPOINT,),
             window=IntentWindow(0, ((UUID,),)),
             segments=Vector([SEGMENT_RECORD]),
             max_transaction_timeout_ms=1,
+            producers={3: UsedAt(1, 2)},
+            retired_below=3,
         )
     )
 

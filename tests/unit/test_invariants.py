@@ -16,7 +16,7 @@ from txnformat.invariants import INVARIANTS, check_state, check_whole
 from txnformat.operations import StagedPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
-from txnformat.state import IntentWindow, LogState, VersionAt
+from txnformat.state import IntentWindow, LogState, ProducerIdBlock, VersionAt
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import StagedFlush, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
@@ -134,7 +134,7 @@ WHOLE: list[tuple[str, State]] = [
     ("I6", known("etl", partitions={KEY: 1})),
     ("I6", known("etl", epoch=2)),
     ("I7", of_state(next_producer_id=1)),
-    ("I7", of_state(blocks=())),
+    ("I7", of_state(blocks=(ProducerIdBlock("process", 1, 1_001, 0),))),
     ("I7", known("other", producer_id=0)),
     ("I7", known("other", epoch=0)),
     ("I8", dropped("aborted")),
@@ -158,6 +158,8 @@ WHOLE: list[tuple[str, State]] = [
     ("I14", rows("extents", 0, table=0)),
     ("I16", known("third", status=TransactionStatus.ONGOING, started_entry=0, staged=(STAGED,))),
     ("I16", known("etl", staged=(STAGED,))),
+    ("I17", of_state(producers={})),
+    ("I17", of_state(retired_below=10_000)),
 ]
 
 STEP: list[tuple[str, State]] = [
@@ -184,6 +186,8 @@ STEP: list[tuple[str, State]] = [
     ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
     ("I14", of_state(files=BEFORE.files)),
     ("I15", partition(sealed_end=1)),
+    ("I17", of_state(producers={})),
+    ("I17", of_state(retired_below=1)),
 ]
 
 

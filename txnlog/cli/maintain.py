@@ -34,3 +34,23 @@ def seal(place: Place, as_json: bool) -> None:
             f"sealed {report.batches} batches of {report.partitions} partitions in {report.segments} segments, "
             f"{report.sidecar_bytes} bytes of sidecars"
         )
+
+
+@maintain.command("expire")
+@with_place
+@json_option
+def expire(place: Place, as_json: bool) -> None:
+    """Forget transactional ids and producers that nobody has used for long.
+
+    A transactional id is remembered for 7 days after its last use, a producer without one for a day after its last
+    append. Those with an open or prepared transaction stay.
+    """
+    with place.open() as log:
+        report = log.maintain("expire")
+    if as_json:
+        print_json(report)
+    else:
+        say(
+            f"forgot {report.expired_transactional_ids} transactional ids and {report.expired_producers} producers "
+            "without one"
+        )
