@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -145,25 +145,32 @@ class Committer:
         TxnLogError
             Whatever says why it was not applied; CommitStateUnknownError when nobody can tell.
         """
-        waiter = _Waiter(intent)
-        since = self.clock.now()
-        try:
-            self._join(waiter)
-            if self._leader is not waiter:
-                while not waiter.wake.wait(WAKE_SECONDS):
-                    pass  # a Ctrl-C that came just before a wait began is noticed only after it
-            if waiter.answer is None:
-                self._lead(waiter)
-        finally:
-            self._leave(waiter)
-        answer = waiter.answer
-        if answer is not None:
-            self.counter.answered(answer, waited_ms(since, self.clock.now()))
+        (answer,) = self.commit_together([intent])
         if isinstance(answer, TxnLogError):
             raise answer.with_traceback(None)
-        if answer is None:
-            raise InternalError("a commit ended without an answer", intent=intent.intent_id)
         return answer
+
+    def commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
+        """Commit intents in as few entries as they fit into, and return the answer to each; an error is not raised."""
+        waiters = [_Waiter(intent) for intent in intents]
+        since = self.clock.now()
+        try:
+            for waiter in waiters:
+                self._join(waiter)
+            for waiter in waiters:
+                if self._leader is not waiter:
+                    while not waiter.wake.wait(WAKE_SECONDS):
+                        pass  # a Ctrl-C that came just before a wait began is noticed only after it
+                if waiter.answer is None:
+                    self._lead(waiter)
+                self._leave(waiter)
+        finally:
+            for waiter in waiters:
+                self._leave(waiter)
+        answers = [_answer_of(waiter) for waiter in waiters]
+        for answer in answers:
+            self.counter.answered(answer, waited_ms(since, self.clock.now()))
+        return answers
 
     def _join(self, waiter: _Waiter) -> None:
         """Queue up; whoever comes first leads."""
@@ -291,7 +298,8 @@ class Committer:
         with self._view_lock:
             expired = self._watch.expired(self.state, self._driver.run(_times()))
         for action in expired:
-            if self.state.transactional_ids[action.transactional_id].epoch == action.epoch:
+            known = self.state.transactional_ids.get(action.transactional_id)
+            if known is not None and known.epoch == action.epoch:
                 try:
                     self.commit(self.intend(action))
                 except InvalidTransactionStateError as error:
@@ -325,6 +333,12 @@ class Committer:
     def close(self) -> None:
         """Wait for background work: a snapshot, segment or bundle that is being written."""
         self._background.wait()
+
+
+def _answer_of(waiter: _Waiter) -> CommitResult | TxnLogError:
+    if waiter.answer is None:
+        raise InternalError("a commit ended without an answer", intent=waiter.intent.intent_id)
+    return waiter.answer
 
 
 def _times() -> Steps[Times]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from txnformat.effects import Steps
 from txnformat.entry import CommitEntry
+from txnformat.errors import NotFoundError
+from txnformat.keys import check_transactional_id
 from txnformat.operations import Cause, EndTxn, InitProducer
 from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
@@ -23,6 +25,7 @@ __all__ = [
     "TransactionOutcome",
     "describe_log",
     "find_outcome",
+    "known_outcome",
     "partition_offsets",
 ]
 
@@ -201,6 +204,20 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
                 return outcome if outcome.epoch == epoch else None
         number -= 1
     return None
+
+
+def known_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome]:
+    """As :func:`find_outcome`, raising NotFoundError when the log knows no such transaction."""
+    found = yield from find_outcome(state, check_transactional_id(transactional_id), epoch)
+    if found is None:
+        raise NotFoundError(
+            "the log knows no such transaction",
+            kind="unknown-transaction",
+            hint="a transaction that sent nothing leaves no trace",
+            transactional_id=transactional_id,
+            epoch=epoch,
+        )
+    return found
 
 
 def _ends_in(entry: CommitEntry, transactional_id: str) -> Iterator[TransactionOutcome]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +11,6 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
-from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
 from txnformat.create_format import create_format
@@ -21,7 +19,7 @@ from txnformat.describe import (
     PartitionOffsets,
     TransactionOutcome,
     describe_log,
-    find_outcome,
+    known_outcome,
     partition_offsets,
 )
 from txnformat.errors import (
@@ -37,11 +35,12 @@ from txnformat.operations import CreateTopic
 from txnformat.predicate import Predicate
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
 from txnformat.reader import output_schema
-from txnformat.schema import as_topic_schema
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
+from txnformat.topic_creation import check_same_topic, new_topic
+from txnformat.transaction_tools import Transactions
 from txnformat.types import IsolationLevel
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
@@ -160,6 +159,11 @@ class TxnLog:
         return self.committer.state.log_id
 
     @property
+    def transactions(self) -> Transactions:
+        """What an operator, and a job that starts again, does about transactions: see, and end them."""
+        return Transactions(self.committer)
+
+    @property
     def state(self) -> LogState:
         """The state as last seen."""
         return self.committer.state
@@ -214,20 +218,7 @@ class TxnLog:
             found = self.refresh().topics.get(self.state.topic_ids.get(name, ""))
             if not exist_ok or error.kind != "topic-exists" or found is None:
                 raise
-            same = replace(wanted, topic_id=found.topic_id, directory=found.directory)
-            fields, _, _ = found.schema.to_json()
-            if same not in (
-                found.created,
-                replace(found.created, partitions=found.partitions, fields=fields),
-            ):
-                raise ConflictError(
-                    "the topic exists already, and differs",
-                    kind="topic-exists",
-                    hint="compare schema, columns and partition count, or choose another name",
-                    topic=name,
-                    partitions=found.partitions,
-                    columns=found.schema.arrow_schema.names,
-                ) from None
+            check_same_topic(wanted, found)
             return found
         return self.committer.state.topics[wanted.topic_id]
 
@@ -241,16 +232,13 @@ class TxnLog:
         timestamp_column: str | None = None,
     ) -> CreateTopic:
         """Return the operation that creates a topic, checked; nothing is committed."""
-        keys.check_topic_name(name)
-        if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidInputError(
-                f"{partitions!r} is not a valid number of partitions", hint=f"use 1 to {PARTITIONS_MAX}"
-            )
-        topic_schema = as_topic_schema(schema, key_columns=key_columns, timestamp_column=timestamp_column)
-        topic_id = self.committer.ids.new()
-        fields, key_names, timestamp = topic_schema.to_json()
-        return CreateTopic(
-            topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp
+        return new_topic(
+            name,
+            schema,
+            self.committer.ids.new(),
+            partitions=partitions,
+            key_columns=key_columns,
+            timestamp_column=timestamp_column,
         )
 
     def alter_topic(
@@ -327,17 +315,7 @@ class TxnLog:
         NotFoundError
             The log knows no such transaction.
         """
-        state = self.refresh()
-        found = self.committer.read(find_outcome(state, keys.check_transactional_id(transactional_id), epoch))
-        if isinstance(found, TransactionOutcome):
-            return found
-        raise NotFoundError(
-            "the log knows no such transaction",
-            kind="unknown-transaction",
-            hint="a transaction that sent nothing leaves no trace",
-            transactional_id=transactional_id,
-            epoch=epoch,
-        )
+        return self.committer.read(known_outcome(self.refresh(), transactional_id, epoch))
 
     def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
         """Yield what happened to the log, entry by entry, newest first.

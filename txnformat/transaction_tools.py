@@ -1,0 +1,436 @@
+"""``log.transactions``: what an operator, and a job that starts again, does about transactions of others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from txnformat.committer import Committer
+from txnformat.errors import (
+    InvalidInputError,
+    InvalidTransactionStateError,
+    NotFoundError,
+    TxnLogError,
+)
+from txnformat.hanging import HangingReport, find_hanging
+from txnformat.intents import CommitResult, EndTransaction
+from txnformat.keys import check_transactional_id
+from txnformat.lingering import (
+    SAFE_SCALE_DOWN_FACTOR,
+    LingeringTransaction,
+    check_workers,
+    lingering_transactions,
+    worker_ids,
+)
+from txnformat.operations import Cause
+from txnformat.reads import read_entry
+from txnformat.state import LogState
+from txnformat.transaction_listing import (
+    ProducerOfPartition,
+    TransactionDetails,
+    TransactionListing,
+    describe_producers,
+    describe_transaction,
+    known_id,
+    list_transactions,
+    named_partition,
+    transaction_at,
+)
+from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
+
+__all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
+
+ENTRIES_READ_MAX = 100
+"""Most entries that describe_producers reads for the times of sealed appends."""
+
+
+class EndingOutcome(StrEnum):
+    """What became of a transaction that was to be ended."""
+
+    ABORTED = "aborted"
+    """By this call."""
+    WOULD_ABORT = "would-abort"
+    """It was only asked what a call would do."""
+    ENDED_BEFORE = "ended-before"
+    """Its producer, or somebody else, was faster."""
+    NOT_OPEN = "not-open"
+    """The id has no open transaction."""
+    PREPARED = "prepared"
+    """It is not touched: its outcome is decided elsewhere."""
+    YOUNGER = "younger"
+    """It is not touched: it was opened after the caller's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTransaction:
+    """What was done about one transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    """Of the transaction that was looked at."""
+    outcome: EndingOutcome
+    entry: int | None = None
+    """Entry of the end, if it is known."""
+
+
+class Transactions:
+    """Transactions of a log, as those see and end them who did not begin them. Got as ``log.transactions``.
+
+    Ends name a transaction by (producer id, epoch) as it was seen: one that ends meanwhile is no error, and the next
+    one under the same id is never hit. Every call follows the log first. Requests: 1 GET when nothing is new; what ends
+    transactions 1 entry for many of them.
+    """
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    def _refresh(self) -> tuple[LogState, int]:
+        """Return the newest state, and the store's time, or log time where that is ahead."""
+        state = self._committer.refresh()
+        return state, max(self._committer.store.store_time_ms(), state.timestamp_ms)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def list(
+        self,
+        *,
+        states: Iterable[str] | None = None,
+        pattern: str | None = None,
+        min_duration_ms: int | None = None,
+        producer_ids: Collection[int] | None = None,
+    ) -> tuple[TransactionListing, ...]:
+        """List transactional ids and where each stands, by id.
+
+        Parameters
+        ----------
+        states : iterable of str, optional
+            Only these: "Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort"; case does not matter.
+        pattern : str, optional
+            Only ids that match this regular expression as a whole (KIP-1152).
+        min_duration_ms : int, optional
+            Only transactions that have been open for longer, ms (KIP-994); every id when it is negative.
+        producer_ids : collection of int, optional
+            Only these.
+
+        Raises
+        ------
+        InvalidInputError
+            Kinds ``unknown-transaction-state``, ``invalid-pattern``.
+        """
+        state, now_ms = self._refresh()
+        found = list_transactions(
+            state,
+            now_ms,
+            states=states,
+            pattern=pattern,
+            min_duration_ms=min_duration_ms,
+            producer_ids=producer_ids,
+        )
+        return tuple(found)
+
+    def describe(self, transactional_id: str) -> TransactionDetails:
+        """Describe a transactional id and its open transaction.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-transactional-id``.
+        """
+        state, now_ms = self._refresh()
+        return describe_transaction(state, check_transactional_id(transactional_id), now_ms)
+
+    def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
+        """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.
+
+        Requests: those of a refresh, and 1 GET for each append that is sealed, 100 at most; beyond them
+        ``last_timestamp_ms`` is None.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic`` or ``unknown-partition``.
+        """
+        state, _ = self._refresh()
+        found = describe_producers(state, topic, partition)
+        sealed = {
+            one.last_entry for one in found if one.last_timestamp_ms is None and one.last_entry is not None
+        }
+        times: dict[int | None, int] = {}
+        for number in sorted(sealed, reverse=True)[:ENTRIES_READ_MAX]:
+            entry = self._committer.read(read_entry(number))
+            if entry is not None:
+                times[number] = entry.timestamp_ms
+        return tuple(
+            replace(one, last_timestamp_ms=times.get(one.last_entry, one.last_timestamp_ms)) for one in found
+        )
+
+    def find_hanging(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        max_transaction_timeout_ms: int | None = None,
+    ) -> HangingReport:
+        """Look for transactions that no producer and no timeout can end, and for those that hold readers back.
+
+        Parameters
+        ----------
+        topic, partition : optional
+            Only there; default: the whole log.
+        max_transaction_timeout_ms : int, optional
+            Only transactions whose last append is older count as hanging; default: the longest timeout that the log
+            allows (15 minutes unless it says otherwise).
+
+        Returns
+        -------
+        HangingReport
+            ``hanging`` as Kafka's tool finds it (KIP-664): open in a partition although no transactional id has it
+            there. No writer can bring that about here. ``held``: late and prepared transactions, which look like it,
+            and what to do about each.
+        """
+        state, now_ms = self._refresh()
+        return find_hanging(
+            state,
+            now_ms,
+            topic=topic,
+            partition=partition,
+            max_transaction_timeout_ms=max_transaction_timeout_ms,
+        )
+
+    def lingering(
+        self,
+        prefix: str,
+        parallelism: int | None = None,
+        safe_scale_down_factor: int = SAFE_SCALE_DOWN_FACTOR,
+    ) -> tuple[LingeringTransaction, ...]:
+        """List what is open under the ids ``prefix-<integer>``, by that integer.
+
+        With ``parallelism`` each says which worker of such a job aborts it: None are those beyond the factor, which
+        :meth:`abort` ends.
+        """
+        check_workers(prefix, parallelism, None, safe_scale_down_factor)
+        state, now_ms = self._refresh()
+        return tuple(lingering_transactions(state, prefix, now_ms, parallelism, safe_scale_down_factor))
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def abort(
+        self,
+        transactional_id: str | None = None,
+        *,
+        prefix: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        start_offset: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[EndedTransaction, ...]:
+        """Abort open transactions as an operator. Their producers learn it at their next call, and are fenced.
+
+        Exactly one way to name them: an id; a ``prefix`` of ids; or ``topic``, ``partition`` and ``start_offset``, the
+        transaction's first offset there.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Only say what would be done.
+
+        Returns
+        -------
+        tuple of EndedTransaction
+            Of each transaction what was done. With a prefix, prepared ones are left alone and reported.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-abort``: not exactly one way.
+        InvalidTransactionStateError
+            Kind ``transaction-prepared``: the one that was named is prepared. Kind ``hanging-transaction``: no
+            transactional id has it.
+        NotFoundError
+            Kind ``unknown-transactional-id``, ``unknown-topic``, ``unknown-partition``, ``unknown-transaction``.
+        """
+        place = (topic, partition, start_offset)
+        named = (transactional_id is not None, prefix is not None, any(part is not None for part in place))
+        if sum(named) != 1 or (named[2] and None in place) or prefix == "":
+            raise InvalidInputError(
+                "name transactions in exactly one way",
+                kind="invalid-abort",
+                hint="a transactional id; a prefix that is not empty; or topic, partition and start_offset together",
+            )
+        state, _ = self._refresh()
+        if prefix is not None:
+            names = sorted(name for name in state.undecided if name.startswith(prefix))
+            return self._end(state, names, dry_run=dry_run)
+        name = transactional_id or ""
+        if topic is not None and partition is not None and start_offset is not None:
+            name = _name_at(state, topic, partition, start_offset)
+        known_id(state, check_transactional_id(name))
+        done = self._end(state, [name], dry_run=dry_run)
+        for one in done:
+            if one.outcome is EndingOutcome.PREPARED:
+                raise _prepared(one)
+        return done
+
+    def force_terminate(self, transactional_id: str, *, dry_run: bool = False) -> EndedTransaction:
+        """Abort the id's transaction for good, also when it is prepared (KIP-939).
+
+        Whoever decides about a prepared one has to know: its token commits nothing any more.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-transactional-id``.
+        """
+        state, _ = self._refresh()
+        known_id(state, check_transactional_id(transactional_id))
+        (done,) = self._end(state, [transactional_id], force=True, dry_run=dry_run)
+        return done
+
+    def end_expired(self) -> tuple[EndedTransaction, ...]:
+        """End all open transactions whose time is over. Anybody may; every commit to the log does it besides."""
+        ended = []
+        for action in self._committer.end_expired():
+            known = self._committer.state.transactional_ids.get(action.transactional_id)
+            last = None if known is None else known.last_end
+            entry = last.entry if last is not None and last.epoch == action.epoch else None
+            ended.append(
+                EndedTransaction(
+                    action.transactional_id, action.producer_id, action.epoch, EndingOutcome.ABORTED, entry
+                )
+            )
+        return tuple(ended)
+
+    def abort_lingering(
+        self,
+        prefix: str,
+        parallelism: int,
+        worker: int,
+        safe_scale_down_factor: int = SAFE_SCALE_DOWN_FACTOR,
+        *,
+        opened_before_entry: int | None = None,
+        restored: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[EndedTransaction, ...]:
+        """Abort what an earlier run of a parallel job left open under the ids that are this worker's to clean up.
+
+        Worker i of p takes the existing ids ``prefix-<integer k>`` with k ≡ i (mod p) and k < p × factor: its own
+        first, then the others by number. Prepared transactions are left alone.
+
+        Parameters
+        ----------
+        worker : int
+            0 to ``parallelism`` - 1.
+        safe_scale_down_factor : int
+            A job may come back with this part of its workers at the least; :meth:`lingering` finds what is beyond.
+        opened_before_entry : int, optional
+            Only transactions whose first entry is below this one (exclusive): the next entry when the caller started,
+            ``log.refresh().entry + 1``. Default: when this call began.
+        restored : bool
+            The job goes on from a checkpoint: only the worker's own id.
+        dry_run : bool
+            Only say what would be done.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``invalid-lingering``: every problem of the arguments.
+        """
+        check_workers(prefix, parallelism, worker, safe_scale_down_factor)
+        state, _ = self._refresh()
+        names = worker_ids(state, prefix, parallelism, worker, safe_scale_down_factor, own_only=restored)
+        before = state.entry + 1 if opened_before_entry is None else opened_before_entry
+        return self._end(state, names, opened_before_entry=before, dry_run=dry_run)
+
+    def _end(
+        self,
+        state: LogState,
+        names: Sequence[str],
+        *,
+        force: bool = False,
+        opened_before_entry: int | None = None,
+        dry_run: bool = False,
+    ) -> tuple[EndedTransaction, ...]:
+        """End the transactions that ``state`` has under some ids, all together, and say for each what was done."""
+        found: dict[str, EndedTransaction] = {}
+        actions: list[EndTransaction] = []
+        for name in names:
+            known = state.transactional_ids[name]
+            outcome = _judge(known, force, opened_before_entry)
+            found[name] = EndedTransaction(name, known.producer_id, known.epoch, outcome)
+            if outcome is EndingOutcome.WOULD_ABORT:
+                actions.append(
+                    EndTransaction(name, known.producer_id, known.epoch, Cause.OPERATOR, force=force)
+                )
+        if actions and not dry_run:
+            answers = self._committer.commit_together([self._committer.intend(action) for action in actions])
+            for action, answer in zip(actions, answers, strict=True):
+                name = action.transactional_id
+                found[name] = _with_answer(found[name], answer)
+        return tuple(found.values())
+
+
+def _judge(known: TransactionalIdState, force: bool, opened_before_entry: int | None) -> EndingOutcome:
+    if known.status not in UNDECIDED:
+        return EndingOutcome.NOT_OPEN
+    if known.status is TransactionStatus.PREPARED and not force:
+        return EndingOutcome.PREPARED
+    if opened_before_entry is not None and (known.started_entry or 0) >= opened_before_entry:
+        return EndingOutcome.YOUNGER
+    return EndingOutcome.WOULD_ABORT
+
+
+_FASTER = ("transaction-committed", "no-transaction", "unknown-transactional-id")
+"""Kinds of refusals that say that the transaction is not there any more."""
+
+
+def _with_answer(one: EndedTransaction, answer: CommitResult | TxnLogError) -> EndedTransaction:
+    if isinstance(answer, CommitResult):
+        outcome = EndingOutcome.ENDED_BEFORE if answer.repeated else EndingOutcome.ABORTED
+        return replace(one, outcome=outcome, entry=answer.entry)
+    if answer.kind in _FASTER:
+        return replace(one, outcome=EndingOutcome.ENDED_BEFORE, entry=answer.values.get("entry"))
+    if answer.kind == "transaction-prepared":
+        return replace(one, outcome=EndingOutcome.PREPARED)
+    raise answer.with_traceback(None)
+
+
+def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        "the transaction is prepared: its outcome is decided elsewhere",
+        kind="transaction-prepared",
+        hint="let whoever decides commit or abort it; force_terminate gives it up for good",
+        transactional_id=one.transactional_id,
+        producer_id=one.producer_id,
+        epoch=one.producer_epoch,
+    )
+
+
+def _name_at(state: LogState, topic: str, partition: int, start_offset: int) -> str:
+    """Return the id whose open transaction has its first offset in a partition there."""
+    found = state.partition(named_partition(state, topic, partition))
+    transaction = transaction_at(found, start_offset)
+    if transaction is None:
+        raise NotFoundError(
+            "no open transaction has its first offset there",
+            kind="unknown-transaction",
+            hint="txnlog transactions describe-producers shows where each starts",
+            topic=topic,
+            partition=partition,
+            start_offset=start_offset,
+            open_start_offsets=sorted(found.open.values())[:20],
+        )
+    for name in state.undecided:
+        known = state.transactional_ids[name]
+        if (known.producer_id, known.epoch) == transaction:
+            return name
+    raise InvalidTransactionStateError(
+        "no transactional id has this transaction, so that nobody can end it: the state is damaged",
+        kind="hanging-transaction",
+        hint="txnlog verify compares the state with what the entries say",
+        topic=topic,
+        partition=partition,
+        start_offset=start_offset,
+        producer_id=transaction[0],
+        epoch=transaction[1],
+    )
