@@ -251,6 +251,7 @@ def test_a_producer_whose_identity_the_log_does_not_know_ends_and_can_be_closed(
 
 
 @case("TransactionManagerTest", "testUnsupportedFindCoordinator", "testUnsupportedInitTransactions")
+@case("ProducerIdManagerTest", "testRetryBackoffOnVersionMismatch")
 def test_a_log_of_the_future_is_read_and_refuses_producers() -> None:
     """It asks writers for something that this version does not have: a clear error before anything is written."""
     store = MemoryStore()
