@@ -15,6 +15,7 @@ from tests.conformance.pulsar import again, new_log, opened, plain, read, send, 
 from tests.integration.failing import QuickClock
 from txnformat.intents import EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause
+from txnformat.retention import TRANSACTIONAL_ID_RETENTION_MS
 from txnlog import InvalidTransactionStateError, Outcome, TransactionTimedOutError, TxnLog
 from writers.settings import Buffer
 
@@ -198,3 +199,29 @@ def test_transactions_of_a_client_that_is_gone_are_committed_by_another() -> Non
     assert len(chain.offsets()) == 200
     refused = chain.refusal(Write(tokens[0], end=ABORT))
     assert isinstance(refused, InvalidTransactionStateError)
+
+
+@case("TransactionCoordinatorV5Test", "sweepGc_deletesHeaderWhenNoOpsRemain")
+def test_an_id_that_is_long_idle_is_forgotten_and_what_its_transactions_did_is_not() -> None:
+    """One whose outcome is pending stays, however long; so does everything that a reader needs."""
+    log, clock = _timed()
+    for name, end in (("committed", "commit"), ("aborted", "abort"), ("prepared", None)):
+        producer = opened(log, name)
+        send(producer, len(name))
+        if end:
+            getattr(producer, end)()
+    known = log.refresh().transactional_ids["prepared"]
+    token = ProducerRef(known.producer_id, known.epoch, "prepared")
+    log.committer.commit(log.committer.intend(Write(token, prepare=True)))
+    _later(clock, TRANSACTIONAL_ID_RETENTION_MS - TIMEOUT_MS)
+    plain(log, 1)  # log time goes on with the log
+    assert again(log).maintain("expire").expired_transactional_ids == 0
+    _later(clock, 2 * TIMEOUT_MS)
+    plain(log, 2)
+    assert again(log).maintain("expire").expired_transactional_ids == 2
+    assert set(log.refresh().transactional_ids) == {"prepared"}
+    assert read(log) == [len("committed")]
+    log.committer.commit(log.committer.intend(Write(token, end=COMMIT)))
+    for _ in ("as appended", "sealed"):
+        assert read(log) == [len("committed"), len("prepared"), 1, 2]
+        log.maintain("seal")
