@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from txnformat import keys
 from txnformat.apply import apply
 from txnformat.assemble import Assembled, assemble
 from txnformat.decide import decide
+from txnformat.effects import Times
 from txnformat.entry import decode_entry, encode_entry, sha256_hex
+from txnformat.expiry import Watch
 from txnformat.intents import (
     CommitResult,
     Done,
+    EndTransaction,
     Included,
     Intent,
     OpenProducer,
@@ -27,6 +30,7 @@ from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
+from txnformat.transactions import TransactionStatus
 from txnformat.types import TopicPartition
 from txnformat.verify_offsets import OffsetDerivation
 from txnformat.visibility import committed_mask
@@ -91,6 +95,33 @@ def assert_state_is_the_models(state: LogState, model: NaiveModel) -> None:
     assert {name: (known.producer_id, known.epoch) for name, known in state.transactional_ids.items()} == {
         name: (known.producer_id, known.epoch) for name, known in model.ids.items()
     }
+    how = {
+        TransactionStatus.PREPARED: "prepared",
+        TransactionStatus.ONGOING: "appended",
+    }
+    assert {
+        name: "staged" if known.staged and known.expires_ms is not None else how[known.status]
+        for name, known in state.transactional_ids.items()
+        if known.status in how
+    } == model.undecided()
+    assert state.undecided == set(model.undecided())
+    for name, known in state.transactional_ids.items():
+        assert known.last_end is None or model.ids[name].last_end == (
+            known.last_end.epoch,
+            known.last_end.outcome.value,
+            known.last_end.cause.value,
+            known.last_end.entry,
+        )
+        staged = [
+            (TopicPartition(flush.topic_id, part.partition), part.records)
+            for flush in known.staged
+            for part in flush.partitions
+        ]
+        assert staged == model.ids[name].staged
+        expiry = model.expiry(name)
+        assert known.expires_ms == (expiry and expiry[1])
+        if expiry is not None:
+            assert (known.timed_entry, known.allowed_ms) == (model.ids[name].timed[0], expiry[0])
     assert state.next_producer_id == model.next_producer_id
     assert state.topic_ids == {name: topic.topic_id for name, topic in model.topics.items()}
     assert {topic_id: (topic.name, topic.partitions) for topic_id, topic in state.topics.items()} == {
@@ -115,6 +146,10 @@ class Writer:
         self.results: dict[str, CommitResult] = {}
         self.intents: dict[str, Intent] = {}
         self.store_time_ms = 1_700_000_000_000
+        self.boot_ms = 0
+        self.watch = Watch()
+        self.watched: list[tuple[int, dict[str, tuple[int, int]]]] = []
+        """What was seen of open transactions: (boot time, producer id and entry that its time counts from)."""
         self.derivations = [OffsetDerivation(self.state)]
 
     def commit(self, commands: list[Command], store_step_ms: int) -> None:
@@ -125,7 +160,38 @@ class Writer:
         waiting = {
             intent.intent_id: intent for intent in (self.clients.intent(one, slot) for one in commands)
         }
-        self.commit_intents(list(waiting.values()))
+        self.commit_intents([*waiting.values(), *self.expired(store_step_ms, slot)])
+
+    def expired(self, store_step_ms: int, slot: int) -> list[Intent]:
+        """Return the ends of expired transactions that a writer adds to its entry: those that the model calls expired."""
+        self.boot_ms += store_step_ms if store_step_ms >= 0 else 20_000  # a store's clock may be set back
+        ends = self.watch.expired(self.state, Times(self.store_time_ms, self.boot_ms, self.store_time_ms))
+        now = {
+            name: (self.model.ids[name].producer_id, self.model.ids[name].timed[0])
+            for name in self.model.undecided()
+        }
+        self.watched.append((self.boot_ms, now))
+        expected = {}
+        for name, what in now.items():
+            expiry = self.model.expiry(name)
+            if expiry is None:
+                continue
+            seen_ms = self.boot_ms
+            for at_ms, seen in reversed(self.watched):
+                if seen.get(name) != what:
+                    break
+                seen_ms = at_ms
+            if self.store_time_ms >= expiry[1]:
+                expected[name] = "by the store's time"
+            elif self.boot_ms - seen_ms >= expiry[0]:
+                expected[name] = "by watching"
+        assert expected == {
+            one.transactional_id: "by watching" if one.store_time_ms is None else "by the store's time"
+            for one in ends
+        }
+        for why in expected.values():
+            event(f"expired {why}")
+        return [Intent(f"{slot}: {one.transactional_id} expired", slot, one) for one in ends]
 
     def commit_intents(self, waiting: list[Intent]) -> None:
         while waiting:
@@ -160,13 +226,16 @@ class Writer:
         )
         assert check_state(before, entry, after) == []
         assert check_whole(after) == []
+        snapshot = encode_snapshot(after)
+        assert encode_snapshot(decode_snapshot(snapshot, snapshot_of(after, snapshot), LOG_ID)) == snapshot
         for derivation in self.derivations:
             derivation.add(read)
         return after
 
     def check_verdict(self, intent: Intent, assembled: Assembled, slot: int) -> None:
         verdict = assembled.verdicts[intent.intent_id]
-        expected = self.model.commit(intent, slot)
+        time_ms = assembled.entry.timestamp_ms if assembled.entry is not None else 0
+        expected = self.model.commit(intent, slot, time_ms)
         note(f"{slot}: {intent.action} -> {verdict}")
         match verdict:
             case Included():
@@ -197,8 +266,8 @@ class Writer:
 
     def reopen(self) -> None:
         """Go on from a snapshot, as a process that opens the log does."""
-        checkpoint = snapshot_of(self.state)
         data = encode_snapshot(self.state)
+        checkpoint = snapshot_of(self.state, data)
         state = decode_snapshot(data, checkpoint, LOG_ID)
         assert state_digest(state) == checkpoint.digest
         assert encode_snapshot(state) == data
@@ -209,15 +278,14 @@ class Writer:
         self.commit_intents([take])
 
 
-def snapshot_of(state: LogState) -> Checkpoint:
-    data = encode_snapshot(state)
+def snapshot_of(state: LogState, data: bytes) -> Checkpoint:
     key = keys.snapshot_key(state.entry, LOG_ID)
     return Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
 
 
 def name_of(intent: Intent) -> str | None:
     match intent.action:
-        case OpenProducer(name):
+        case OpenProducer(name) | EndTransaction(name):
             return name
         case Write(producer) if producer is not None:
             return producer.transactional_id
@@ -227,7 +295,7 @@ def name_of(intent: Intent) -> str | None:
 histories = st.tuples(
     st.one_of(groups.map(lambda later: OPENING + later), groups),
     st.sets(st.integers(0, HISTORY_GROUPS_MAX), max_size=3),
-    st.lists(st.integers(-1_000, 5_000), min_size=1, max_size=5),
+    st.lists(st.one_of(st.integers(-1_000, 5_000), st.just(30_000)), min_size=1, max_size=5),
 )
 """Groups of commands, before which of them the log is reopened from a snapshot, and steps of the store's time."""
 

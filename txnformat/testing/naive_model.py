@@ -14,6 +14,7 @@ from typing import Any
 from txnformat.intents import (
     AllocateIds,
     ChangeTopic,
+    EndTransaction,
     Intent,
     OpenProducer,
     PendingPartition,
@@ -22,7 +23,7 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import CreateTopic
+from txnformat.operations import Cause, CreateTopic
 from txnformat.types import TopicPartition
 
 __all__ = ["Expected", "NaiveModel", "Record"]
@@ -51,7 +52,7 @@ class Expected:
     entry: int | None = None
     """Of a ``done``."""
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    """First offsets of what the intent appended or had appended."""
+    """First offsets of what the intent gave or had given offsets to."""
 
 
 class _No(Exception):
@@ -73,8 +74,16 @@ class _Sent:
 class _Id:
     producer_id: int
     epoch: int
+    timeouts: tuple[int, int]
+    """Of transactions with offsets, and of those without."""
     last_end: tuple[int, str, str, int] | None = None
     """(epoch, outcome, cause, entry)."""
+    staged: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """Records that wait for their offsets: (partition, how many), in the order in which they came."""
+    timed: tuple[int, int] = (-1, -1)
+    """(entry, log time) that the open transaction's timeout counts from: its first append, or its last stage."""
+    prepared: int | None = None
+    """Entry that prepared the open transaction."""
 
 
 Placed = list[tuple[TopicPartition, PendingPartition, "_Sent | None"]]
@@ -100,6 +109,8 @@ class NaiveModel:
         self.checkpoint = -1
         self.intents: dict[str, Expected] = {}
         """What was included, with its entry."""
+        self.time_ms = 0
+        """Log time of the entry that is being made."""
 
     # What a reader can ask.
 
@@ -145,10 +156,32 @@ class NaiveModel:
                 found.setdefault(_who(one), one.offset)
         return found
 
+    def undecided(self) -> dict[str, str]:
+        """Return whose transaction waits for its outcome, and how: ``appended``, ``staged`` or ``prepared``."""
+        found = {}
+        for name, known in self.ids.items():
+            if known.prepared is not None:
+                found[name] = "prepared"
+            elif known.staged:
+                found[name] = "staged"
+            elif self._has_open((known.producer_id, known.epoch)):
+                found[name] = "appended"
+        return found
+
+    def expiry(self, name: str) -> tuple[int, int] | None:
+        """Return how long a transaction may stay open, and until when by log time; None when no time ends it."""
+        how = self.undecided().get(name)
+        if how not in ("appended", "staged"):
+            return None
+        known = self.ids[name]
+        allowed = known.timeouts[how == "staged"]
+        return allowed, known.timed[1] + allowed
+
     # What a writer can do.
 
-    def commit(self, intent: Intent, entry: int) -> Expected:
-        """Return what must become of ``intent`` in entry ``entry``, and do it if it is included."""
+    def commit(self, intent: Intent, entry: int, time_ms: int = 0) -> Expected:
+        """Return what must become of ``intent`` in entry ``entry`` of that log time, and do it if it is included."""
+        self.time_ms = time_ms
         if intent.intent_id in self.intents:
             known = self.intents[intent.intent_id]
             return Expected("done", known.entry, known.offsets)
@@ -164,15 +197,10 @@ class NaiveModel:
         match action:
             case Write():
                 return self._write(action, entry)
-            case OpenProducer(name):
-                known = self.ids.get(name)
-                if known is None:
-                    self.ids[name] = _Id(self.next_producer_id, 0)
-                    self.next_producer_id += 1
-                else:
-                    if self._end((known.producer_id, known.epoch), "abort", entry):
-                        known.last_end = (known.epoch, "abort", "init", entry)
-                    known.epoch += 1
+            case OpenProducer():
+                self._open_producer(action, entry)
+            case EndTransaction():
+                return self._end_for_another(action, entry)
             case AllocateIds(_, count):
                 self.next_producer_id += count
             case CreateTopic():
@@ -187,6 +215,46 @@ class NaiveModel:
                 self.checkpoint = checkpoint.entry
             case _:
                 raise NotImplementedError(action)
+        return Expected("included")
+
+    def _open_producer(self, action: OpenProducer, entry: int) -> None:
+        timeouts = (action.timeout_ms, action.deferred_timeout_ms)
+        if not (1 <= timeouts[0] <= 900_000 and 1 <= timeouts[1] <= 7 * 86_400_000):
+            raise _No("InvalidInputError")
+        known = self.ids.get(action.transactional_id)
+        if known is None:
+            self.ids[action.transactional_id] = _Id(self.next_producer_id, 0, timeouts)
+            self.next_producer_id += 1
+            return
+        if known.prepared is not None:
+            raise _No("InvalidTransactionStateError")
+        if action.transactional_id in self.undecided():
+            self._end(known, "abort", "init", entry)
+        else:
+            known.epoch += 1
+        known.timeouts = timeouts
+
+    def _end_for_another(self, action: EndTransaction, entry: int) -> Expected:
+        """End somebody else's transaction: only one that is open, prepared ones by force, others when their time is over."""
+        known = self.ids.get(action.transactional_id)
+        if known is None or known.producer_id != action.producer_id:
+            raise _No("NotFoundError")
+        if known.last_end is not None and known.last_end[0] == action.epoch:
+            if known.last_end[1] == "abort":
+                return Expected("done", known.last_end[3])
+            raise _No("InvalidTransactionStateError")
+        how = self.undecided().get(action.transactional_id)
+        if how is None or known.epoch != action.epoch:
+            raise _No("InvalidTransactionStateError")
+        if how == "prepared" and not (action.cause is Cause.OPERATOR and action.force):
+            raise _No("InvalidTransactionStateError")
+        if action.cause is Cause.TIMEOUT:
+            allowed = known.timeouts[how == "staged"]
+            by_store = action.store_time_ms is not None and action.store_time_ms - known.timed[1] >= allowed
+            by_watching = action.store_time_ms is None and action.observed_entry == known.timed[0]
+            if not by_store and not by_watching:
+                raise _No("InvalidTransactionStateError")
+        self._end(known, "abort", action.cause.value, entry)
         return Expected("included")
 
     def count(self, topic: CreateTopic) -> int:
@@ -219,56 +287,98 @@ class NaiveModel:
             self.columns[topic.topic_id] = [*versions, columns]
 
     def _write(self, write: Write, entry: int) -> Expected:
-        if write.app is not None:
-            version, held_by = self.apps.get((write.app.namespace, write.app.app_id), (-1, -1))
-            if write.app.version == version:
-                return Expected("done", held_by)
-            if write.app.version < version:
-                raise _No("StaleAppVersionError")
+        known_in = self._done_before(write)
+        if known_in is not None:
+            return Expected("done", known_in)
         producer = write.producer
-        if producer is not None and producer.transactional_id is not None:
-            repeated = self._identity(producer, write.end and write.end.value)
-            if repeated is not None:
-                return Expected("done", repeated)
         created, instead = self._topics(write.create)
         placed = [
             one
             for append in write.appends
             for one in self._place(producer, append, instead.get(append.topic_id, append.topic_id), created)
         ]
-        offsets = {key: known.offset for key, _, known in placed if known is not None}
         fresh = [(key, part) for key, part, known in placed if known is None]
-        if write.end is None and placed and not fresh:
-            return Expected("done", max(known.entry for _, _, known in placed if known is not None), offsets)
-        who = (producer.producer_id, producer.epoch) if producer else (-1, -1)
-        if write.end == "commit" and not fresh and not any(who in self.open(key) for key in self.log):
-            raise _No("InvalidTransactionStateError")
-        if not (fresh or created or write.end or write.app):
+        if write.end is None and not write.prepare and placed and not fresh:
+            known_in = max(known.entry for _, _, known in placed if known is not None)
+            offsets = {key: known.offset for key, _, known in placed if known is not None}
+            return Expected("done", known_in, {} if write.deferred else offsets)
+        if write.end == "commit" or write.prepare:
+            is_open = producer is not None and producer.transactional_id in self.undecided()
+            if not fresh and not is_open:
+                raise _No("InvalidTransactionStateError")
+        if not (fresh or created or write.end or write.app or write.prepare):
             raise _No("InvalidInputError")
         self.topics.update(created)
-        transactional = producer is not None and producer.transactional_id is not None
-        new = {key: self._append(key, part, who, transactional, entry) for key, part in fresh}
-        if write.end is not None and producer is not None and producer.transactional_id is not None:
-            self._end(who, write.end.value, entry)
-            known = self.ids[producer.transactional_id]
-            known.last_end = (known.epoch, write.end.value, "producer", entry)
-            known.epoch += 1
         if write.app is not None:
             self.apps[write.app.namespace, write.app.app_id] = (write.app.version, entry)
-        return Expected("included", None, new)
+        return Expected("included", None, self._do(write, fresh, entry))
 
-    def _identity(self, producer: ProducerRef, end: str | None) -> int | None:
-        """Return the entry of a repeated end; None if the producer is the current one; else refuse."""
+    def _done_before(self, write: Write) -> int | None:
+        """Return the entry that holds a write under its natural key, None when none does, else refuse."""
+        if write.app is not None:
+            version, held_by = self.apps.get((write.app.namespace, write.app.app_id), (-1, -1))
+            if write.app.version == version:
+                return held_by
+            if write.app.version < version:
+                raise _No("StaleAppVersionError")
+        if write.producer is None or write.producer.transactional_id is None:
+            return None
+        repeated = self._identity(write.producer, write)
+        if repeated is None:
+            self._check_buffer(self.ids[write.producer.transactional_id], write)
+        return repeated
+
+    def _do(
+        self, write: Write, fresh: list[tuple[TopicPartition, PendingPartition]], entry: int
+    ) -> dict[TopicPartition, int]:
+        """Append or stage what is new, end or prepare the transaction; return first offsets."""
+        producer = write.producer
+        who = (producer.producer_id, producer.epoch) if producer else (-1, -1)
+        owner = self.ids.get(producer.transactional_id or "") if producer else None
+        if owner is not None and fresh and (write.deferred or not self._has_open(who)):
+            owner.timed = (entry, self.time_ms)
+        offsets: dict[TopicPartition, int] = {}
+        for key, part in fresh:
+            if write.deferred and owner is not None:
+                owner.staged.append((key, part.records))
+                self._remember(who, key, part, -1, entry)
+            else:
+                offsets[key] = self._append(key, part, who, owner is not None, entry)
+        if owner is not None and write.end is not None:
+            offsets |= self._end(owner, write.end.value, "producer", entry)
+        elif owner is not None and write.prepare:
+            owner.prepared = entry
+        return offsets
+
+    def _check_buffer(self, known: _Id, write: Write) -> None:
+        """Refuse what a producer never does: a transaction appends or stages, never both."""
+        has_other = self._has_open((known.producer_id, known.epoch)) if write.deferred else bool(known.staged)
+        if write.appends and has_other:
+            raise _No("InternalError")
+
+    def _identity(self, producer: ProducerRef, write: Write) -> int | None:
+        """Return the entry of what was done before; None if the producer is the current one; else refuse."""
         known = self.ids.get(producer.transactional_id or "")
         if known is None or known.producer_id != producer.producer_id or producer.epoch > known.epoch:
             raise _No("InvalidTransactionStateError")
         if producer.epoch == known.epoch:
+            if known.prepared is not None and write.prepare:
+                return known.prepared
+            if known.prepared is not None and write.appends:
+                raise _No("InvalidTransactionStateError")
             return None
-        if known.last_end is None or known.last_end[0] != producer.epoch or known.last_end[2] == "init":
+        if known.last_end is None or known.last_end[0] != producer.epoch:
             raise _No("ProducerFencedError")
-        if end == known.last_end[1]:
-            return known.last_end[3]
-        raise _No("InvalidTransactionStateError")
+        _, outcome, cause, entry = known.last_end
+        if cause in ("init", "operator"):
+            raise _No("ProducerFencedError")
+        if write.end is not None and write.end.value == outcome:
+            return entry
+        if cause == "producer":
+            raise _No("InvalidTransactionStateError")
+        if write.end is None and known.epoch > producer.epoch + 1:
+            raise _No("ProducerFencedError")  # it timed out, and a newer instance has opened since
+        raise _No("TransactionTimedOutError")
 
     def _topics(self, create: tuple[CreateTopic, ...]) -> tuple[dict[str, CreateTopic], dict[str, str]]:
         created: dict[str, CreateTopic] = {}
@@ -342,28 +452,44 @@ class NaiveModel:
         transactional: bool,
         entry: int,
     ) -> int:
-        log = self.log.setdefault(key, [])
-        base = len(log)
-        if who[0] >= 0:
-            last = part.base_sequence + part.records - 1
-            self.sent.setdefault((*who, key), []).append(
-                _Sent(part.base_sequence, last, part.digest, base, entry)
-            )
-        state = "open" if transactional else "plain"
-        log += [Record(base + index, "data", *who, state, entry) for index in range(part.records)]
+        base = self._put(key, part.records, who, "open" if transactional else "plain", entry)
+        self._remember(who, key, part, base, entry)
         return base
 
-    def _end(self, who: tuple[int, int], outcome: str, entry: int) -> bool:
-        """Decide all open records of a transaction, and mark it; return whether there were any."""
-        marked = False
+    def _put(self, key: TopicPartition, records: int, who: tuple[int, int], state: str, entry: int) -> int:
+        log = self.log.setdefault(key, [])
+        base = len(log)
+        log += [Record(base + index, "data", *who, state, entry) for index in range(records)]
+        return base
+
+    def _remember(
+        self, who: tuple[int, int], key: TopicPartition, part: PendingPartition, offset: int, entry: int
+    ) -> None:
+        if who[0] >= 0:
+            last = part.base_sequence + part.records - 1
+            one = _Sent(part.base_sequence, last, part.digest, offset, entry)
+            self.sent.setdefault((*who, key), []).append(one)
+
+    def _has_open(self, who: tuple[int, int]) -> bool:
+        return any(who in self.open(key) for key in self.log)
+
+    def _end(self, known: _Id, outcome: str, cause: str, entry: int) -> dict[TopicPartition, int]:
+        """End a transaction: decide its open records, and mark it; return the first offsets of what was staged."""
+        who = (known.producer_id, known.epoch)
+        placed: dict[TopicPartition, int] = {}
+        for key, records in known.staged if outcome == "commit" else ():
+            base = self._put(key, records, who, "open", entry)
+            placed.setdefault(key, base)
         for log in self.log.values():
             mine = [one for one in log if one.state == "open" and _who(one) == who]
             for one in mine:
                 one.state = "committed" if outcome == "commit" else "aborted"
             if mine:
                 log.append(Record(len(log), outcome, *who, "plain", entry))
-                marked = True
-        return marked
+        known.last_end = (known.epoch, outcome, cause, entry)
+        known.epoch += 1
+        known.staged, known.timed, known.prepared = [], (-1, -1), None
+        return placed
 
 
 def _who(record: Record) -> tuple[int, int]:

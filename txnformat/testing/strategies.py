@@ -19,6 +19,7 @@ from txnformat.intents import (
     AllocateIds,
     AppRef,
     ChangeTopic,
+    EndTransaction,
     Intent,
     OpenProducer,
     PendingPartition,
@@ -26,9 +27,9 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import CreateTopic
+from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
 from txnformat.testing.naive_model import NaiveModel
-from txnformat.types import BatchRecord, FileRecord, Outcome, TopicPartition
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 
 __all__ = [
     "HISTORY_GROUPS_MAX",
@@ -37,6 +38,7 @@ __all__ = [
     "Command",
     "commands",
     "groups",
+    "in_table",
     "make_append",
     "make_topic",
 ]
@@ -82,10 +84,14 @@ commands = st.builds(
     what=st.sampled_from(
         [
             *("append",) * 5,
+            *("stage",) * 4,
             *("idempotent",) * 3,
-            *("end",) * 2,
+            *("end",) * 3,
             *("bulk",) * 2,
-            "one-shot",
+            *("one-shot",) * 2,
+            *("prepare",) * 2,
+            *("timeout",) * 2,
+            "operator",
             "open",
             "create",
             "alter",
@@ -121,6 +127,13 @@ def make_topic(name: str, number: int = 0, partitions: int = 3) -> CreateTopic:
     """Return the operation that creates a topic; its id is that of ``name`` and ``number``."""
     topic_id = _uuid(f"{name} {number}")
     return CreateTopic(topic_id, name, keys.topic_directory(name, topic_id), partitions, FIELDS, (), None)
+
+
+def in_table(append: TopicAppend) -> TopicAppend:
+    """Return an append in the form in which it can be staged: a table has its batches."""
+    digest = append.files[0].sha256
+    table = ObjectRecord(keys.table_key(0, _uuid(append.files[0].key)), 100, digest)
+    return replace(append, batches=(), table=table)
 
 
 def _uuid(seed: str) -> str:
@@ -171,10 +184,18 @@ class Clients:
     sent: list[Intent] = field(default_factory=list)
     appended: dict[tuple[int, int], TopicAppend] = field(default_factory=dict)
     """The last append of each producer."""
+    staging: set[tuple[int, int]] = field(default_factory=set)
+    """Transactions that stage, also those whose first stage still waits."""
 
     def forget_pending(self) -> None:
         """Look at the log again: what was not committed did not use up any sequence."""
         self.following = {key: sent[-1].last + 1 for key, sent in self.model.sent.items()}
+        how = self.model.undecided()
+        self.staging = {
+            (known.producer_id, known.epoch)
+            for name, known in self.model.ids.items()
+            if how.get(name) == "staged" or (known.prepared is not None and known.staged)
+        }
 
     def intent(self, command: Command, slot: int) -> Intent:
         """Return the intent that ``command`` is at this moment."""
@@ -189,7 +210,9 @@ class Clients:
         name = TRANSACTIONAL_IDS[command.who]
         match command.what:
             case "open":
-                return OpenProducer(name)
+                return self._open(command, name)
+            case "timeout" | "operator":
+                return self._end_for_another(command, name)
             case "allocate":
                 return AllocateIds(f"process {command.who}", 10)
             case "create" | "again":
@@ -202,6 +225,8 @@ class Clients:
                 return self._bulk(command, topic)
             case "end":
                 return Write(self._producer(command, name), end=command.outcome)
+            case "prepare" if command.records % 2:
+                return Write(self._producer(command, name), prepare=True)
             case _:
                 return self._producers_write(command, topic, name)
 
@@ -217,7 +242,51 @@ class Clients:
                 *self._append(command, topic, ProducerRef(free[command.who % len(free)] if free else 50, 0))
             )
         end = command.outcome if command.what == "one-shot" else None
-        return Write(*self._append(command, topic, self._producer(command, name)), end=end)
+        producer = self._producer(command, name)
+        deferred = self._is_deferred(command, producer)
+        producer, appends = self._append(command, topic, producer)
+        if deferred:
+            appends = tuple(in_table(one) for one in appends)
+        prepare = command.what == "prepare"
+        return Write(producer, appends, end, deferred=deferred, prepare=prepare)
+
+    def _is_deferred(self, command: Command, producer: ProducerRef) -> bool:
+        """Return whether to stage: a transaction goes on as it began, but for a mistake."""
+        who = (producer.producer_id, producer.epoch)
+        is_open = any(who in self.model.open(key) for key in self.model.log)
+        if who not in self.staging and not is_open:
+            wanted = command.what == "stage" or (command.what != "append" and command.who == 1)
+            if wanted:
+                self.staging.add(who)
+            return wanted
+        return (who in self.staging) != (command.mistake == "more" and command.records == 4)
+
+    def _open(self, command: Command, name: str) -> OpenProducer:
+        timeouts = {
+            "gap": (0, DEFERRED_TIMEOUT_MS),
+            "overlap": (900_001, DEFERRED_TIMEOUT_MS),
+            "fork": (TIMEOUT_MS, -1),
+            "more": (TIMEOUT_MS, 7 * DEFERRED_TIMEOUT_MS + 1),
+            "repeat": (1, 1),
+            "epoch-": (900_000, 7 * DEFERRED_TIMEOUT_MS),
+            "epoch+": (1_000 * command.records, 5_000),
+        }
+        return OpenProducer(name, *timeouts.get(command.mistake, (TIMEOUT_MS, DEFERRED_TIMEOUT_MS)))
+
+    def _end_for_another(self, command: Command, name: str) -> EndTransaction:
+        """Return an end by an operator or for a timeout: half of these at the first moment that allows it."""
+        producer = self._producer(command, name)
+        who = (name, producer.producer_id, producer.epoch)
+        if command.what == "operator":
+            return EndTransaction(*who, Cause.OPERATOR, force=command.outcome is Outcome.ABORT)
+        known = self.model.ids.get(name)
+        entry, began_ms = known.timed if known is not None else (-1, 0)
+        expiry = self.model.expiry(name)
+        if command.outcome is Outcome.COMMIT:
+            at_ms = expiry[1] if expiry is not None else began_ms + DEFERRED_TIMEOUT_MS
+            return EndTransaction(*who, Cause.TIMEOUT, at_ms + (0, -1, 1, -1_000)[command.records - 1])
+        seen = entry + (0, -1, 0, 1)[command.records - 1]
+        return EndTransaction(*who, Cause.TIMEOUT, observed_entry=seen)
 
     def _change(self, command: Command, topic: CreateTopic) -> ChangeTopic:
         more = {"gap": -1, "overlap": 0, "more": 10_000}.get(command.mistake, command.records)
