@@ -30,7 +30,7 @@ PSM, LOG, INDEX, CLEANER = (
     "TransactionIndexTest",
     "LogCleanerTest",
 )
-COORDINATOR = "TransactionCoordinatorTest"
+COORDINATOR, METADATA = "TransactionCoordinatorTest", "TransactionMetadataTest"
 
 MUTATIONS = (
     Mutation(
@@ -221,7 +221,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the epoch before the current one may still write",
-        "txnformat/decide_write.py",
+        "txnformat/decide_transaction.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 1:",
         (
@@ -232,17 +232,55 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "an end keeps its epoch",
+        "txnformat/apply_transaction.py",
+        "op.epoch + 1,\n        target,",
+        "op.epoch,\n        target,",
+        (
+            (PSM, "testControlRecordBumpsProducerEpoch"),
+            (LOG, "testTV2MarkerWithBumpedEpochSucceeds"),
+            (LOG, "testTransactionIsOngoingAndVerificationGuardTV2"),
+            (METADATA, "testEpochBumpOnEndTxn"),
+        ),
+    ),
+    Mutation(
         "a repeated end of the opposite outcome is done",
-        "txnformat/decide_write.py",
-        "if last.outcome is not end:",
-        "if last.outcome is None:",
-        ((COORDINATOR, "testEndTxnRequestWhenStatusIsCompleteCommitAndResultIsAbortInV1"),),
+        "txnformat/decide_transaction.py",
+        "if last.outcome is wanted:",
+        "if last.outcome is not None:",
+        (
+            (COORDINATOR, "testEndTxnRequestWhenStatusIsCompleteCommitAndResultIsAbortInV1"),
+            (
+                COORDINATOR,
+                "shouldReturnInvalidTxnRequestOnEndTxnRequestWhenStatusIsCompleteAbortAndResultIsNotAbort",
+            ),
+        ),
     ),
     Mutation(
         "a transaction without data can be committed",
-        "txnformat/decide_write.py",
-        "if write.end is Outcome.COMMIT and not ongoing and not appended:",
+        "txnformat/decide_transaction.py",
+        "if write.end is Outcome.COMMIT and not is_open and not ends and not staged:",
         "if write.end is None:",
         ((COORDINATOR, "TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2"),),
+    ),
+    Mutation(
+        "what has ended may be committed once more",
+        "txnformat/transactions.py",
+        "TransactionStatus.COMPLETE_COMMIT: UNDECIDED,",
+        "TransactionStatus.COMPLETE_COMMIT: frozenset(TransactionStatus),",
+        (
+            (METADATA, "testInvalidTransitionFromCompleteCommitToFence"),
+            (METADATA, "testInvalidTransitionFromCompleteAbortToFence"),
+        ),
+    ),
+    Mutation(
+        "an end has no markers in the partitions of earlier entries",
+        "txnformat/decide_transaction.py",
+        "for key in {*ends, *(owner.partitions if is_open else ())}",
+        "for key in {*ends}",
+        (
+            (COORDINATOR, "shouldAppendPrepareCommitToLogOnEndTxnWhenStatusIsOngoingAndResultIsCommit"),
+            (LOG, "testTransactionIndexUpdated"),
+        ),
     ),
 )
