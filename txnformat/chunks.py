@@ -55,7 +55,8 @@ class Chunk:
         ------
         CorruptDataError
         """
-        document = decode_json(data[:HEADER_BYTES_MAX], name=name)
+        is_plain = data.lstrip()[:1] == b"{"  # a few compressed bytes may stand for many
+        document = decode_json(data[:HEADER_BYTES_MAX] if is_plain else b"", name=name)
         index = document.integer("index")
         count = size = None
         if document.has("count") or document.has("size"):

@@ -27,6 +27,9 @@ __all__ = ["WINDOW_BYTES", "SegmentFileReader"]
 WINDOW_BYTES = 8 * 1024 * 1024
 """Compressed bytes that are fetched and decoded in one go; at least one row group."""
 
+WINDOW_DECODED_BYTES = 32 * 1024 * 1024
+"""The same for what they decode to: what compresses well would fill the memory."""
+
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
 
@@ -41,6 +44,8 @@ class _Chunk(NamedTuple):
     length: int
     crc32: int | None
     """None in files of other writers."""
+    decoded: int
+    """Bytes before they were compressed, as the footer says."""
 
 
 _Window = tuple[list[int], list[_Chunk]]
@@ -227,7 +232,8 @@ class SegmentFileReader:
 
     def _chunk(self, group: int, leaf: int) -> _Chunk:
         footer = self._footer
-        start, length = chunk_range(footer.row_group(group).column(leaf))
+        column = footer.row_group(group).column(leaf)
+        start, length = chunk_range(column)
         if start < 4 or length < 0 or start + length > self._file.size - self._file.footer_bytes:
             raise self._corrupt(
                 "a column chunk lies outside the data of its file", "a range inside", (start, length)
@@ -236,23 +242,25 @@ class SegmentFileReader:
         if self._checksums is not None:
             place = 8 * (group * footer.num_columns + leaf)
             crc32 = int(self._checksums[place : place + 8], 16)
-        return _Chunk(start, length, crc32)
+        return _Chunk(start, length, crc32, column.total_uncompressed_size)
 
     def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
         """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
         leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
         groups: list[int] = []
         chunks: list[_Chunk] = []
-        size = 0
+        size = decoded = 0
         for group in row_groups:
             found = [self._chunk(group, leaf) for leaf in leaves]
-            length = sum(chunk.length for chunk in found)
-            if groups and size + length > WINDOW_BYTES:
+            size += sum(chunk.length for chunk in found)
+            decoded += sum(chunk.decoded for chunk in found)
+            if groups and (size > WINDOW_BYTES or decoded > WINDOW_DECODED_BYTES):
                 yield groups, chunks
-                groups, chunks, size = [], [], 0
+                groups, chunks = [], []
+                size = sum(chunk.length for chunk in found)
+                decoded = sum(chunk.decoded for chunk in found)
             groups.append(group)
             chunks += found
-            size += length
         if groups:
             yield groups, chunks
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from txnformat.metrics import LogMetrics
     from txnformat.transaction_listing import ProducerOfPartition, TransactionDetails, TransactionListing
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
+    from txnformat.values import WholeRecord, read_values
     from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
     from writers.producer import Producer
     from writers.transaction import CommitInfo, ProducerStatus, Transaction
@@ -95,7 +96,9 @@ __all__ = [
     "VerifyProblem",
     "VerifyProgress",
     "VerifyReport",
+    "WholeRecord",
     "__version__",
+    "read_values",
 ]
 
 # The names imported above for type checkers only, and the modules that they are loaded from. New names that need
@@ -123,6 +126,8 @@ _LATER = {
     "VerifyProblem": "txnformat.verify_report",
     "VerifyProgress": "txnformat.verify_report",
     "VerifyReport": "txnformat.verify_report",
+    "WholeRecord": "txnformat.values",
+    "read_values": "txnformat.values",
 }
 
 

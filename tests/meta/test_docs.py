@@ -277,6 +277,13 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "value that is sent as one record; a larger one becomes several, in a transaction only": (
         "writers.settings:ProducerSettings.chunk_bytes",
     ),
+    "chunks of large values that a reader holds; more are read again when they are asked for": (
+        "txnformat.values:HELD_BYTES_MAX",
+    ),
+    "what a reader decodes in one go, at least a row group; up to three more are on their way": (
+        "txnformat.segment_reader:WINDOW_BYTES",
+        "txnformat.segment_reader:WINDOW_DECODED_BYTES",
+    ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
     "linger of a producer without transactions": ("writers.settings:ProducerSettings.linger_ms",),
