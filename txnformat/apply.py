@@ -242,11 +242,10 @@ def _used(state: LogState, op: Append, at: At) -> LogState:
     """Note that a producer without a transactional id has appended."""
     if op.epoch != IDEMPOTENT_EPOCH:
         corrupt(at, "an append without a transactional id has an epoch", epoch=op.epoch)
-    is_known = op.producer_id in state.producers
-    if op.producer_id >= state.next_producer_id or (not is_known and op.producer_id < state.retired_below):
+    if op.producer_id not in state.producers and not state.may_begin(op.producer_id):
         corrupt(
             at,
-            "an append carries a producer id that was never given, or is retired",
+            "an append carries a producer id that was never given, is retired, or has a transactional id",
             producer_id=op.producer_id,
         )
     return replace(state, producers={**state.producers, op.producer_id: UsedAt(at.entry, at.timestamp_ms)})

@@ -328,14 +328,17 @@ def _known_range(
 
 
 def _check_may_begin(state: LogState, producer: ProducerRef) -> None:
-    """Refuse ids that were never given, and those whose sequences may have been forgotten."""
-    if state.retired_below <= producer.producer_id < state.next_producer_id:
+    """Refuse ids that were never given, those whose sequences may have been forgotten, and those of transactional ids."""
+    if state.may_begin(producer.producer_id):
         return
-    was_given = producer.producer_id < state.retired_below
+    if producer.producer_id >= state.next_producer_id:
+        what = "the log has never given this producer id"
+    elif producer.producer_id < state.retired_below:
+        what = "the log has forgotten this producer: it was idle for too long"
+    else:
+        what = "this producer id has a transactional id, and appends only with that"
     raise UnknownProducerIdError(
-        "the log has forgotten this producer: it was idle for too long"
-        if was_given
-        else "the log has never given this producer id",
+        what,
         hint="open a new producer",
         producer_id=producer.producer_id,
     )

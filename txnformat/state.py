@@ -167,6 +167,15 @@ class LogState:
             undecided = undecided | {name} if is_undecided else undecided - {name}
         return replace(self, transactional_ids={**self.transactional_ids, name: known}, undecided=undecided)
 
+    def may_begin(self, producer_id: int) -> bool:
+        """Return whether a producer without a transactional id that the log does not remember may append its first record.
+
+        Its id must have been given, not be retired, and not be a transactional id's. O(transactional ids).
+        """
+        return self.retired_below <= producer_id < self.next_producer_id and all(
+            known.producer_id != producer_id for known in self.transactional_ids.values()
+        )
+
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""
         topic_id = self.topic_ids.get(name)

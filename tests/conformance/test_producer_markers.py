@@ -165,7 +165,6 @@ def test_a_decision_on_a_view_that_was_loaded_from_a_snapshot_is_fenced_too_also
 
 
 @case("ProducerStateManagerTest", "testNonTransactionalAppendWithOngoingTransaction")
-@pytest.mark.xfail(strict=True, reason="an append without the id is not refused")
 def test_an_append_outside_of_the_transaction_under_the_identity_of_its_producer_is_refused() -> None:
     """Readers would see it while the transaction is open, and its sequences would be the transaction's."""
     chain = Chain("etl")
