@@ -11,6 +11,7 @@ from txnformat.entry import CommitEntry
 from txnformat.errors import NotFoundError
 from txnformat.keys import check_transactional_id
 from txnformat.operations import Cause, EndTxn, InitProducer
+from txnformat.producer_ids import IdBlock
 from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
 from txnformat.transactions import UNDECIDED
@@ -98,10 +99,12 @@ class LogDescription:
     timestamp_ms: int
     topics: tuple[TopicDescription, ...]
     transactions: tuple[TransactionDescription, ...]
+    producer_id_blocks: tuple[IdBlock, ...]
+    """Which process may hand out which producer ids, ascending; those that are used up included."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return asdict(self)
+        """Return plain values, for JSON; blocks of ids in Kafka's form."""
+        return asdict(self) | {"producer_id_blocks": [block.to_dict() for block in self.producer_id_blocks]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ def describe_log(state: LogState, url: str) -> LogDescription:
         )
         for name, known in sorted(state.transactional_ids.items())
     )
-    return LogDescription(url, state.log_id, state.entry, state.timestamp_ms, topics, transactions)
+    blocks = tuple(IdBlock(block.owner, block.first, block.last) for block in state.blocks)
+    return LogDescription(url, state.log_id, state.entry, state.timestamp_ms, topics, transactions, blocks)
 
 
 def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome | None]:

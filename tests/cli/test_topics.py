@@ -141,7 +141,15 @@ def test_describe_prints_what_kafka_topics_prints(txnlog: Command, shop: TxnLog)
 
 def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> None:
     document = txnlog("describe", "--json").json
-    assert document.keys() == {"url", "log_id", "entry", "timestamp_ms", "topics", "transactions"}
+    assert document.keys() == {
+        "url",
+        "log_id",
+        "entry",
+        "timestamp_ms",
+        "topics",
+        "transactions",
+        "producer_id_blocks",
+    }
     assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
     assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]
 

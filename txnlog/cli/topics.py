@@ -165,14 +165,15 @@ def alter_topic(
 def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe the log and its topics.
 
-    Shows columns and partitions, and the transactional id that holds a partition's last stable offset back.
+    Shows columns and partitions, and the transactional id that holds a partition's last stable offset back. As JSON
+    also which process may hand out which producer ids (producer_id_blocks).
     """
     with place.open() as log:
         for name in topics:
             log.state.topic(name)
         description = _only(log.describe(), topics)
     if as_json:
-        print_json(description)
+        print_json(description.to_dict())
         return
     if not topics:
         say(

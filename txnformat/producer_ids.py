@@ -1,0 +1,86 @@
+"""Blocks of producer ids in the form in which Kafka's controllers keep them, for tools that know it. Pure.
+
+    {"version":1,"broker":35,"block_start":"4000","block_end":"4999"}
+
+Both ends are inclusive, and texts, because they have 64 bits. ``broker`` says whose the block is: a number in Kafka,
+here the text that the process gave when it asked for the block. A log itself holds blocks as its operations and its
+snapshots do (docs/spec.md); this form is shown, never stored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+from txnformat.document import INT64_MAX, Document, decode_json
+from txnformat.errors import InvalidInputError
+
+__all__ = ["IdBlock"]
+
+VERSION = 1
+DIGITS_MAX = 19
+
+
+@dataclass(frozen=True, slots=True)
+class IdBlock:
+    """Producer ids that one process may hand out.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-id-block``: no ids from 0 to 2^63 - 1.
+    """
+
+    owner: str | int
+    """Whose they are: a text, or the number of a Kafka broker."""
+    first: int
+    """Inclusive."""
+    last: int
+    """Inclusive."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no block."""
+        if not 0 <= self.first <= self.last <= INT64_MAX:
+            raise InvalidInputError(
+                f"{self.first} to {self.last} is no block of producer ids",
+                kind="invalid-id-block",
+                hint=f"both ends are inclusive and from 0 to {INT64_MAX}",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the block as plain values of the form."""
+        return {
+            "version": VERSION,
+            "broker": self.owner,
+            "block_start": str(self.first),
+            "block_end": str(self.last),
+        }
+
+    def encode(self) -> bytes:
+        """Return the form's JSON, byte for byte as Kafka writes it."""
+        return json.dumps(self.to_dict(), separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, *, name: str = "id block") -> Self:
+        """Parse the form. Other fields are left alone.
+
+        Raises
+        ------
+        CorruptDataError
+        """
+        document = decode_json(data, name=name)
+        document.integer("version", minimum=VERSION, maximum=VERSION)
+        is_number = type(document.value.get("broker")) is int
+        owner = document.integer("broker") if is_number else document.text("broker")
+        first, last = _number(document, "block_start"), _number(document, "block_end")
+        if last < first:
+            document.fail("block_end", f"a number from {first}")
+        return cls(owner, first, last)
+
+
+def _number(document: Document, key: str) -> int:
+    text = document.text(key, bytes_max=DIGITS_MAX)
+    if not (text.isascii() and text.isdigit()) or int(text) > INT64_MAX or text != str(int(text)):
+        document.fail(key, f"digits of a number from 0 to {INT64_MAX}")
+    return int(text)
