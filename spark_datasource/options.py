@@ -44,6 +44,7 @@ VERSION_MAX = 2**63 - 1
 _READ = (
     "path", "topic", "subscribe", "isolation", "isolationLevel", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "columns", "where", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
+    "endExpired",
 )  # fmt: skip
 _WRITE = ("path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn")
 _LATER = (
@@ -81,6 +82,8 @@ class ReadOptions:
     """How to reach the store: ``storage.*``."""
     fail_on_data_loss: bool = True
     """Whether offsets that are not there fail the read; else they are clipped to what is there."""
+    end_expired: bool = False
+    """Whether the driver first ends the open transactions whose time is over, where it may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,7 @@ def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = Non
         partitions_min=found.integer("minPartitions", 1),
         bytes_per_partition_max=_bytes(found),
         fail_on_data_loss=found.boolean("failOnDataLoss", default=True),
+        end_expired=found.boolean("endExpired", default=False),
     )
     found.finish()
     return parsed

@@ -43,7 +43,7 @@ class Pin:
 def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
     """Pin a read on the newest state.
 
-    Requests: none beyond the state's; with timestamps, on a topic that declares a timestamp column, the ranges of
+    Requests: none beyond the state's; with ``end_expired`` those of ending transactions; with timestamps, on a topic that declares a timestamp column, the ranges of
     that column in one batch for each partition and timestamp.
 
     Raises
@@ -53,7 +53,7 @@ def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
     OffsetOutOfRangeError, InvalidInputError
         Offsets that are not there, an end before its start.
     """
-    state = log.state
+    state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
     topic = state.topic(options.topic)
     _check_partitions(topic, options)
     ranges = tuple(_range(log, state, topic, number, options) for number in range(topic.partitions))

@@ -77,6 +77,7 @@ class TxnLog:
         self.store = store
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
+        self.transactions = Transactions(self.committer)
 
     @classmethod
     def open(
@@ -157,11 +158,6 @@ class TxnLog:
     def log_id(self) -> str:
         """The log's own id (uuid)."""
         return self.committer.state.log_id
-
-    @property
-    def transactions(self) -> Transactions:
-        """What an operator, and a job that starts again, does about transactions: see, and end them."""
-        return Transactions(self.committer)
 
     @property
     def state(self) -> LogState:
@@ -282,8 +278,9 @@ class TxnLog:
         Parameters
         ----------
         *tasks : str
-            "seal": move the extents below the last stable offsets from the state into sidecars. "expire": forget
-            transactional ids that nobody has used for 7 days, and producers without one for a day. None: all tasks.
+            "timeouts": end the open transactions whose time is over. "seal": move the extents below the last stable
+            offsets from the state into sidecars. "expire": forget transactional ids that nobody has used for 7 days,
+            and producers without one for a day. None: all tasks.
 
         Returns
         -------
@@ -292,8 +289,8 @@ class TxnLog:
 
         Notes
         -----
-        Requests of "seal": up to 3 objects per topic, each read back, and 1 entry for each 1,000 partitions; of "expire":
-        1 entry for each 1,000 ids.
+        Requests of "timeouts": 1 entry for each 100 transactions; of "seal": up to 3 objects per topic, each read back,
+        and 1 entry for each 1,000 partitions; of "expire": 1 entry for each 1,000 ids.
         """
         self.refresh()
         return maintain(self.committer, tasks)
@@ -370,6 +367,7 @@ class TxnLog:
         columns: Sequence[str] | None = None,
         partitions: Sequence[int] | None = None,
         where: str | None = None,
+        end_expired: bool = False,
     ) -> pa.RecordBatchReader:
         """Read a topic as it is now: partition by partition, each in offset order.
 
@@ -386,6 +384,9 @@ class TxnLog:
         where : str, optional
             Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It also
             saves reading: extents and row groups in which it cannot be true are not fetched.
+        end_expired : bool
+            First end the open transactions whose time is over, which hold the read back. That writes, only when there
+            are any; where it is not permitted, or fails, a warning is logged once and the read goes on.
 
         Returns
         -------
@@ -396,7 +397,10 @@ class TxnLog:
         ------
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
         """
-        plan = self.plan(topic, isolation=isolation, start=start, end=end, partitions=partitions, where=where)
+        state = self.transactions.end_expired_if_permitted() if end_expired else None
+        plan = self.plan(
+            topic, isolation=isolation, start=start, end=end, partitions=partitions, where=where, state=state
+        )
         schema = output_schema(plan.topic.schema, columns)
         return pa.RecordBatchReader.from_batches(schema, read_plan(self.store, plan, columns))
 

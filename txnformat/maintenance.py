@@ -8,12 +8,13 @@ from typing import Self
 
 from txnformat.committer import Committer
 from txnformat.errors import InvalidInputError
+from txnformat.intents import EndTransaction
 from txnformat.operations import Expire, Seal
 
 __all__ = ["TASKS", "MaintenanceReport", "maintain"]
 
-TASKS = ("seal", "expire")
-"""Names of what can be done."""
+TASKS = ("timeouts", "seal", "expire")
+"""Names of what can be done, in the order in which it is: what has ended can be sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,14 @@ class MaintenanceReport:
     """Forgotten, since nobody had used them for long."""
     expired_producers: int = 0
     """Likewise, without a transactional id."""
+    timed_out: tuple[str, ...] = ()
+    """Transactional ids whose open transactions were ended, since their time was over."""
 
     @classmethod
-    def of(cls, seals: Sequence[Seal], expired: Sequence[Expire] = ()) -> Self:
-        """Return the report of some seals and expiries."""
+    def of(
+        cls, seals: Sequence[Seal], expired: Sequence[Expire] = (), ended: Sequence[EndTransaction] = ()
+    ) -> Self:
+        """Return the report of some seals, expiries and ends."""
         segments = [segment for seal in seals for segment in seal.segments]
         objects = [
             named
@@ -49,6 +54,7 @@ class MaintenanceReport:
             sum(one.size for one in objects),
             sum(len(one.transactional_ids) for one in expired),
             sum(len(one.producers) for one in expired),
+            tuple(one.transactional_id for one in ended),
         )
 
 
@@ -62,6 +68,6 @@ def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
             hint=f"use {', '.join(TASKS)}",
         )
     wanted = tasks or TASKS
-    return MaintenanceReport.of(
-        committer.seal() if "seal" in wanted else (), committer.expire() if "expire" in wanted else ()
-    )
+    ended = committer.end_expired() if "timeouts" in wanted else ()
+    seals = committer.seal() if "seal" in wanted else ()
+    return MaintenanceReport.of(seals, committer.expire() if "expire" in wanted else (), ended)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from txnformat.committer import Committer
 from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
     InvalidInputError,
     InvalidTransactionStateError,
     NotFoundError,
+    StorageError,
     TxnLogError,
 )
 from txnformat.hanging import HangingReport, find_hanging
@@ -40,6 +44,8 @@ from txnformat.transaction_listing import (
 from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
 
 __all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
+
+logger = logging.getLogger("txnlog")
 
 ENTRIES_READ_MAX = 100
 """Most entries that describe_producers reads for the times of sealed appends."""
@@ -85,6 +91,7 @@ class Transactions:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
+        self._warned = False
 
     def _refresh(self) -> tuple[LogState, int]:
         """Return the newest state, and the store's time, or log time where that is ahead."""
@@ -300,6 +307,22 @@ class Transactions:
                 )
             )
         return tuple(ended)
+
+    def end_expired_if_permitted(self) -> LogState:
+        """As :meth:`end_expired`, for a reader: return the state, also when nothing may or can be ended.
+
+        That is said once in the log "txnlog". Requests: 1 GET when nothing is new and nothing has expired.
+        """
+        try:
+            self._committer.end_expired()
+        except (StorageError, ConflictError, CommitStateUnknownError) as error:
+            state = self._committer.refresh()  # raises when it is reading that fails
+            if not self._warned:
+                self._warned = True
+                url = self._committer.store.url
+                logger.warning("expired transactions of %s cannot be ended by this reader: %s", url, error)
+            return state
+        return self._committer.state
 
     def abort_lingering(
         self,

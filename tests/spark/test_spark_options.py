@@ -73,6 +73,7 @@ def test_bytes_take_the_suffixes_of_spark(text: str, count: int) -> None:
         ("minPartitions", "0"),
         ("minPartitions", "two"),
         ("failOnDataLoss", "no"),
+        ("endExpired", "yes"),
         ("columns", ""),
         ("columns", "a,,b"),
         ("isolation", "serializable"),

@@ -15,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.histories import NUMBERS, Transactions, append, numbers
 from tests.spark.sessions import BOTH_SESSIONS
+from txnformat.clock import Instant, SystemClock
 from txnformat.log import TxnLog
+from txnformat.store.local import LocalStore
 from txnformat.types import Outcome
 
 Read = Callable[..., DataFrame]
@@ -183,6 +185,27 @@ def test_offsets_out_of_range_name_what_there_is(busy: TxnLog, read: Read) -> No
 def test_without_fail_on_data_loss_offsets_are_clipped(busy: TxnLog, read: Read) -> None:
     options = {"startingOffsets": '{"0": 999, "1": 1}', "endingOffsets": '{"0": 1999, "1": 50}'}
     assert values(read("t", **options, failOnDataLoss="false")) == [101, 102]
+
+
+class HourAgo(SystemClock):
+    """A machine whose log is an hour old."""
+
+    def now(self) -> Instant:
+        now = super().now()
+        return now._replace(wall_ms=now.wall_ms - 3_600_000)
+
+
+def test_a_read_that_may_ends_the_expired_transaction_that_holds_it_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = TxnLog.create(LocalStore(tmp_path / "old", clock=HourAgo()), clock=HourAgo())
+    log.create_topic("t", NUMBERS)
+    Transactions(log, "slow").send("t", {0: [numbers(0, 1)]})
+    append(log, "t", {0: [numbers(1, 3)]})
+    load = spark.read.format("txnlog").option("topic", "t")
+    assert values(load.load(str(tmp_path / "old"))) == []
+    assert values(load.option("endExpired", "true").load(str(tmp_path / "old"))) == [1, 2]
+    assert log.outcome("slow", 0).cause == "timeout"
 
 
 # --- timestamps ------------------------------------------------------------------------------------------------------

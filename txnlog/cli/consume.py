@@ -79,6 +79,11 @@ Batches = Iterator["pa.RecordBatch"]
     show_default=True,
     help="How JSON and tables show the bytes of binary columns.",
 )
+@click.option(
+    "--end-expired",
+    is_flag=True,
+    help="First end the open transactions whose time is over; where that is not permitted, read on.",
+)
 @json_option
 def consume(
     topic: str,
@@ -94,6 +99,7 @@ def consume(
     format_: str | None,
     output: str | None,
     binary: str,
+    end_expired: bool,
     as_json: bool,
 ) -> None:
     """Read the records of TOPIC.
@@ -111,6 +117,7 @@ def consume(
             columns=names,
             partitions=partitions,
             where=where,
+            end_expired=end_expired,
         )
         if limit is None and chosen == "table":
             limit = TABLE_ROWS

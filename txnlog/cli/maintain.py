@@ -15,6 +15,25 @@ def maintain() -> None:
     """Keep the log small."""
 
 
+@maintain.command("timeouts")
+@with_place
+@json_option
+def timeouts(place: Place, as_json: bool) -> None:
+    """End the open transactions whose time is over.
+
+    Every commit to the log does it, too; this is for logs that nobody writes to. Prepared transactions stay.
+    """
+    with place.open() as log:
+        report = log.maintain("timeouts")
+    if as_json:
+        print_json(report)
+    else:
+        say(
+            f"ended {len(report.timed_out)} transactions{': ' if report.timed_out else ''}"
+            + ", ".join(report.timed_out)
+        )
+
+
 @maintain.command("seal")
 @with_place
 @json_option

@@ -1,22 +1,28 @@
-"""``transactions list`` and ``describe``: what the log knows of transactional ids. Nothing here writes."""
+"""``transactions list``, ``describe``, ``describe-producers``, ``find-hanging``: nothing here writes.
+
+The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no coordinator. What ends transactions is in
+:mod:`txnlog.cli.ending`.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnformat.errors import NotFoundError
+from txnlog.cli import ending
+from txnlog.cli.failures import NEGATIVE
 from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import instant, print_json, print_table
+from txnlog.cli.output import instant, plain_values, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from txnformat.state import LogState
+    from txnformat.hanging import HangingReport
+    from txnformat.transaction_listing import TransactionDetails
 
 __all__ = ["transactions"]
 
-STATES = ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
+STATES = ("Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort")
 
 LIST_COLUMNS = ("TransactionalId", "ProducerId", "TransactionState")
 DESCRIBE_COLUMNS = (
@@ -24,9 +30,11 @@ DESCRIBE_COLUMNS = (
     "ProducerId",
     "ProducerEpoch",
     "TransactionState",
+    "TransactionTimeoutMs",
     "CurrentTransactionStartTimeMs",
     "TransactionDurationMs",
     "TopicPartitions",
+    "Buffer",
     "LastEpoch",
     "LastOutcome",
     "LastCause",
@@ -37,48 +45,87 @@ OPEN_COLUMNS = (
     "Topic",
     "Partition",
     "StartOffset",
+    "StagedRecords",
     "LastStableOffset",
     "LatestOffset",
     "HoldsBack",
 )
+PRODUCER_COLUMNS = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+    "TransactionalId",
+)
+HANGING_COLUMNS = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+)
+HELD_COLUMNS = ("Topic", "Partition", "TransactionalId", "Cause", "StartOffset", "HoldsBack", "Duration(min)")
+
+MS_PER_MINUTE = 60_000
 
 
 class _Transactions(click.Group):
     """A group whose ``list`` may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+        if not args or (
+            args[0] not in self.commands and args[0].startswith("-") and not self._asks(ctx, args)
+        ):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def _asks(self, ctx: click.Context, args: Sequence[str]) -> bool:
+        return args[0] in ctx.help_option_names
 
 
 @click.group(cls=_Transactions)
 def transactions() -> None:
-    """List or describe transactional ids."""
+    """List, describe or end transactions."""
 
 
 @transactions.command("list")
 @with_place
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole.")
+@click.option(
+    "--duration-filter", type=int, metavar="MS", help="Only transactions that have been open for longer."
+)
+@click.option("--producer-id", type=int, multiple=True, help="Only these; repeat it.")
 @json_option
-def list_(place: Place, state: tuple[str, ...], transactional_id_pattern: str | None, as_json: bool) -> None:
+def list_(
+    place: Place,
+    state: tuple[str, ...],
+    transactional_id_pattern: str | None,
+    duration_filter: int | None,
+    producer_id: tuple[int, ...],
+    as_json: bool,
+) -> None:
     """List transactional ids and where each stands."""
-    pattern = _pattern(transactional_id_pattern)
     with place.open() as log:
-        found = _documents(log.refresh())
-    found = [
-        item
-        for item in found
-        if (not state or item["state"] in state)
-        and (pattern is None or pattern.fullmatch(item["transactional_id"]))
-    ]
-    if as_json:
-        print_json({"transactions": found})
-        return
-    print_table(
-        LIST_COLUMNS, [(item["transactional_id"], item["producer_id"], item["state"]) for item in found]
-    )
+        found = log.transactions.list(
+            states=state,
+            pattern=transactional_id_pattern,
+            min_duration_ms=duration_filter,
+            producer_ids=producer_id,
+        )
+        if as_json:
+            print_json(
+                {
+                    "transactions": [
+                        _document(log.transactions.describe(one.transactional_id)) for one in found
+                    ]
+                }
+            )
+            return
+    print_table(LIST_COLUMNS, [(one.transactional_id, one.producer_id, one.state) for one in found])
 
 
 @transactions.command("describe")
@@ -88,96 +135,162 @@ def list_(place: Place, state: tuple[str, ...], transactional_id_pattern: str | 
 def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe transactional ids.
 
-    Shows the open transaction with its first offset in each partition, how many records it holds back from
-    read_committed, and how the last ended transaction ended.
+    Shows the open transaction with its first offset in each partition, or the records that it has staged there, how
+    many records it holds back from read_committed, and how the last ended transaction ended. TransactionDurationMs is
+    up to now, by the store's time.
     """
     with place.open() as log:
-        known = {item["transactional_id"]: item for item in _documents(log.refresh())}
-    for name in transactional_ids:
-        if name not in known:
-            raise NotFoundError(
-                "the log knows no such transactional id",
-                kind="unknown-transactional-id",
-                hint="list them with: txnlog transactions list",
-                transactional_id=name,
-            )
-    found = [known[name] for name in transactional_ids]
+        found = [log.transactions.describe(name) for name in transactional_ids]
     if as_json:
-        print_json({"transactions": found})
+        print_json({"transactions": [_document(one) for one in found]})
         return
     print_table(DESCRIBE_COLUMNS, map(_described, found))
-    opened = [(item["transactional_id"], *part.values()) for item in found for part in item["partitions"]]
+    opened = [
+        (
+            one.transactional_id,
+            part.topic,
+            part.partition,
+            part.start_offset,
+            part.staged_records,
+            part.last_stable_offset,
+            part.latest_offset,
+            part.holds_back,
+        )
+        for one in found
+        for part in one.partitions
+    ]
     if opened:
         print()
         print_table(OPEN_COLUMNS, opened)
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as error:
-        raise click.BadParameter(f"{text!r} is not a regular expression: {error}") from None
+@transactions.command("describe-producers")
+@with_place
+@click.option("--topic", required=True, help="The partition's topic.")
+@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its number.")
+@json_option
+def describe_producers(place: Place, topic: str, partition: int, as_json: bool) -> None:
+    """Describe the producers that a partition remembers.
 
-
-def _documents(state: LogState) -> list[dict[str, Any]]:
-    """Return what a state holds of each transactional id, by id."""
-    found = []
-    for name, known in sorted(state.transactional_ids.items()):
-        partitions = []
-        for key, first_offset in sorted(
-            known.partitions.items(),
-            key=lambda item: (state.topics[item[0].topic_id].name, item[0].partition),
-        ):
-            partition = state.partition(key)
-            # Only the first of the open transactions of a partition holds its last stable offset.
-            holds = partition.last_stable_offset == first_offset
-            partitions.append(
-                {
-                    "topic": state.topics[key.topic_id].name,
-                    "partition": key.partition,
-                    "start_offset": first_offset,
-                    "last_stable_offset": partition.last_stable_offset,
-                    "latest_offset": partition.log_end,
-                    "holds_back": partition.log_end - partition.last_stable_offset if holds else 0,
-                }
+    Those without a transactional id, and those with an open transaction that has appended to the partition.
+    CurrentTransactionStartOffset is None outside of a transaction.
+    """
+    with place.open() as log:
+        found = log.transactions.describe_producers(topic, partition)
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "producers": found})
+        return
+    print_table(
+        PRODUCER_COLUMNS,
+        [
+            (
+                one.producer_id,
+                one.producer_epoch,
+                one.last_sequence,
+                one.last_timestamp_ms,
+                "None"
+                if one.current_transaction_start_offset is None
+                else one.current_transaction_start_offset,
+                one.transactional_id,
             )
-        end = known.last_end
-        found.append(
-            {
-                "transactional_id": name,
-                "producer_id": known.producer_id,
-                "producer_epoch": known.epoch,
-                "state": known.status.value,
-                "start_timestamp": instant(known.started_ms),
-                "start_timestamp_ms": known.started_ms,
-                "start_entry": known.started_entry,
-                "duration_ms": None if known.started_ms is None else state.timestamp_ms - known.started_ms,
-                "partitions": partitions,
-                "last_end": None
-                if end is None
-                else {
-                    "epoch": end.epoch,
-                    "outcome": end.outcome.value,
-                    "cause": end.cause.value,
-                    "entry": end.entry,
-                },
-            }
-        )
-    return found
-
-
-def _described(item: dict[str, Any]) -> tuple[object, ...]:
-    end = item["last_end"] or {}
-    return (
-        item["transactional_id"],
-        item["producer_id"],
-        item["producer_epoch"],
-        item["state"],
-        item["start_timestamp_ms"],
-        item["duration_ms"],
-        ",".join(f"{part['topic']}-{part['partition']}" for part in item["partitions"]) or None,
-        end.get("epoch"),
-        end.get("outcome"),
-        end.get("cause"),
-        end.get("entry"),
+            for one in found
+        ],
     )
+
+
+@transactions.command("find-hanging")
+@with_place
+@click.option("--topic", help="Only this topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition of the topic.")
+@click.option(
+    "--max-transaction-timeout",
+    type=click.IntRange(min=0),
+    metavar="MINUTES",
+    help="Hanging is what has appended nothing for longer. Default: the longest timeout that the log allows.",
+)
+@json_option
+def find_hanging(
+    place: Place, topic: str | None, partition: int | None, max_transaction_timeout: int | None, as_json: bool
+) -> int:
+    """Look for transactions that nobody can end, and for those that hold readers back.
+
+    A hanging transaction is open in a partition although no transactional id has it there. No writer can bring that
+    about; txnlog verify tells more. Exit code 1 when there is one. Late transactions, whose time is over, and prepared
+    ones look alike to a reader: they are listed with what to do, and are no problem of the log.
+    """
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    limit_ms = None if max_transaction_timeout is None else max_transaction_timeout * MS_PER_MINUTE
+    with place.open() as log:
+        found = log.transactions.find_hanging(topic, partition, limit_ms)
+    if as_json:
+        print_json(found)
+    else:
+        _show_hanging(found)
+    return NEGATIVE if found.hanging else 0
+
+
+def _show_hanging(found: HangingReport) -> None:
+    print_table(
+        HANGING_COLUMNS,
+        [
+            (
+                one.topic,
+                one.partition,
+                one.producer_id,
+                one.producer_epoch,
+                one.start_offset,
+                one.last_timestamp_ms,
+                one.duration_ms // MS_PER_MINUTE,
+            )
+            for one in found.hanging
+        ],
+    )
+    if not found.held:
+        return
+    print()
+    say("Not hanging, but late or prepared:")
+    print_table(
+        HELD_COLUMNS,
+        [
+            (
+                one.topic,
+                one.partition,
+                one.transactional_id,
+                one.cause,
+                one.start_offset,
+                one.holds_back,
+                one.duration_ms // MS_PER_MINUTE,
+            )
+            for one in found.held
+        ],
+    )
+    for advice in dict.fromkeys(one.advice for one in found.held):
+        say(advice)
+
+
+def _document(one: TransactionDetails) -> dict[str, Any]:
+    """Return a description as JSON shows it."""
+    document: dict[str, Any] = plain_values(one)
+    document["start_timestamp"] = instant(one.start_timestamp_ms)
+    return document
+
+
+def _described(one: TransactionDetails) -> tuple[object, ...]:
+    end = one.last_end
+    return (
+        one.transactional_id,
+        one.producer_id,
+        one.producer_epoch,
+        one.state,
+        one.timeout_ms,
+        one.start_timestamp_ms,
+        one.duration_ms,
+        ",".join(f"{part.topic}-{part.partition}" for part in one.partitions) or None,
+        one.buffer,
+        *((None,) * 4 if end is None else (end.epoch, end.outcome.value, end.cause.value, end.entry)),
+    )
+
+
+for _command in ending.COMMANDS:
+    transactions.add_command(_command)

@@ -1,0 +1,214 @@
+"""``transactions abort``, ``force-terminate``, ``abort-lingering``, ``end-expired``: ending what others began."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.output import print_json, print_table, printable, say
+
+if TYPE_CHECKING:
+    from txnformat.lingering import LingeringTransaction
+    from txnformat.transaction_tools import EndedTransaction
+
+__all__ = ["COMMANDS"]
+
+ENDED_COLUMNS = ("TransactionalId", "ProducerId", "ProducerEpoch", "Outcome", "Entry")
+LINGERING_COLUMNS = (
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionDurationMs",
+    "Worker",
+)
+
+End = Callable[..., "Sequence[EndedTransaction]"]
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask before several transactions are aborted.")
+
+
+@click.command("abort")
+@click.argument("transactional_id", required=False)
+@with_place
+@click.option("--prefix", help="All open transactions of ids that begin with this.")
+@click.option("--topic", help="With --partition and --start-offset: the transaction that begins there.")
+@click.option("--partition", type=click.IntRange(min=0), help="See --topic.")
+@click.option("--start-offset", type=click.IntRange(min=0), help="Its first offset in the partition.")
+@dry_run_option
+@yes_option
+@json_option
+def abort(
+    transactional_id: str | None,
+    place: Place,
+    prefix: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Abort open transactions: of TRANSACTIONAL_ID, of a prefix of ids, or the one that begins at an offset.
+
+    Their producers are fenced. One that ends meanwhile is no error. Prepared transactions are not aborted: see txnlog
+    transactions force-terminate. What a prefix finds is shown and asked about first.
+    """
+
+    def end(**options: bool) -> Sequence[EndedTransaction]:
+        return log.transactions.abort(
+            transactional_id,
+            prefix=prefix,
+            topic=topic,
+            partition=partition,
+            start_offset=start_offset,
+            **options,
+        )
+
+    with place.open() as log:
+        _show(_carry_out(end, dry_run=dry_run, sure=yes or prefix is None), as_json)
+
+
+@click.command("force-terminate")
+@click.argument("transactional_id")
+@with_place
+@dry_run_option
+@json_option
+def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json: bool) -> None:
+    """Abort the transaction of TRANSACTIONAL_ID for good, also when it is prepared.
+
+    Whoever decides about a prepared transaction has to know: it cannot be committed any more.
+    """
+    with place.open() as log:
+        _show([log.transactions.force_terminate(transactional_id, dry_run=dry_run)], as_json)
+
+
+@click.command("abort-lingering")
+@with_place
+@click.option("--prefix", required=True, help="The job's ids are PREFIX-0, PREFIX-1, …")
+@click.option("--parallelism", type=click.IntRange(min=1), help="Workers that the job has now.")
+@click.option("--worker", type=click.IntRange(min=0), help="The one that cleans up, from 0.")
+@click.option(
+    "--safe-scale-down-factor",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="The job had at most so many times as many workers before.",
+)
+@click.option(
+    "--opened-before-entry",
+    type=click.IntRange(min=0),
+    metavar="ENTRY",
+    help="Only transactions whose first entry is below this one. Default: all that are open now.",
+)
+@click.option("--restored", is_flag=True, help="The job goes on from a checkpoint: only the worker's own id.")
+@click.option("--list", "only_list", is_flag=True, help="Only list what is open, and whose part it is.")
+@dry_run_option
+@yes_option
+@json_option
+def abort_lingering(
+    place: Place,
+    prefix: str,
+    parallelism: int | None,
+    worker: int | None,
+    safe_scale_down_factor: int,
+    opened_before_entry: int | None,
+    restored: bool,
+    only_list: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Abort what an earlier run of a parallel job left open.
+
+    Worker i of p takes the ids PREFIX-k, k an integer, with k = i modulo p and k below p times the factor. With --list,
+    Worker is - for transactions that no worker of such a job would abort; --prefix of txnlog transactions abort does.
+    """
+    with place.open() as log:
+        if only_list:
+            _show_lingering(log.transactions.lingering(prefix, parallelism, safe_scale_down_factor), as_json)
+            return
+        if parallelism is None or worker is None:
+            raise click.UsageError("give --parallelism and --worker, or --list")
+
+        def end(**options: bool) -> Sequence[EndedTransaction]:
+            return log.transactions.abort_lingering(
+                prefix,
+                parallelism,
+                worker,
+                safe_scale_down_factor,
+                opened_before_entry=opened_before_entry,
+                restored=restored,
+                **options,
+            )
+
+        _show(_carry_out(end, dry_run=dry_run, sure=yes), as_json)
+
+
+@click.command("end-expired")
+@with_place
+@json_option
+def end_expired(place: Place, as_json: bool) -> None:
+    """End the open transactions whose time is over.
+
+    Every commit to the log does it, too; this is for logs that nobody writes to. Prepared transactions stay.
+    """
+    with place.open() as log:
+        _show(log.transactions.end_expired(), as_json)
+
+
+def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransaction]:
+    """Do it, once somebody has agreed to what would be done."""
+    if dry_run:
+        return end(dry_run=True)
+    if not sure:
+        would = [one for one in end(dry_run=True) if one.outcome == "would-abort"]
+        if would and not sys.stdin.isatty():
+            raise click.UsageError(
+                f"this aborts {len(would)} transactions: add --yes to do it, or --dry-run to see which"
+            )
+        if would:
+            names = printable(", ".join(one.transactional_id for one in would))
+            click.confirm(f"Abort {len(would)} transactions: {names}?", abort=True, err=True)
+    return end()
+
+
+def _show(ended: Sequence[EndedTransaction], as_json: bool) -> None:
+    if as_json:
+        print_json({"transactions": ended})
+    elif not ended:
+        say("no such transaction is open")
+    else:
+        print_table(
+            ENDED_COLUMNS,
+            [
+                (one.transactional_id, one.producer_id, one.producer_epoch, one.outcome, one.entry)
+                for one in ended
+            ],
+        )
+
+
+def _show_lingering(found: Sequence[LingeringTransaction], as_json: bool) -> None:
+    if as_json:
+        print_json({"transactions": found})
+        return
+    rows: list[Sequence[Any]] = [
+        (
+            one.transactional_id,
+            one.producer_id,
+            one.producer_epoch,
+            one.state,
+            one.duration_ms,
+            one.worker,
+        )
+        for one in found
+    ]
+    print_table(LINGERING_COLUMNS, rows)
+
+
+COMMANDS = (abort, force_terminate, abort_lingering, end_expired)
