@@ -1,4 +1,4 @@
-"""Rules of txnformat, each broken by a change of one line, and the upstream cases that must then fail.
+"""Rules of txnformat and of the producer, each broken by a change of one line, and the upstream cases that must then fail.
 
 The line is found by its exact text, which stands in its file once: a line that was rewritten has to be rewritten here.
 """
@@ -31,6 +31,7 @@ PSM, LOG, INDEX, CLEANER = (
     "LogCleanerTest",
 )
 COORDINATOR, METADATA = "TransactionCoordinatorTest", "TransactionMetadataTest"
+STATE, CLIENT = "TransactionStateManagerTest", "TransactionManagerTest"
 
 MUTATIONS = (
     Mutation(
@@ -282,5 +283,149 @@ MUTATIONS = (
             (COORDINATOR, "shouldAppendPrepareCommitToLogOnEndTxnWhenStatusIsOngoingAndResultIsCommit"),
             (LOG, "testTransactionIndexUpdated"),
         ),
+    ),
+    Mutation(
+        "a repeated end is none that the log knows",
+        "txnformat/decide_transaction.py",
+        "if write.end is not None and last is not None and last.epoch == producer.epoch:",
+        "if write.end is not None and last is not None and last.epoch > producer.epoch:",
+        (
+            (COORDINATOR, "testEndTxnWhenStatusIsCompleteCommitAndResultIsCommitInV2"),
+            (CLIENT, "testRetryAbortTransactionAfterCommitTimeout"),
+        ),
+    ),
+    Mutation(
+        "an epoch that was never given is taken for the current one",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch > owner.epoch:",
+        "if producer.epoch > owner.epoch + 1:",
+        (
+            (COORDINATOR, "shouldReturnInvalidEpochOnEndTxnWhenEpochIsLarger"),
+            (CLIENT, "testFatalErrorWhenProduceResponseWithInvalidPidMapping"),
+        ),
+    ),
+    Mutation(
+        "the producer id of an identity is not looked at",
+        "txnformat/decide_transaction.py",
+        "if owner is None or owner.producer_id != producer.producer_id:",
+        "if owner is None:",
+        ((COORDINATOR, "shouldReplyWithInvalidPidMappingOnEndTxnWhenPidDoesntMatchMapped"),),
+    ),
+    Mutation(
+        "an instance that was fenced by an init learns that its transaction was aborted, and goes on",
+        "txnformat/decide_transaction.py",
+        "if last.cause is Cause.INIT:",
+        "if last.cause is None:",
+        ((COORDINATOR, "shouldAbortTransactionOnHandleInitPidWhenExistingTransactionInOngoingState"),),
+    ),
+    Mutation(
+        "an append may name a partition that its topic does not have",
+        "txnformat/decide_write.py",
+        "if not 0 <= part.partition < count]",
+        "if part.partition < 0]",
+        (
+            (
+                "AddPartitionsToTxnRequestServerTest",
+                "shouldReceiveOperationNotAttemptedWhenOtherPartitionHasError",
+            ),
+        ),
+    ),
+    Mutation(
+        "any producer id is taken for one that the log has given",
+        "txnformat/decide_write.py",
+        "if state.retired_below <= producer.producer_id < state.next_producer_id:",
+        "if state.retired_below <= producer.producer_id:",
+        (
+            (COORDINATOR, "shouldAcceptInitPidAndReturnNextPidWhenTransactionalIdIsNull"),
+            (CLIENT, "testBumpEpochAndResetSequenceNumbersAfterUnknownProducerId"),
+        ),
+    ),
+    Mutation(
+        "an init beside an end shares its entry",
+        "txnformat/assemble.py",
+        "return name in opened or (isinstance(intent.action, OpenProducer) and name in touched)",
+        "return name in opened",
+        (
+            (
+                COORDINATOR,
+                "shouldWaitForCommitToCompleteOnHandleInitPidAndExistingTransactionInPrepareCommitState",
+            ),
+        ),
+    ),
+    Mutation(
+        "a timeout comes a millisecond early",
+        "txnformat/decide_transaction.py",
+        "action.store_time_ms >= owner.expires_ms",
+        "action.store_time_ms >= owner.expires_ms - 1",
+        ((COORDINATOR, "shouldAbortExpiredTransactionsInOngoingStateAndBumpEpoch"),),
+    ),
+    Mutation(
+        "a producer may ask for any timeout",
+        "txnformat/decide_transaction.py",
+        "if not 1 <= value <= limit",
+        "if not 1 <= value",
+        ((STATE, "testValidateTransactionTimeout"),),
+    ),
+    Mutation(
+        "prepared transactions time out",
+        "txnformat/transactions.py",
+        "if self.status is not TransactionStatus.ONGOING or self.started_ms is None:",
+        "if self.started_ms is None:",
+        (
+            (COORDINATOR, "shouldNotAbortExpiredTransactionsThatHaveAPendingStateTransition"),
+            (STATE, "shouldOnlyConsiderTransactionsInTheOngoingStateToAbort"),
+        ),
+    ),
+    Mutation(
+        "ids with an open transaction expire",
+        "txnformat/retention.py",
+        "and known.status not in UNDECIDED",
+        "and known.status is not None",
+        (
+            (STATE, "shouldNotRemoveOngoingTransactionalIds"),
+            (STATE, "shouldNotRemovePrepareCommitTransactionalIds"),
+        ),
+    ),
+    Mutation(
+        "ids expire a millisecond early",
+        "txnformat/retention.py",
+        "and known.used_ms <= wanted.id_cutoff_ms",
+        "and known.used_ms <= wanted.id_cutoff_ms + 1",
+        ((STATE, "shouldRemoveEmptyExpiredTransactionalIds"),),
+    ),
+    Mutation(
+        "one entry expires any number of ids",
+        "txnformat/retention.py",
+        "Expire(tuple(ids[:EXPIRED_MAX]),",
+        "Expire(tuple(ids),",
+        ((STATE, "testTransactionExpirationShouldRespectBatchSize"),),
+    ),
+    Mutation(
+        "a pattern may match a part of an id",
+        "txnformat/transaction_listing.py",
+        "compiled.fullmatch(name)",
+        "compiled.search(name)",
+        ((STATE, "testListTransactionsFiltering"),),
+    ),
+    Mutation(
+        "blocks of producer ids may leave gaps",
+        "txnformat/apply.py",
+        "if op.first != state.next_producer_id:",
+        "if op.first < state.next_producer_id:",
+        (("ProducerIdManagerTest", "testSanityCheckProhibitsOverlappingBlocks"),),
+    ),
+    Mutation(
+        "a producer whose identity is unknown is asked to abort for ever",
+        "writers/producer.py",
+        " or error.kind in _UNKNOWN_IDENTITY:",
+        ":",
+        ((CLIENT, "testFatalErrorWhenProduceResponseWithInvalidPidMapping"),),
+    ),
+    Mutation(
+        "after a refused upload a transaction can be committed without what was lost",
+        "writers/producer.py",
+        "if self._staging.is_broken and self._status is ProducerStatus.IN_TRANSACTION:",
+        "if self._staging.is_broken and self._status is ProducerStatus.CLOSED:",
+        ((CLIENT, "testDisallowCommitOnProduceFailure"), (CLIENT, "testDropCommitOnBatchExpiry")),
     ),
 )

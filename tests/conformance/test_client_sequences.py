@@ -218,7 +218,7 @@ def test_an_append_to_a_transaction_that_its_twin_has_ended_is_refused_and_an_ab
 
 
 @case("TransactionManagerTest", "testFatalErrorWhenProduceResponseWithInvalidPidMapping")
-@pytest.mark.parametrize("stranger", [ProducerRef(99, 0, NAME), ProducerRef(0, 9, NAME)])
+@pytest.mark.parametrize("stranger", [ProducerRef(99, 0, NAME), ProducerRef(0, 1, NAME)])
 @pytest.mark.parametrize("call", ["flush", "commit", "abort"])
 def test_a_producer_whose_identity_the_log_does_not_know_ends_and_can_be_closed(
     call: str, stranger: ProducerRef
