@@ -22,7 +22,18 @@ from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
 
-__all__ = ["AT_COMMIT", "BUFFERS", "INLINE", "NUMBERS", "Model", "Scene", "open_often", "read", "rows"]
+__all__ = [
+    "AT_COMMIT",
+    "BUFFERS",
+    "INLINE",
+    "NUMBERS",
+    "Model",
+    "Scene",
+    "open_ids",
+    "open_often",
+    "read",
+    "rows",
+]
 
 NUMBERS = pa.schema([("n", pa.int64())])
 INLINE = "inline"
@@ -227,16 +238,19 @@ class Scene:
 
 
 def open_often(log: TxnLog, transactional_id: str, times: int) -> None:
-    """Let a transactional id be opened ``times`` times, by entries of many operations: what commits make one by one."""
-    state = log.refresh()
-    known = state.transactional_ids.get(transactional_id)
-    producer_id, epoch = (known.producer_id, known.epoch + 1) if known else (state.next_producer_id, 0)
-    epochs = range(epoch, epoch + times)
-    for start in range(0, times, OPERATIONS_MAX):
-        inits = tuple(
-            InitProducer(transactional_id, producer_id, each)
-            for each in epochs[start : start + OPERATIONS_MAX]
-        )
+    """Let a transactional id that is new be opened ``times`` times: what commits make one by one, in large entries."""
+    producer_id = log.refresh().next_producer_id
+    _write(log, [InitProducer(transactional_id, producer_id, epoch) for epoch in range(times)])
+
+
+def open_ids(log: TxnLog, transactional_ids: Sequence[str]) -> None:
+    """Open many transactional ids that are new."""
+    first = log.refresh().next_producer_id
+    _write(log, [InitProducer(name, first + number, 0) for number, name in enumerate(transactional_ids)])
+
+
+def _write(log: TxnLog, operations: Sequence[InitProducer]) -> None:
+    for start in range(0, len(operations), OPERATIONS_MAX):
         state = log.refresh()
         entry = CommitEntry(
             entry=state.entry + 1,
@@ -246,7 +260,7 @@ def open_often(log: TxnLog, transactional_id: str, times: int) -> None:
             timestamp_ms=state.timestamp_ms + 1,
             engine="conformance",
             intents=(log.committer.ids.new(),),
-            operations=inits,
+            operations=tuple(operations[start : start + OPERATIONS_MAX]),
         )
         created = log.store.create(keys.entry_key(entry.entry), encode_entry(entry))
         assert created.outcome is CreateOutcome.CREATED
