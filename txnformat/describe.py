@@ -14,6 +14,7 @@ from txnformat.operations import Cause, EndTxn, InitProducer
 from txnformat.producer_ids import IdBlock
 from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
+from txnformat.transaction_listing import buffer_of
 from txnformat.transactions import UNDECIDED
 from txnformat.types import Outcome, TopicPartition
 
@@ -43,6 +44,10 @@ class OpenTransaction:
     started_entry: int
     started_ms: int
     """Log time of its first append anywhere, ms since the epoch."""
+    status: str
+    """"Ongoing" or "Prepared"."""
+    expires_ms: int | None
+    """Log time from which on anybody may end it; None when it is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,17 @@ class TransactionDescription:
     status: str
     started_ms: int | None
     partitions: tuple[tuple[str, int], ...]
-    """(topic, partition) of the open transaction."""
+    """(topic, partition) of the open transaction's records that have offsets."""
+    timeout_ms: int
+    """Of its transactions with offsets, from the first append."""
+    deferred_timeout_ms: int
+    """Of its transactions whose records are staged, from the last stage."""
+    buffer: str | None
+    """"inline" when the open transaction's records have offsets, "deferred" when they are staged; None: none is open."""
+    staged_records: tuple[tuple[str, int, int], ...]
+    """(topic, partition, records) that the open transaction has staged."""
+    expires_ms: int | None
+    """Log time from which on anybody may end the open transaction; None: none is open, or it is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +153,8 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
                 partition.open[transaction],
                 known.started_entry or 0,
                 known.started_ms or 0,
+                known.status.value,
+                known.expires_ms,
             )
         found.append(
             PartitionOffsets(
@@ -175,6 +192,16 @@ def describe_log(state: LogState, url: str) -> LogDescription:
             known.status.value,
             known.started_ms,
             tuple(sorted((state.topics[key.topic_id].name, key.partition) for key in known.partitions)),
+            known.timeout_ms,
+            known.deferred_timeout_ms,
+            buffer_of(known),
+            tuple(
+                sorted(
+                    (state.topics[key.topic_id].name, key.partition, count)
+                    for key, count in known.staged_records().items()
+                )
+            ),
+            known.expires_ms,
         )
         for name, known in sorted(state.transactional_ids.items())
     )

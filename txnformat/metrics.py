@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -13,14 +13,19 @@ from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
 from txnformat.partition import PartitionState
 from txnformat.prometheus import Metric, Sample, render
 from txnformat.state import LogState
+from txnformat.transaction_listing import is_late
 from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import TopicPartition
 from txnformat.visibility import committed_mask
 
-__all__ = ["LATE_MS", "METRICS", "LogMetrics", "OldestTransaction", "PartitionMetrics", "measure"]
-
-LATE_MS = 60_000
-"""A transaction that is open for longer is late: Kafka's default of ``transaction.timeout.ms``."""
+__all__ = [
+    "METRICS",
+    "LogMetrics",
+    "OldestTransaction",
+    "PartitionMetrics",
+    "PreparedTransactionAge",
+    "measure",
+]
 
 _PARTITION = ("topic", "partition")
 _HOLDER = (*_PARTITION, "transactional_id")
@@ -54,7 +59,13 @@ METRICS: dict[str, Metric] = {
             "txnlog_partition_late_transactions",
             "gauge",
             _PARTITION,
-            "Transactions that are open for more than 60 s.",
+            "Transactions with records there whose own time is over, and that nobody has ended.",
+        ),
+        Metric(
+            "txnlog_partition_prepared_transactions",
+            "gauge",
+            _PARTITION,
+            "Transactions with records there whose outcome is decided elsewhere.",
         ),
         Metric(
             "txnlog_partition_oldest_transaction_first_offset",
@@ -117,7 +128,19 @@ METRICS: dict[str, Metric] = {
             "txnlog_late_transactions",
             "gauge",
             (),
-            "Transactions that are open for more than 60 s, each counted once.",
+            "Transactions whose own time is over, and that nobody has ended, each counted once.",
+        ),
+        Metric(
+            "txnlog_prepared_transactions",
+            "gauge",
+            (),
+            "Transactions whose outcome is decided elsewhere, each counted once.",
+        ),
+        Metric(
+            "txnlog_oldest_prepared_transaction_age_seconds",
+            "gauge",
+            ("transactional_id",),
+            "For how long the oldest of them has been prepared.",
         ),
         Metric(
             "txnlog_commits_total", "counter", ("outcome",), "Commits of this process by what became of them."
@@ -167,6 +190,17 @@ class OldestTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedTransactionAge:
+    """The transaction that has been prepared for the longest time."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    age_ms: int
+    """Since it was prepared."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionMetrics:
     """Measures of one partition."""
 
@@ -177,7 +211,9 @@ class PartitionMetrics:
     last_stable_offset: int
     open_transactions: int
     late_transactions: int
-    """Open for longer than 60 s."""
+    """With records here; their own time is over, and nobody has ended them."""
+    prepared_transactions: int
+    """With records here; their outcome is decided elsewhere."""
     oldest_transaction: OldestTransaction | None
     records: int
     """Below the last stable offset, without markers."""
@@ -221,6 +257,9 @@ class LogMetrics:
     transactional_ids: dict[str, int]
     """By status."""
     late_transactions: int
+    """Their own time is over, and nobody has ended them; also those whose records are staged."""
+    prepared_transactions: int
+    oldest_prepared: PreparedTransactionAge | None
     partitions: tuple[PartitionMetrics, ...]
     commits: CommitCounts
     """Of this process, since it opened the log."""
@@ -268,6 +307,7 @@ class LogMetrics:
                 ("last_stable_offset_lag", part.lag),
                 ("open_transactions", part.open_transactions),
                 ("late_transactions", part.late_transactions),
+                ("prepared_transactions", part.prepared_transactions),
                 ("records", part.records),
                 ("aborted_records", part.aborted_records),
                 ("bytes", part.bytes),
@@ -290,6 +330,11 @@ class LogMetrics:
         for status, count in self.transactional_ids.items():
             yield Sample("txnlog_transactional_ids", (("status", status),), count)
         yield Sample("txnlog_late_transactions", (), self.late_transactions)
+        yield Sample("txnlog_prepared_transactions", (), self.prepared_transactions)
+        if self.oldest_prepared is not None:
+            holder = (("transactional_id", self.oldest_prepared.transactional_id),)
+            name = "txnlog_oldest_prepared_transaction_age_seconds"
+            yield Sample(name, holder, self.oldest_prepared.age_ms / 1000)
 
     def _process_samples(self) -> Iterator[Sample]:
         counts = self.commits
@@ -355,10 +400,26 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
         unsealed_extents=state.extents,
         topics=len(state.topics),
         transactional_ids={status.value: statuses[status] for status in TransactionStatus},
-        late_transactions=sum(_age_ms(known, now_ms) > LATE_MS for _, known in ongoing.values()),
+        late_transactions=sum(is_late(known, now_ms) for _, known in ongoing.values()),
+        prepared_transactions=statuses[TransactionStatus.PREPARED],
+        oldest_prepared=_oldest_prepared(ongoing.values(), now_ms),
         partitions=partitions,
         commits=commits,
     )
+
+
+def _oldest_prepared(
+    undecided: Iterable[tuple[str, TransactionalIdState]], now_ms: int
+) -> PreparedTransactionAge | None:
+    prepared = [
+        (known.used_ms, name, known)
+        for name, known in undecided
+        if known.status is TransactionStatus.PREPARED
+    ]
+    if not prepared:
+        return None
+    since_ms, name, known = min(prepared, key=lambda one: one[:2])
+    return PreparedTransactionAge(name, known.producer_id, known.epoch, max(0, now_ms - since_ms))
 
 
 def _age_ms(known: TransactionalIdState, now_ms: int) -> int:
@@ -385,7 +446,8 @@ def _partition(
         partition.log_end,
         partition.last_stable_offset,
         len(partition.open),
-        sum(_age_ms(ongoing[transaction][1], now_ms) > LATE_MS for transaction in partition.open),
+        sum(is_late(ongoing[transaction][1], now_ms) for transaction in partition.open),
+        sum(ongoing[transaction][1].status is TransactionStatus.PREPARED for transaction in partition.open),
         oldest,
         *volume,
     )

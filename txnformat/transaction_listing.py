@@ -24,6 +24,7 @@ __all__ = [
     "TransactionListing",
     "TransactionPartition",
     "as_pattern",
+    "buffer_of",
     "describe_producers",
     "describe_transaction",
     "is_late",
@@ -143,6 +144,13 @@ def duration_ms(known: TransactionalIdState, now_ms: int) -> int | None:
     return max(0, now_ms - known.started_ms)
 
 
+def buffer_of(known: TransactionalIdState) -> str | None:
+    """Return how the id's open transaction keeps its records; None when none is open."""
+    if known.status not in UNDECIDED:
+        return None
+    return "deferred" if known.staged else "inline"
+
+
 def is_late(known: TransactionalIdState, now_ms: int) -> bool:
     """Return whether the id has an open transaction whose own time is over, and that nobody has ended."""
     expires_ms = known.expires_ms
@@ -197,7 +205,7 @@ def describe_transaction(state: LogState, transactional_id: str, now_ms: int) ->
         known.producer_id,
         known.epoch,
         known.status,
-        ("deferred" if known.staged else "inline") if is_open else None,
+        buffer_of(known),
         known.allowed_ms,
         known.started_ms if is_open else None,
         known.started_entry if is_open else None,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Command
+from tests.cli.test_ending import left_open, prepare
 from txnformat.clock import Instant, SystemClock, SystemIds
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
@@ -73,7 +74,7 @@ def test_metrics_for_people_programs_and_prometheus(txnlog: Command, orders: Txn
         "LastStableOffset",
         "Lag",
     ]
-    assert row.split() == ["orders", "0", "0", "2", "2", "0", "0", "0", "-", "2", "0.0%"]
+    assert row.split() == ["orders", "0", "0", "2", "2", "0", "0", "0", "0", "-", "2", "0.0%"]
     assert foot.startswith(f"{orders.state.entry + 1} entries, ")
     assert txnlog("metrics", "--json").json["partitions"][0]["records"] == 2
     text = txnlog("metrics", "--prometheus").out
@@ -284,3 +285,19 @@ def test_a_transaction_that_is_open_for_long_is_a_warning() -> None:
     by_name = {check.name: check for check in check_log(store)}
     assert by_name["transactions"].status is Status.WARNING
     assert "'dead'" in str(by_name["transactions"].fix)
+
+
+def test_a_transaction_that_is_prepared_for_long_is_a_warning() -> None:
+    clock = _Clock(1_800_000_000_000)
+    store = MemoryStore(clock)
+    log = TxnLog.create(store, clock=clock)
+    log.create_topic("t", pa.schema([("id", pa.int64())]))
+    left_open(log, "bank")
+    prepare(log, "bank")
+    (check,) = [check for check in check_log(store) if check.name == "transactions"]
+    assert check.status is Status.OK
+    assert "1 prepared" in check.found
+    clock.wall_ms += 16 * 60_000
+    (check,) = [check for check in check_log(store) if check.name == "transactions"]
+    assert check.status is Status.WARNING
+    assert "force-terminate 'bank'" in str(check.fix)

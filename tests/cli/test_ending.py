@@ -75,6 +75,17 @@ def test_abort_by_id_says_what_was_done(txnlog: Command, busy: TxnLog) -> None:
     assert txnlog("transactions", "abort", "nobody").code == 3
 
 
+def test_describe_shows_what_is_open_and_until_when(txnlog: Command, busy: TxnLog) -> None:
+    rows = [line.split() for line in txnlog("describe").out.split("\n\n")[-1].splitlines()]
+    assert rows[0] == ["TransactionalId", "State", "Buffer", "StagedRecords", "Started", "Expires"]
+    assert [(row[0], row[1], row[2], row[3], row[5] == "-") for row in rows[1:]] == [
+        ("bank", "Prepared", "inline", "0", True),
+        *((f"job-{number}", "Ongoing", "inline", "0", False) for number in range(4)),
+        ("other", "Ongoing", "inline", "0", False),
+    ]
+    assert "Expires" not in txnlog("describe", "t").out
+
+
 def test_abort_by_a_prefix_asks_first(txnlog: Command, busy: TxnLog) -> None:
     refused = txnlog("transactions", "abort", "--prefix", "job-", "--json")
     assert (refused.code, refused.error["kind"]) == (2, "usage")

@@ -14,7 +14,8 @@ from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.abort_index import AbortedTransaction, collect
 from txnformat.commit_counts import CommitCounts
 from txnformat.errors import OffsetOutOfRangeError
-from txnformat.metrics import LATE_MS, measure
+from txnformat.metrics import measure
+from txnformat.operations import TIMEOUT_MS
 from txnformat.state import LogState
 from txnformat.types import IsolationLevel, Outcome, TopicPartition
 
@@ -115,19 +116,19 @@ def test_a_transaction_is_late_by_its_first_append_until_it_ends_also_after_a_re
     chain = Chain("a", "b")
     chain.send("a", 1)
     started = chain.state.timestamp_ms
-    chain.now_ms += LATE_MS // 2
+    chain.now_ms += TIMEOUT_MS // 2
     chain.send("a", 1)
     chain.send("b", 1)
     both = len(chain.entries) - 1
     for state in (chain.state, chain.reopened(3), chain.reopened(both), chain.folded()):
-        assert late(state, started + LATE_MS) == (0, 0)
-        assert late(state, started + LATE_MS + 1) == (1, 1)
-        assert late(state, started + 2 * LATE_MS) == (2, 2)
+        assert late(state, started + TIMEOUT_MS - 1) == (0, 0)
+        assert late(state, started + TIMEOUT_MS) == (1, 1)
+        assert late(state, started + 2 * TIMEOUT_MS) == (2, 2)
     chain.end("a", COMMIT)
-    assert late(chain.state, started + LATE_MS + 1) == (0, 0)
-    assert late(chain.state, started + 2 * LATE_MS) == (1, 1)
-    assert late(chain.states[both - 1], started + 2 * LATE_MS) == (1, 1), "before b began"
-    assert late(chain.states[2], started + 2 * LATE_MS) == (0, 0), "before a began"
+    assert late(chain.state, started + TIMEOUT_MS + 1) == (0, 0)
+    assert late(chain.state, started + 2 * TIMEOUT_MS) == (1, 1)
+    assert late(chain.states[both - 1], started + 2 * TIMEOUT_MS) == (1, 1), "before b began"
+    assert late(chain.states[2], started + 2 * TIMEOUT_MS) == (0, 0), "before a began"
 
 
 @case("UnifiedLogTest", "testFirstUnstableOffsetNoTransactionalData")

@@ -9,10 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
+from tests.unit.test_transaction_tools import DAY, Actors
 from txnformat.commit_counts import CommitOutcome
 from txnformat.intents import AllocateIds
-from txnformat.metrics import LATE_MS, METRICS, LogMetrics, PartitionMetrics
-from txnformat.operations import Cause
+from txnformat.metrics import METRICS, LogMetrics, PartitionMetrics
+from txnformat.operations import TIMEOUT_MS, Cause
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
@@ -69,7 +70,7 @@ def test_an_open_transaction_shows_as_lag_and_grows_old(log: TxnLog, clock: Quic
     assert partition(log).lag == 0
     assert partition(log).oldest_transaction is None
     older, younger = opened(log, "older"), opened(log, "younger")
-    clock.sleep(LATE_MS / 1000 - 1)
+    clock.sleep(TIMEOUT_MS / 1000 - 1)
     measured = log.metrics()
     found = measured.partitions[0]
     assert (found.log_end, found.last_stable_offset, found.lag) == (16, 10, 6)
@@ -77,7 +78,7 @@ def test_an_open_transaction_shows_as_lag_and_grows_old(log: TxnLog, clock: Quic
     assert found.oldest_transaction is not None
     assert (found.oldest_transaction.transactional_id, found.oldest_transaction.first_offset) == ("older", 10)
     assert found.oldest_transaction.producer_id == older.producer_id
-    assert LATE_MS - 2_000 < found.oldest_transaction.age_ms <= LATE_MS
+    assert TIMEOUT_MS - 2_000 < found.oldest_transaction.age_ms <= TIMEOUT_MS
     clock.sleep(2)  # nobody writes: the log's own time stands still, and still they grow older
     measured = log.metrics()
     assert (measured.partitions[0].late_transactions, measured.late_transactions) == (2, 2)
@@ -87,6 +88,31 @@ def test_an_open_transaction_shows_as_lag_and_grows_old(log: TxnLog, clock: Quic
     assert log.outcome("younger", 0).cause is Cause.TIMEOUT
     younger.abort()
     assert partition(log).lag == 0
+
+
+def test_late_is_what_outlived_its_own_time_and_prepared_is_counted_apart() -> None:
+    actors = Actors()
+    actors.begin("short", 0, timeout_ms=1_000)
+    actors.begin("long", 0, timeout_ms=600_000)
+    actors.stage("staged")
+    actors.prepare("bank")
+    actors.wait(30_000)
+    measured = actors.log.metrics()
+    assert (measured.late_transactions, measured.prepared_transactions) == (1, 1)
+    found = measured.partitions[0]
+    assert (found.open_transactions, found.late_transactions, found.prepared_transactions) == (3, 1, 1)
+    assert measured.oldest_prepared is not None
+    assert measured.oldest_prepared.transactional_id == "bank"
+    assert 29_000 < measured.oldest_prepared.age_ms <= 30_000
+    actors.wait(DAY)
+    measured = actors.log.metrics()
+    assert measured.late_transactions == 3, "the staged one, too; a prepared one is never late"
+    assert measured.partitions[0].late_transactions == 2
+    values = parsed(measured)
+    assert values["txnlog_late_transactions", ()] == 3
+    assert values["txnlog_prepared_transactions", ()] == 1
+    age = values["txnlog_oldest_prepared_transaction_age_seconds", (("transactional_id", "bank"),)]
+    assert age > DAY / 1000
 
 
 def test_the_aborted_share_counts_decided_records(log: TxnLog) -> None:
@@ -238,8 +264,10 @@ def test_prometheus_own_parser_reads_every_value(log: TxnLog) -> None:
     assert found["txnlog_requests_total", (("object", "entry"), ("operation", "create"))] == 4
 
 
-def test_every_metric_is_declared_and_named_by_prometheus_rules(log: TxnLog) -> None:
-    opened(log, "open")
+def test_every_metric_is_declared_and_named_by_prometheus_rules() -> None:
+    actors = Actors()
+    actors.prepare("bank")
+    log = actors.log
     families = list(text_string_to_metric_families(log.metrics().to_prometheus()))
     # The parser gives a counter's family without its suffix.
     names = {family.name + ("_total" if family.type == "counter" else "") for family in families}

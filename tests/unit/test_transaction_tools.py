@@ -206,6 +206,35 @@ def test_the_time_of_a_producers_sealed_append_is_read_from_its_entry(actors: Ac
     assert requests.counts.count() == 2
 
 
+def test_the_logs_description_has_timeouts_buffers_staged_records_and_expiry(actors: Actors) -> None:
+    actors.begin("slow", timeout_ms=5_000)
+    actors.stage("big")
+    actors.prepare("bank")
+    actors.init("idle")
+    described = actors.log.describe()
+    found = {one.transactional_id: one for one in described.transactions}
+    known = actors.log.state.transactional_ids
+    assert {name: one.buffer for name, one in found.items()} == {
+        "slow": "inline",
+        "big": "deferred",
+        "bank": "inline",
+        "idle": None,
+    }
+    assert (found["slow"].timeout_ms, found["slow"].deferred_timeout_ms) == (5_000, DAY)
+    assert found["slow"].expires_ms == (known["slow"].started_ms or 0) + 5_000
+    assert found["big"].expires_ms == known["big"].used_ms + DAY
+    assert (found["bank"].expires_ms, found["idle"].expires_ms) == (None, None)
+    assert (found["big"].staged_records, found["big"].partitions) == ((("orders", 0, 3),), ())
+    assert (found["slow"].staged_records, found["slow"].partitions) == ((), (("orders", 0),))
+    holder = described.topics[0].offsets[0].held_by
+    assert holder is not None
+    assert (holder.transactional_id, holder.status, holder.expires_ms) == (
+        "slow",
+        "Ongoing",
+        found["slow"].expires_ms,
+    )
+
+
 # --- hanging ---------------------------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["check_log"]
 
 AREA = "log"
-LATE_MS = 60_000
-"""Kafka's default of transaction.timeout.ms."""
 
 
 def check_log(store: ObjectStore) -> list[Check]:
@@ -81,25 +79,25 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
 
 
 def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
-    opened = [
-        (known.started_ms, name)
-        for name, known in state.transactional_ids.items()
-        if known.started_ms is not None and known.partitions
-    ]
-    if not opened:
+    from txnformat.hanging import advice_for_late, advice_for_prepared
+    from txnformat.transaction_listing import is_late
+
+    if not state.undecided:
         return Check(AREA, "transactions", Status.OK, "none is open")
-    started_ms, name = min(opened)
-    age_ms = measured.measured_ms - started_ms
-    found = f"{len(opened)} open, the oldest {name!r} for {age_ms // 1000} s; offsets held back: " + str(
-        sum(part.lag for part in measured.partitions)
+    late = sorted(
+        name for name in state.undecided if is_late(state.transactional_ids[name], measured.measured_ms)
     )
-    if age_ms > LATE_MS:
-        return Check(
-            AREA,
-            "transactions",
-            Status.WARNING,
-            found,
-            f"if its producer is dead, open one with the id {name!r}: that aborts it "
-            f"(txnlog transactions describe {name!r})",
-        )
-    return Check(AREA, "transactions", Status.OK, found)
+    started_ms, name = min((state.transactional_ids[name].started_ms or 0, name) for name in state.undecided)
+    prepared = measured.oldest_prepared
+    found = (
+        f"{len(state.undecided)} open, {len(late)} of them late and {measured.prepared_transactions} prepared; "
+        f"the oldest is {name!r}, for {(measured.measured_ms - started_ms) // 1000} s; "
+        f"offsets held back: {sum(part.lag for part in measured.partitions)}"
+    )
+    fixes = [advice_for_late(name) for name in late[:1]]
+    if prepared is not None and prepared.age_ms > state.max_transaction_timeout_ms:
+        found += f"; {prepared.transactional_id!r} has been prepared for {prepared.age_ms // 1000} s"
+        fixes.append(advice_for_prepared(prepared.transactional_id))
+    return Check(
+        AREA, "transactions", Status.WARNING if fixes else Status.OK, found, "; ".join(fixes) or None
+    )

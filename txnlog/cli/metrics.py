@@ -20,6 +20,7 @@ COLUMNS = (
     "Lag",
     "OpenTransactions",
     "LateTransactions",
+    "PreparedTransactions",
     "OldestTransaction",
     "Records",
     "AbortedShare",
@@ -31,7 +32,7 @@ COLUMNS = (
 @click.option("--prometheus", is_flag=True, help="Prometheus' text format, for a textfile collector.")
 @json_option
 def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
-    """Measure the log: lag, open and late transactions, aborted share."""
+    """Measure the log: lag, open, late and prepared transactions, aborted share."""
     if prometheus and as_json:
         raise click.UsageError("--prometheus and --json exclude each other")
     with place.open() as log:
@@ -53,6 +54,7 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
                     part.lag,
                     part.open_transactions,
                     part.late_transactions,
+                    part.prepared_transactions,
                     part.oldest_transaction.transactional_id if part.oldest_transaction else None,
                     part.records,
                     f"{part.aborted_share:.1%}",
@@ -62,5 +64,6 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
         )
         say(
             f"{measured.entries} entries, {measured.tail_entries} after the newest snapshot; "
-            f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late transactions"
+            f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late and "
+            f"{measured.prepared_transactions} prepared transactions"
         )

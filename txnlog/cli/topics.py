@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alter_topic", "create", "create_topic", "describe", "offsets", "topics"]
 
+OPEN_COLUMNS = ("TransactionalId", "State", "Buffer", "StagedRecords", "Started", "Expires")
 OFFSET_COLUMNS = ("Topic", "Partition", "EarliestOffset", "LastStableOffset", "LatestOffset", "HeldBy")
 
 
@@ -181,6 +182,23 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
             f"  Timestamp: {instant(description.timestamp_ms) if description.entry >= 0 else '-'}"
         )
     _show(description)
+    opened = [one for one in description.transactions if one.buffer is not None]
+    if opened and not topics:
+        say("")
+        print_table(
+            OPEN_COLUMNS,
+            [
+                (
+                    one.transactional_id,
+                    one.status,
+                    one.buffer,
+                    sum(count for _, _, count in one.staged_records),
+                    instant(one.started_ms),
+                    instant(one.expires_ms),
+                )
+                for one in opened
+            ],
+        )
 
 
 @click.command()
