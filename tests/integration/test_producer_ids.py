@@ -49,7 +49,7 @@ def test_whose_it_is_and_both_ends_survive(owner: str | int, first: int, last: i
     "changed",
     [
         {"version": 2}, {"version": "1"}, {"broker": None}, {"broker": -1}, {"block_start": 4000},
-        {"block_start": "04000"}, {"block_start": "-1"}, {"block_start": "٤"}, {"block_start": ""},
+        {"block_start": "04000"}, {"block_start": "-1"}, {"block_start": "٤"}, {"block_start": "²"}, {"block_start": ""},
         {"block_end": "3999"}, {"block_end": str(2**63)}, {"block_end": None}, {"block_end": "4 999"},
     ],
 )  # fmt: skip
