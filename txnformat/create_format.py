@@ -1,16 +1,21 @@
-"""Creating a log: its format.json."""
+"""Creating a log: its format.json, and its first entry when that says something of its own."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txnformat import keys
 from txnformat.clock import Ids
+from txnformat.commit import writable
+from txnformat.committer import Committer
 from txnformat.document import encode_json
 from txnformat.entry import FORMAT_VERSION
-from txnformat.errors import CorruptDataError, StorageError
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.probe import require_fit
+from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX
 
-__all__ = ["create_format"]
+__all__ = ["begin_log", "check_max_timeout", "create_format"]
 
 
 def create_format(store: ObjectStore, ids: Ids) -> bool:
@@ -37,3 +42,33 @@ def create_format(store: ObjectStore, ids: Ids) -> bool:
     if found is None:
         raise answer.error or StorageError("the log could not be created", transient=True, path=store.url)
     return found == data
+
+
+def check_max_timeout(longest_ms: int) -> None:
+    """Raise InvalidInputError unless a log can allow its producers this timeout."""
+    if type(longest_ms) is not int or not 1 <= longest_ms <= DEFERRED_TIMEOUT_MS_MAX:
+        raise InvalidInputError(
+            f"max_transaction_timeout_ms is {longest_ms!r}, not a whole number from 1 to {DEFERRED_TIMEOUT_MS_MAX}",
+            kind="invalid-transaction-timeout",
+            hint="give milliseconds; 900000, a quarter of an hour, by default",
+        )
+
+
+def begin_log(committer: Committer, max_transaction_timeout_ms: int) -> None:
+    """Write the first entry of a log that was just created. Requests: 1 entry.
+
+    Raises
+    ------
+    ConflictError
+        Kind ``log-exists``: somebody else has written it, and it says otherwise.
+    """
+    settings = replace(committer.settings, max_transaction_timeout_ms=max_transaction_timeout_ms)
+    state = committer.run(lambda view: writable(view, settings))
+    if state.max_transaction_timeout_ms != max_transaction_timeout_ms:
+        raise ConflictError(
+            "somebody else has written the log's first entry, with another longest timeout",
+            kind="log-exists",
+            hint="open it with TxnLog.open",
+            path=committer.store.url,
+            max_transaction_timeout_ms=state.max_transaction_timeout_ms,
+        )

@@ -116,6 +116,8 @@ class LogDescription:
     transactions: tuple[TransactionDescription, ...]
     producer_id_blocks: tuple[IdBlock, ...]
     """Which process may hand out which producer ids, ascending; those that are used up included."""
+    max_transaction_timeout_ms: int
+    """Longest timeout of transactions with offsets that a producer may ask for."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""
@@ -206,7 +208,16 @@ def describe_log(state: LogState, url: str) -> LogDescription:
         for name, known in sorted(state.transactional_ids.items())
     )
     blocks = tuple(IdBlock(block.owner, block.first, block.last) for block in state.blocks)
-    return LogDescription(url, state.log_id, state.entry, state.timestamp_ms, topics, transactions, blocks)
+    return LogDescription(
+        url,
+        state.log_id,
+        state.entry,
+        state.timestamp_ms,
+        topics,
+        transactions,
+        blocks,
+        state.max_transaction_timeout_ms,
+    )
 
 
 def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +12,7 @@ from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
-from txnformat.create_format import create_format
+from txnformat.create_format import begin_log, check_max_timeout, create_format
 from txnformat.describe import (
     LogDescription,
     PartitionOffsets,
@@ -24,7 +23,6 @@ from txnformat.describe import (
 )
 from txnformat.errors import (
     ConflictError,
-    InvalidInputError,
     NotFoundError,
 )
 from txnformat.evolution import as_change
@@ -33,15 +31,16 @@ from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
 from txnformat.operations import CreateTopic
 from txnformat.predicate import Predicate
+from txnformat.prepared import PreparedTransaction, end_prepared
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
 from txnformat.reader import output_schema
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import open_store
+from txnformat.store.open import Location, as_store
 from txnformat.topic_creation import check_same_topic, new_topic
 from txnformat.transaction_tools import Transactions
-from txnformat.types import IsolationLevel
+from txnformat.types import IsolationLevel, Outcome
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from txnformat.arrow_dataset import LogDataset
 
 __all__ = ["TxnLog"]
-
-Location = str | os.PathLike[str] | ObjectStore
 
 
 class TxnLog:
@@ -99,7 +96,7 @@ class TxnLog:
         NotFoundError
             Kind ``no-log``: there is none.
         """
-        log = cls(_store(location, storage_options), **components)
+        log = cls(as_store(location, storage_options), **components)
         try:
             log.committer.refresh()
         except NotFoundError as error:
@@ -114,21 +111,34 @@ class TxnLog:
         location: Location,
         *,
         storage_options: Mapping[str, str] | None = None,
+        max_transaction_timeout_ms: int | None = None,
         **components: Any,
     ) -> Self:
         """Create a log where there is none.
+
+        Parameters
+        ----------
+        max_transaction_timeout_ms : int, optional
+            The longest ``transaction_timeout_ms`` that its producers may ask for, 1 to 7 days; 15 minutes by default.
+            Given, it costs 1 entry.
 
         Raises
         ------
         ConflictError
             Kind ``log-exists``.
+        InvalidInputError
+            Kind ``invalid-transaction-timeout``; nothing was written.
         """
-        log = cls(_store(location, storage_options), **components)
+        if max_transaction_timeout_ms is not None:
+            check_max_timeout(max_transaction_timeout_ms)
+        log = cls(as_store(location, storage_options), **components)
         if not create_format(log.store, log.committer.ids):
             raise ConflictError(
                 "there is a log already", kind="log-exists", hint="open it with TxnLog.open", path=log.url
             )
         log.committer.refresh()
+        if max_transaction_timeout_ms is not None:
+            begin_log(log.committer, max_transaction_timeout_ms)
         return log
 
     @classmethod
@@ -140,7 +150,7 @@ class TxnLog:
         **components: Any,
     ) -> Self:
         """Open the log, or create it where there is none."""
-        log = cls(_store(location, storage_options), **components)
+        log = cls(as_store(location, storage_options), **components)
         if log.store.head(keys.FORMAT_KEY) is None:
             create_format(log.store, log.committer.ids)
         log.committer.refresh()
@@ -314,6 +324,25 @@ class TxnLog:
         """
         return self.committer.read(known_outcome(self.refresh(), transactional_id, epoch))
 
+    def commit_prepared(self, token: str | PreparedTransaction) -> TransactionOutcome:
+        """Commit a prepared transaction, from any process; again: the original answer.
+
+        Parameters
+        ----------
+        token : str or PreparedTransaction
+            What :meth:`writers.producer.Producer.prepare` returned, or its ``str()``.
+
+        Raises
+        ------
+        InvalidInputError, NotFoundError, InvalidTransactionStateError, ProducerFencedError, CommitStateUnknownError
+            See :func:`txnformat.prepared.end_prepared`.
+        """
+        return end_prepared(self.committer, token, Outcome.COMMIT)
+
+    def abort_prepared(self, token: str | PreparedTransaction) -> TransactionOutcome:
+        """Abort a prepared transaction; otherwise as :meth:`commit_prepared`."""
+        return end_prepared(self.committer, token, Outcome.ABORT)
+
     def history(self, limit: int | None = None, start: int | None = None) -> Iterator[HistoryEntry]:
         """Yield what happened to the log, entry by entry, newest first.
 
@@ -468,13 +497,3 @@ class TxnLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _store(location: Location, options: Mapping[str, str] | None) -> ObjectStore:
-    if isinstance(location, str | os.PathLike):
-        return open_store(os.fspath(location), storage_options=options)
-    if options:
-        raise InvalidInputError(
-            "a store that is open already takes no storage options", kind="invalid-storage-option"
-        )
-    return location

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from txnformat.lingering import LingeringTransaction
     from txnformat.log import TxnLog
     from txnformat.metrics import LogMetrics
+    from txnformat.prepared import PreparedTransaction
     from txnformat.transaction_listing import ProducerOfPartition, TransactionDetails, TransactionListing
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
@@ -72,6 +73,7 @@ __all__ = [
     "OutOfOrderSequenceError",
     "Outcome",
     "PartitionOffsets",
+    "PreparedTransaction",
     "Producer",
     "ProducerFencedError",
     "ProducerIdConflictError",
@@ -113,6 +115,7 @@ _LATER = {
     "LogDescription": "txnformat.describe",
     "LogMetrics": "txnformat.metrics",
     "PartitionOffsets": "txnformat.describe",
+    "PreparedTransaction": "txnformat.prepared",
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.transaction_listing",
     "ProducerStatus": "writers.transaction",

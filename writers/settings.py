@@ -8,6 +8,8 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.errors import InvalidInputError
+from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX
 from writers.upload import ROLL_BYTES
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]
@@ -24,7 +26,9 @@ class Buffer(StrEnum):
     """Where the records of an open transaction are."""
 
     AUTO = "auto"
-    """In files that the log does not know: the commit names all of them in one entry."""
+    """In files that the log does not know: the commit names all of them in one entry. Large or old ones: deferred."""
+    DEFERRED = "deferred"
+    """In files that the log knows, without offsets: the commit gives them all (Pulsar's PIP-31)."""
     INLINE = "inline"
     """In the log, with offsets, flush by flush; a marker decides them (Kafka's way)."""
 
@@ -45,6 +49,11 @@ class ProducerSettings:
     """Number the records, so that a repeat is never appended twice. Transactions need it."""
     buffer: Buffer = Buffer.AUTO
     """For transactions."""
+    transaction_timeout_ms: int = TIMEOUT_MS
+    """How long a transaction whose records have offsets may stay open before anybody may abort it; 1 to what the log
+    allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's transaction.timeout.ms."""
+    deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    """The same for one whose records have none yet, from its last flush; 1 to 7 days."""
     linger_ms: int = 5
     """How long a record that is sent outside transactions may wait for others, before a thread flushes it."""
     batch_bytes: int = 8 * MIB
@@ -71,6 +80,8 @@ class ProducerSettings:
         if self.buffer not in set(Buffer):
             problems.append(f"buffer is {str(self.buffer)!r}, not one of {', '.join(Buffer)}")
         minima: dict[str, tuple[Any, int]] = {
+            "transaction_timeout_ms": (self.transaction_timeout_ms, 1),
+            "deferred_timeout_ms": (self.deferred_timeout_ms, 1),
             "linger_ms": (self.linger_ms, 0),
             "batch_bytes": (self.batch_bytes, 1),
             "buffer_bytes": (self.buffer_bytes, 1),
@@ -84,6 +95,10 @@ class ProducerSettings:
         if type(self.chunk_bytes) is not int or not CHUNK_BYTES_MIN <= self.chunk_bytes <= CHUNK_BYTES_MAX:
             problems.append(
                 f"chunk_bytes is {self.chunk_bytes!r}, not a whole number from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}"
+            )
+        if type(self.deferred_timeout_ms) is int and self.deferred_timeout_ms > DEFERRED_TIMEOUT_MS_MAX:
+            problems.append(
+                f"deferred_timeout_ms is {self.deferred_timeout_ms}, more than seven days ({DEFERRED_TIMEOUT_MS_MAX})"
             )
         if problems:
             raise InvalidInputError(problems, kind="invalid-settings")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Ids
 from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
@@ -75,6 +76,20 @@ class Staging:
     def __bool__(self) -> bool:
         """Return whether anything waits for an entry."""
         return bool(self.buffered) or bool(self._open) or bool(self._staged)
+
+    @property
+    def uploaded_batches(self) -> int:
+        """Batches in files, open or closed, that no entry names."""
+        closed = sum(len(one.uploaded.batches) for staged in self._staged.values() for one in staged)
+        return closed + sum(len(opened.runs) for opened in self._open.values())
+
+    @property
+    def uploaded_bytes(self) -> int:
+        """Size of those files so far."""
+        closed = sum(
+            file.size for staged in self._staged.values() for one in staged for file in one.uploaded.files
+        )
+        return closed + sum(opened.upload.size for opened in self._open.values())
 
     def is_over(self, coming: int) -> bool:
         """Return whether records must leave the buffer before ``coming`` bytes are taken in."""
@@ -188,13 +203,15 @@ class Staging:
                 yield batch.partition if run.is_named else None, table.slice(first, run.records)
                 first += run.records
 
-    def appends(self, *, numbered: bool) -> tuple[TopicAppend, ...]:
+    def appends(self, *, numbered: bool, deferred: bool = False) -> tuple[TopicAppend, ...]:
         """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table.
 
         Parameters
         ----------
         numbered : bool
             Whether the records carry sequences: they go on from those that are in the log.
+        deferred : bool
+            Whether they are to be staged in the log: then the batches are in a table, however few.
         """
         appends = []
         for topic_id, staged in sorted(self._staged.items()):
@@ -206,7 +223,8 @@ class Staging:
                     for number in {batch.partition for batch in uploaded.batches}
                 }
             appends.append(topic_append(topic_id, staged[-1].topic.partitions, uploaded, bases))
-        return with_batch_table(self._store, self._ids, self._born(), appends)
+        batches_max = 0 if deferred else BATCHES_IN_ENTRY_MAX
+        return with_batch_table(self._store, self._ids, self._born(), appends, batches_max)
 
     def landed(self, appends: tuple[TopicAppend, ...]) -> None:
         """Note that an entry holds ``appends``: their sequences are spent, and nothing is staged any more."""

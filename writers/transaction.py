@@ -12,6 +12,7 @@ from txnformat.errors import InvalidTransactionStateError, TxnLogError
 from txnformat.intents import Intent
 
 if TYPE_CHECKING:
+    from txnformat.prepared import PreparedTransaction
     from writers.producer import Producer
 
 __all__ = [
@@ -46,7 +47,9 @@ class ProducerStatus(StrEnum):
     """Initialised; of a transactional producer: no transaction is open."""
     IN_TRANSACTION = "in-transaction"
     ABORT_REQUIRED = "abort-required"
-    """Records of the open transaction are lost, or a large value is torn: it can only be aborted."""
+    """Records of the open transaction are lost, a large value is torn, or its time was over: it can only be aborted."""
+    PREPARED = "prepared"
+    """The transaction's outcome is decided elsewhere: it can be committed or aborted, and nothing else."""
     UNKNOWN_OUTCOME = "unknown-outcome"
     """Nobody could tell whether the last call's entry is in the log."""
     FENCED = "fenced"
@@ -63,6 +66,7 @@ class Call(StrEnum):
     FLUSH = "flush"
     COMMIT = "commit"
     ABORT = "abort"
+    PREPARE = "prepare"
 
 
 class Unsettled(NamedTuple):
@@ -79,8 +83,9 @@ LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
     Call.BEGIN: frozenset({ProducerStatus.READY}),
     Call.SEND: _OPEN,  # without transactions: READY
     Call.FLUSH: _OPEN,  # likewise
-    Call.COMMIT: _OPEN,
-    Call.ABORT: _OPEN | {ProducerStatus.ABORT_REQUIRED},
+    Call.COMMIT: _OPEN | {ProducerStatus.PREPARED},
+    Call.ABORT: _OPEN | {ProducerStatus.ABORT_REQUIRED, ProducerStatus.PREPARED},
+    Call.PREPARE: _OPEN,
 }
 """The statuses in which a call is legal, besides what an unknown outcome allows."""
 
@@ -91,10 +96,11 @@ REPEATS: Mapping[Call, frozenset[Call]] = {
     Call.FLUSH: frozenset({Call.FLUSH, Call.ABORT}),
     Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
     Call.ABORT: frozenset({Call.ABORT}),
+    Call.PREPARE: frozenset({Call.PREPARE, Call.ABORT}),
 }
 """After a call with an unknown outcome: the calls that are legal."""
 
-_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT})
+_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE})
 
 _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.UNINITIALISED: (
@@ -110,8 +116,13 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
-        "records of this transaction could not be taken in whole, or not be uploaded, and are lost",
+        "records of this transaction were not taken in whole, or are lost, or it was open for too long",
         "abort the transaction and send everything again",
+    ),
+    ProducerStatus.PREPARED: (
+        "transaction-prepared",
+        "the transaction is prepared: its outcome is decided elsewhere",
+        "commit or abort it; producer.prepared names it",
     ),
     ProducerStatus.UNKNOWN_OUTCOME: (
         "outcome-unknown",
@@ -159,6 +170,9 @@ def check_call(call: Call, status: ProducerStatus, *, is_transactional: bool, un
 class Transaction:
     """One transaction: begins on entering, commits on a normal exit, aborts on an exception.
 
+    What the block has prepared is left so. A commit after which nothing but an abort is possible (the transaction was
+    open for too long) is followed by it: the error is told once, and the producer can be used again.
+
     Made by :meth:`writers.producer.Producer.transaction`.
 
     Attributes
@@ -179,6 +193,10 @@ class Transaction:
         """Flush; see :meth:`writers.producer.Producer.flush`."""
         return self._producer.flush()
 
+    def prepare(self) -> PreparedTransaction:
+        """Prepare; see :meth:`writers.producer.Producer.prepare`."""
+        return self._producer.prepare()
+
     def __enter__(self) -> Self:
         self._producer.begin()
         return self
@@ -186,15 +204,21 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.info = self._producer.commit()
-            return
-        if self._producer.status not in (
+        if error is None and self._producer.status is not ProducerStatus.PREPARED:
+            try:
+                self.info = self._producer.commit()
+            except TxnLogError as refused:
+                if self._producer.status is ProducerStatus.ABORT_REQUIRED:
+                    self._abort(refused)
+                raise
+        elif error is not None and self._producer.status in (
             ProducerStatus.IN_TRANSACTION,
             ProducerStatus.ABORT_REQUIRED,
             ProducerStatus.UNKNOWN_OUTCOME,
-        ):
-            return  # fenced or closed, or ended by the block itself
+        ):  # else fenced or closed, or ended by the block itself
+            self._abort(error)
+
+    def _abort(self, error: BaseException) -> None:
         try:
             self._producer.abort()
         except TxnLogError as failure:  # what went wrong first is what the caller must see

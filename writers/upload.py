@@ -222,13 +222,17 @@ def _pending(
 
 
 def with_batch_table(
-    store: ObjectStore, ids: Ids, born: int, appends: Sequence[TopicAppend]
+    store: ObjectStore,
+    ids: Ids,
+    born: int,
+    appends: Sequence[TopicAppend],
+    batches_max: int = BATCHES_IN_ENTRY_MAX,
 ) -> tuple[TopicAppend, ...]:
     """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them all.
 
-    Requests: 1 PUT when there are more than ``BATCHES_IN_ENTRY_MAX`` batches in all, else none.
+    Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none.
     """
-    if sum(len(append.batches) for append in appends) <= BATCHES_IN_ENTRY_MAX:
+    if sum(len(append.batches) for append in appends) <= batches_max:
         return tuple(appends)
     data = encode_batch_table((section, append.batches) for section, append in enumerate(appends))
     key = keys.table_key(born, ids.new())

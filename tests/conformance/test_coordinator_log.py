@@ -269,7 +269,7 @@ def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer
         old.send("t", rows(1))
         old.flush()
         held = TxnLog.open(FaultyStore(memory, before_create=gate))
-        intent = held.committer.intend(Write(old._ref, end=COMMIT))
+        intent = held.committer.intend(Write(old._session.ref, end=COMMIT))
         errors: list[BaseException] = []
 
         def commit() -> None:
@@ -279,7 +279,7 @@ def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer
                 errors.append(error)
 
         thread = threading.Thread(target=commit, daemon=True)
-        if buffer == "inline":
+        if buffer != "auto":
             thread.start()
             gate.wait_until_held()
         with Producer(other, NAME) as newer:

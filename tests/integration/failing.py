@@ -15,7 +15,7 @@ from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
-BUFFERS = pytest.mark.parametrize("buffer", ["auto", "inline"])
+BUFFERS = pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])
 
 
 def rows(*numbers: int) -> pa.Table:

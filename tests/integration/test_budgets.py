@@ -19,6 +19,7 @@ NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
 ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
 TABLE_PUT = RequestClass(Operation.CREATE, KeyClass.TABLE)
+TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
 
 
@@ -82,9 +83,84 @@ def test_each_inline_flush_is_one_put_and_one_entry() -> None:
     assert requests(measured.counts) == {DATA_PUT: 3, ENTRY_PUT: 4}
 
 
+def test_each_deferred_flush_is_one_put_per_file_one_table_and_one_entry() -> None:
+    store, log = counted()
+    with Producer(log, "p", buffer="deferred") as producer:
+        producer.begin()
+        for number in range(3):
+            with store.measure() as measured:
+                producer.send("t", rows(number))
+                producer.send("u", rows(number))
+                producer.flush()
+                producer.flush()
+            assert requests(measured.counts) == {DATA_PUT: 2, TABLE_PUT: 1, ENTRY_PUT: 1}
+        with store.measure() as measured:
+            producer.commit()
+        assert requests(measured.counts) == {ENTRY_PUT: 1}
+        producer.begin()
+        for number in range(2):
+            producer.send("t", rows(number))
+            with store.measure() as measured:
+                producer.commit() if number else producer.flush()
+            assert requests(measured.counts) == {DATA_PUT: 1, TABLE_PUT: 1, ENTRY_PUT: 1}
+
+
+def test_a_deferred_transaction_that_never_flushed_costs_what_a_one_shot_does() -> None:
+    store, log = counted()
+    with Producer(log, "p", buffer="deferred") as producer, store.measure() as measured:
+        with producer.transaction() as txn:
+            txn.send("t", rows(1))
+            txn.send("u", rows(1))
+        producer.begin()
+        producer.send("t", rows(1))
+        producer.abort()
+    assert requests(measured.counts) == {DATA_PUT: 2, ENTRY_PUT: 1}
+
+
+def test_preparing_is_one_put_per_file_one_table_and_one_entry_and_its_end_one_entry() -> None:
+    store, log = counted()
+    for buffer, flushed, expected in (
+        ("auto", False, {DATA_PUT: 1, TABLE_PUT: 1, ENTRY_PUT: 1}),
+        ("auto", True, {TABLE_PUT: 1, DATA_PUT: 1, ENTRY_PUT: 1}),  # a one-shot's file is closed now
+        ("deferred", True, {ENTRY_PUT: 1}),
+        ("inline", False, {DATA_PUT: 1, ENTRY_PUT: 1}),
+    ):
+        with Producer(log, "p", buffer=buffer) as producer:
+            for end in (producer.commit, producer.abort):
+                producer.begin()
+                producer.send("t", rows(1))
+                if flushed:
+                    producer.flush()
+                with store.measure() as measured:
+                    producer.prepare()
+                assert requests(measured.counts) == expected
+                with store.measure() as measured:
+                    end()
+                assert requests(measured.counts) == {ENTRY_PUT: 1}
+
+
+def test_ending_a_prepared_transaction_by_its_token_is_one_entry_and_finding_it_ended_is_none() -> None:
+    store, log = counted()
+    with Producer(log, "p") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        token = str(producer.prepare())
+    log.refresh()
+    with store.measure() as measured:
+        log.commit_prepared(token)
+    assert requests(measured.counts) == {ENTRY_GET: 1, ENTRY_PUT: 1}
+    with store.measure() as measured:
+        log.commit_prepared(token)
+    assert requests(measured.counts) == {ENTRY_GET: 1}
+
+
 def test_an_abort_costs_nothing_or_one_entry() -> None:
     store, log = counted()
-    for buffer, expected in (("auto", {}), ("inline", {DATA_PUT: 1, ENTRY_PUT: 2})):
+    for buffer, expected in (
+        ("auto", {}),
+        ("inline", {DATA_PUT: 1, ENTRY_PUT: 2}),
+        ("deferred", {DATA_PUT: 1, TABLE_PUT: 1, ENTRY_PUT: 2}),
+    ):
         with Producer(log, f"p-{buffer}", buffer=buffer) as producer, store.measure() as measured:
             producer.begin()
             producer.send("t", rows(1))
@@ -122,7 +198,7 @@ def test_a_warm_refresh_with_nothing_new_is_one_get() -> None:
     assert requests(measured.counts) == {ENTRY_GET: 1}
 
 
-@pytest.mark.parametrize("buffer", ["auto", "inline"])
+@pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])
 def test_planning_a_partition_reads_no_data(buffer: str) -> None:
     store, log = counted()
     with Producer(log, "p", buffer=buffer) as producer:
@@ -134,7 +210,10 @@ def test_planning_a_partition_reads_no_data(buffer: str) -> None:
     with store.measure() as measured:
         plan = log.plan("t", partitions=[7])
     assert len(plan.partitions[0].rows) == 13
-    assert requests(measured.counts) == {ENTRY_GET: 1}
+    tables = (
+        {TABLE_GET: 13} if buffer == "deferred" else {}
+    )  # one for each committed flush, until they are sealed
+    assert requests(measured.counts) == {ENTRY_GET: 1} | tables
 
 
 def test_trying_the_store_is_four_requests_at_a_process_first_write_and_nothing_for_readers(

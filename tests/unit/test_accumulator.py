@@ -261,4 +261,5 @@ def test_after_an_unknown_outcome_only_the_same_call_and_abort_are_legal() -> No
         Call.FLUSH: {Call.FLUSH, Call.ABORT},
         Call.COMMIT: {Call.COMMIT, Call.ABORT},
         Call.ABORT: {Call.ABORT},
+        Call.PREPARE: {Call.PREPARE, Call.ABORT},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Mapping
@@ -16,7 +17,10 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 
-__all__ = ["open_store"]
+__all__ = ["Location", "as_store", "open_store"]
+
+Location = str | os.PathLike[str] | ObjectStore
+"""Where a log is: a path, a URL, or a store that is open already."""
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), everybody else two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -136,3 +140,14 @@ def _memory_store(name: str, clock: Clock | None) -> MemoryStore:
         if store is None:
             store = _memory_stores[name] = MemoryStore(clock, name)
         return store
+
+
+def as_store(location: Location, options: Mapping[str, str] | None) -> ObjectStore:
+    """Return the store at a location, which may be a store."""
+    if isinstance(location, str | os.PathLike):
+        return open_store(os.fspath(location), storage_options=options)
+    if options:
+        raise InvalidInputError(
+            "a store that is open already takes no storage options", kind="invalid-storage-option"
+        )
+    return location
