@@ -113,7 +113,7 @@ def test_a_producer_without_an_id_sends_as_soon_as_it_is_initialised_and_has_no_
 @BUFFERS
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_is_open_from_begin_to_its_end(buffer: str, commit: bool) -> None:
-    """In the producer from ``begin``, in the log from the first flush with offsets; after the end in neither."""
+    """In the producer from ``begin``, in the log from the first flush that it is told of; after the end in neither."""
     log = _log()
     with Producer(log, "etl", buffer=buffer) as producer:
         for number in range(2):
@@ -125,7 +125,7 @@ def test_a_transaction_is_open_from_begin_to_its_end(buffer: str, commit: bool) 
             producer.send("t", rows(number), partition=0)
             producer.flush()
             ongoing = log.refresh().transactional_ids["etl"].status is TransactionStatus.ONGOING
-            assert ongoing == (buffer == "inline")
+            assert ongoing == (buffer != "auto")
             assert read(log) == list(range(number if commit else 0))
             producer.commit() if commit else producer.abort()
             assert log.refresh().transactional_ids["etl"].status is not TransactionStatus.ONGOING
