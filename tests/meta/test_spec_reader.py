@@ -60,6 +60,8 @@ class SpecReader:
         self.topics: dict[str, Json] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.owners: dict[str, tuple[int, int]] = {}
+        self.staged: dict[tuple[int, int], Rows] = {}
+        """The stages of each transaction that is not decided."""
         self.checkpoints: Rows = []
         data = (root / "_txnlog/format.json").read_bytes()
         log_id, number = document(data)["log_id"], 0
@@ -95,12 +97,49 @@ class SpecReader:
         self.checkpoints.append(op)
 
     def init_producer(self, _: Json, op: Json) -> None:
+        self.staged.pop((op["producer_id"], op["epoch"] - 1), None)
         for marker in op["aborted"]:
             self._end(marker, (op["producer_id"], op["epoch"] - 1), commit=False)
 
-    def end_txn(self, _: Json, op: Json) -> None:
+    def end_txn(self, entry: Json, op: Json) -> None:
+        transaction = (op["producer_id"], op["epoch"])
+        stages = self.staged.pop(transaction, [])
+        for placed in op.get("placed", []):
+            assert op["outcome"] == "commit"
+            partition = self.partitions[placed["topic_id"], placed["partition"]]
+            assert placed["base_offset"] == partition.log_end
+            partition.open[transaction] = placed["base_offset"]
+            for stage in stages:
+                mine = {part["partition"] for part in stage["partitions"]}
+                if stage["topic_id"] == placed["topic_id"] and placed["partition"] in mine:
+                    self._take(partition, placed["partition"], stage, entry)
+            assert partition.log_end == placed["base_offset"] + placed["records"]
         for marker in op["markers"]:
-            self._end(marker, (op["producer_id"], op["epoch"]), commit=op["outcome"] == "commit")
+            self._end(marker, transaction, commit=op["outcome"] == "commit")
+
+    def prepare_txn(self, _: Json, op: Json) -> None:
+        """Section 5.7: it is open, and stays so for readers."""
+        transaction = (op["producer_id"], op["epoch"])
+        assert transaction in self.staged or any(transaction in one.open for one in self.partitions.values())
+
+    def stage(self, _: Json, op: Json) -> None:
+        """Section 5.6: nothing has an offset yet."""
+        stages = self.staged.setdefault((op["producer_id"], op["epoch"]), [])
+        for part in op["partitions"]:
+            before = [
+                one["records"]
+                for stage in stages
+                if stage["topic_id"] == op["topic_id"]
+                for one in stage["partitions"]
+                if one["partition"] == part["partition"]
+            ]
+            assert part["base_sequence"] == sum(before)
+            batches = [one for one in self._table(op) if one["partition"] == part["partition"]]
+            assert (part["batch_count"], part["records"]) == (
+                len(batches),
+                sum(one["records"] for one in batches),
+            )
+        stages.append(op)
 
     def _end(self, marker: Json, transaction: tuple[int, int], *, commit: bool) -> None:
         partition = self.partitions[marker["topic_id"], marker["partition"]]
@@ -111,22 +150,26 @@ class SpecReader:
             partition.aborted.append((first, marker["offset"], transaction[0]))
 
     def append(self, entry: Json, op: Json) -> None:
-        batches = op["batches"] if "batches" in op else self._table(op)
         for part in op["partitions"]:
             partition = self.partitions[op["topic_id"], part["partition"]]
             assert part["base_offset"] == partition.log_end
-            for batch in (one for one in batches if one["partition"] == part["partition"]):
-                place = {
-                    "offset": partition.log_end,
-                    "object": op["files"][batch["file"]],
-                    "entry": entry["entry"],
-                }
-                who = {"producer_id": op["producer_id"], "transactional": op["transactional_id"] is not None}
-                partition.batches.append({**batch, **place, **who})
-                partition.log_end += batch["records"]
+            self._take(partition, part["partition"], op, entry)
             assert partition.log_end == part["base_offset"] + part["records"]
             if op["transactional_id"] is not None:
                 partition.open.setdefault((op["producer_id"], op["epoch"]), part["base_offset"])
+
+    def _take(self, partition: Partition, number: int, op: Json, entry: Json) -> None:
+        """Give the batches of one partition their offsets, in their order."""
+        batches = op["batches"] if "batches" in op else self._table(op)
+        for batch in (one for one in batches if one["partition"] == number):
+            place = {
+                "offset": partition.log_end,
+                "object": op["files"][batch["file"]],
+                "entry": entry["entry"],
+            }
+            who = {"producer_id": op["producer_id"], "transactional": op["transactional_id"] is not None}
+            partition.batches.append({**batch, **place, **who})
+            partition.log_end += batch["records"]
 
     def _table(self, op: Json) -> Rows:
         data = (self.root / op["table"]["key"]).read_bytes()
@@ -177,7 +220,7 @@ class SpecReader:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A log with what there is: two topics, one of which grows, both kinds of producers, aborts, an open transaction, a batch table."""
+    """A log with what there is: two topics, one of which grows, all buffers, aborts, open and prepared transactions, a batch table."""
     path = tmp_path / "log"
     with TxnLog.create(path) as log:
         log.create_topic(
@@ -186,12 +229,18 @@ def root(tmp_path: Path) -> Path:
         log.create_topic("b", pa.schema([("n", pa.int64())]))
         with Producer(log, "one-shot") as one_shot, Producer(log) as plain:
             inline, other = Producer(log, "inline", buffer="inline"), Producer(log, "other", buffer="inline")
-            for producer in (inline, other):
+            deferred, decided = Producer(log, "deferred", buffer="deferred"), Producer(log, "decided")
+            for producer in (inline, other, deferred, decided):
                 producer.init()
             for turn in range(6):
                 with one_shot.transaction() as txn:
                     txn.send("a", [{"n": number, "text": "x" * turn} for number in range(20)])
                     txn.send("b", [{"n": turn}])
+                deferred.begin()
+                for flush in range(2):  # in a topic of several partitions, and in one beside others' records
+                    deferred.send("a", [{"n": number, "text": f"staged {flush}"} for number in range(10)])
+                    deferred.send("b", [{"n": 1_000 + flush}])
+                    deferred.flush()
                 inline.begin()
                 inline.send("a", [{"n": number, "text": "aborted"} for number in range(turn + 1)])
                 inline.send("b", [{"n": -turn}])
@@ -201,6 +250,13 @@ def root(tmp_path: Path) -> Path:
                 inline.send("b", [{"n": -turn}])
                 inline.flush()
                 (inline.abort if turn % 3 else inline.commit)()
+                deferred.send("b", [{"n": 2_000 + turn}])
+                (deferred.abort if turn == 1 else deferred.commit)()
+                decided.begin()
+                decided.send("b", [{"n": 3_000 + turn}])
+                token = decided.prepare()
+                (log.abort_prepared if turn % 2 else log.commit_prepared)(token)
+                (decided.abort if turn % 2 else decided.commit)()
                 if turn == 2:
                     log.alter_topic("a", partitions=4, add_columns=[pa.field("late", pa.int32())])
                 if turn == 3:
@@ -209,6 +265,11 @@ def root(tmp_path: Path) -> Path:
             with Producer(log, "many", batch_bytes=1) as many, many.transaction() as txn:
                 for number in range(1_100):
                     txn.send("b", [{"n": number}], partition=0)
+            for producer in (deferred, decided):
+                producer.begin()
+                producer.send("b", [{"n": -1}])
+            deferred.flush()
+            decided.prepare()
             other.begin()
             other.send("a", [{"n": 1, "text": "left open"}])
             other.flush()
@@ -248,7 +309,11 @@ def test_the_history_has_what_a_reader_must_cope_with(root: Path) -> None:
         "init_producer",
         "allocate_producer_ids",
         "alter_topic",
+        "stage",
+        "prepare_txn",
     }
+    assert any(operation.get("placed") for operation in operations)
+    assert len(reader.staged) == 2, "one is open, one prepared"
     versions = {file.get("schema_id") for one in operations for file in one.get("files", [])}
     assert versions >= {None, 1, 2}
     assert any(partition.aborted for partition in reader.partitions.values())
@@ -307,6 +372,7 @@ def test_a_snapshot_is_what_the_specification_says(root: Path) -> None:
     assert (sha256(entry), document(entry)["timestamp_ms"]) == (state["entry_sha256"], state["timestamp_ms"])
     # Its partitions, one after the other, are those of the fold up to its entry.
     folded = SpecReader(root, last=named["entry"])
+    keys = dict(zip(tables["files"]["number"].to_pylist(), tables["files"]["key"].to_pylist(), strict=True))
     start = {"extents": 0, "markers": 0, "aborted": 0}
     for known in state["partitions"]:
         partition = folded.partitions[known["topic_id"], known["partition"]]
@@ -325,5 +391,23 @@ def test_a_snapshot_is_what_the_specification_says(root: Path) -> None:
         for row in rows["extents"]:
             batch = batches[row["base_offset"]]
             number = row["file"] if row["table"] < 0 else row["first_file"] + batch["file"]
-            assert tables["files"]["key"][number].as_py() == batch["object"]["key"]
+            assert keys[number] == batch["object"]["key"]
     assert start == {name: len(tables[name]) for name in start}
+    # What is staged: references and totals.
+    numbers = {table["key"]: table["number"] for table in tables["tables"].to_pylist()}
+    ids = {one["producer_id"]: one for one in state["transactional_ids"]}
+    for (producer_id, epoch), stages in folded.staged.items():
+        owner = ids.pop(producer_id)
+        assert owner["epoch"] == epoch
+        for one, stage in zip(owner["staged"], stages, strict=True):
+            files = [
+                keys[number] for number in range(one["first_file"], one["first_file"] + one["file_count"])
+            ]
+            assert files == [file["key"] for file in stage["files"]]
+            assert one["table"] == numbers[stage["table"]["key"]]
+            assert (one["topic_id"], one["section"]) == (stage["topic_id"], stage["section"])
+            assert [(part["partition"], part["records"]) for part in one["partitions"]] == [
+                (part["partition"], part["records"]) for part in stage["partitions"]
+            ]
+    assert folded.staged
+    assert not any(owner.get("staged") for owner in ids.values())
