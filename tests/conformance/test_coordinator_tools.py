@@ -43,7 +43,7 @@ def many() -> TxnLog:
     clock.sleep(1)
     for name in ("t2", "your-special-1"):
         producer = _begun(log, name)
-        log.committer.commit(log.committer.intend(Write(producer._ref, prepare=True)))
+        log.committer.commit(log.committer.intend(Write(producer._session.ref, prepare=True)))
     clock.sleep(1)
     _begun(log, "t4").commit()
     for name in ("t5", "t6", "their-special-2"):
