@@ -21,12 +21,25 @@ from functools import cache
 from pathlib import Path
 
 from tests.conformance.cases import ROOT, cited
-from tests.conformance.mutation_rules import MUTATIONS, Mutation
+from tests.conformance.mutation_rules import MUTATIONS as KAFKA
+from tests.conformance.mutation_rules import Mutation
+from tests.conformance.mutation_rules_pulsar import PULSAR_AND_FLINK
 from tests.conformance.report import outcomes
 
-__all__ = ["PAGE", "Verdict", "claiming_tests", "copy_to", "mutate", "page", "run_tests", "try_mutation"]
+__all__ = [
+    "MUTATIONS",
+    "PAGE",
+    "Verdict",
+    "claiming_tests",
+    "copy_to",
+    "mutate",
+    "page",
+    "run_tests",
+    "try_mutation",
+]
 
 PAGE = Path("docs/mutations.md")
+MUTATIONS = (*KAFKA, *PULSAR_AND_FLINK)
 
 COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "writers")
 

@@ -180,11 +180,11 @@ def test_what_checkpoints_hold_as_prepared_stays_open_and_commits(checkpointed: 
     "shouldSkipIdsOfCommitterForPooledTransactions",
 )
 def test_an_id_with_a_prepared_transaction_is_skipped_and_free_again_once_that_has_ended() -> None:
-    """A pool takes the next id: the log refuses to open one whose outcome is pending, and changes nothing."""
+    """A pool takes the next id: the log begins nothing under one whose outcome is pending, and nothing changes."""
     log = _job(0, prepared=[0])
     before = log.refresh()
     with pytest.raises(InvalidTransactionStateError) as caught:
-        Producer(log, "job-0").init()
+        opened(log, "job-0")
     assert caught.value.kind == "transaction-prepared"
     assert log.refresh() == before
     other = opened(log, "job-1")

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.cases import ROOT
-from tests.conformance.mutation_rules import MUTATIONS, Mutation
-from tests.conformance.mutations import PAGE, claiming_tests, copy_to, mutate, page, try_mutation
+from tests.conformance.mutation_rules import Mutation
+from tests.conformance.mutations import (
+    MUTATIONS,
+    PAGE,
+    claiming_tests,
+    copy_to,
+    mutate,
+    page,
+    try_mutation,
+)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)

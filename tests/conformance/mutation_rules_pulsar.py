@@ -1,0 +1,161 @@
+"""Rules that Pulsar's and Flink's cases claim, each broken by a change; see :mod:`tests.conformance.mutation_rules`."""
+
+from __future__ import annotations
+
+from tests.conformance.mutation_rules import Mutation
+
+__all__ = ["PULSAR_AND_FLINK"]
+
+METADATA_BUFFER, BUFFER, RECOVER, SERVICE = (
+    "MetadataTransactionBufferTest",
+    "TopicTransactionBufferTest",
+    "TopicTransactionBufferRecoverTest",
+    "TransactionMetadataStoreServiceTest",
+)
+STRATEGY, WRITER = "TransactionAbortStrategyImplTest", "ExactlyOnceKafkaWriterITCase"
+
+PULSAR_AND_FLINK = (
+    Mutation(
+        "an open transaction holds nobody back",
+        "txnformat/visibility.py",
+        "return log_end if first_unstable is None else max(log_start, first_unstable)",
+        "return log_end",
+        (
+            (METADATA_BUFFER, "openTxnAppend_pinsMaxReadPosition"),
+            (METADATA_BUFFER, "concurrentOpenTxns_minPositionPins"),
+            (METADATA_BUFFER, "recoveryDiscoveredOpenTxn_pinsAtWatermark"),
+            (BUFFER, "testGetLastMessageIdsWithOngoingTransactions"),
+            (BUFFER, "testGetLastMessageIdsWithOpenTransactionAtLedgerHead"),
+            ("TransactionTest", "testMaxReadPositionForNormalPublish"),
+            ("TransactionTest", "testPersistentTopicGetLastDispatchablePositionWithTxn"),
+            ("TransactionStablePositionTest", "testSyncNormalPositionWhenTBRecover"),
+            ("TransactionConsumeTest", "noSortedTest"),
+            ("V5TransactionScalableTest", "testOpenTransactionPinsLaterNonTransactionalWrites"),
+        ),
+    ),
+    Mutation(
+        "an abort leaves no trace in the abort index",
+        "txnformat/partition.py",
+        "if not commit and transaction in self.open:",
+        "if transaction not in self.open:",
+        (
+            ("TransactionEndToEndTest", "produceAbortTest"),
+            ("TransactionProduceTest", "produceAndAbortTest"),
+            ("TransactionStablePositionTest", "abortTxnTest"),
+            (METADATA_BUFFER, "abortEvent_marksAborted_isTxnAbortedTrue"),
+            (METADATA_BUFFER, "restartAfterAbort_abortedTxnStillFiltered"),
+            (METADATA_BUFFER, "recoveryDiscoveredAbortedTxns_filteredImmediatelyAfterRecovery"),
+            (METADATA_BUFFER, "terminalTxns_prunedFromCache_visibilityUnchanged"),
+            (RECOVER, "testSnapshotSegment"),
+            ("SegmentAbortedTxnProcessorTest", "testPutAbortedTxnIntoProcessor"),
+            ("SegmentAbortedTxnProcessorTest", "testTxnSegmentStats"),
+            ("V5TransactionScalableTest", "testConcurrentTransactionsMixedCommitAbort"),
+            ("V5TransactionScalableTest", "testAbortSpansSplit"),
+        ),
+    ),
+    Mutation(
+        "a message that comes after the end joins the next transaction",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch < owner.epoch:",
+        "if producer.epoch < owner.epoch - 1:",
+        (
+            (METADATA_BUFFER, "appendToCommittedTxn_failsTxnConflict"),
+            ("TransactionLowWaterMarkTest", "testTransactionBufferLowWaterMark"),
+            ("TransactionLowWaterMarkTest", "testTBLowWaterMarkEndToEnd"),
+        ),
+    ),
+    Mutation(
+        "whoever names a transactional id owns it",
+        "txnformat/decide_transaction.py",
+        """    if owner is None or owner.producer_id != producer.producer_id:
+        raise InvalidTransactionStateError(""",
+        """    if owner is None:
+        raise InvalidTransactionStateError(""",
+        (("TransactionCoordinatorV5Test", "verifyTxnOwnership_matchesOwnerAndRejectsOthers"),),
+    ),
+    Mutation(
+        "a read that fails is not tried again",
+        "txnformat/reads.py",
+        "if not error.transient or attempt == READ_ATTEMPTS_MAX - 1:",
+        "if True:",
+        ((RECOVER, "testTBRecoverCanRetryIfTimeoutRead"),),
+    ),
+    Mutation(
+        "whoever opens an id forgets what is open under it",
+        "txnformat/decide_transaction.py",
+        "if known.status is TransactionStatus.ONGOING:\n        aborted",
+        "if known is None:\n        aborted",
+        (
+            (METADATA_BUFFER, "recoveryDiscoveredAbortedTxn_persistsAbortedRecordAtSegmentLac"),
+            (METADATA_BUFFER, "recoveryDiscoveredOpenTxn_pinsAtWatermark"),
+        ),
+    ),
+    Mutation(
+        "a transaction times out at once",
+        "txnformat/transactions.py",
+        "return (self.used_ms if self.staged else self.started_ms) + self.allowed_ms",
+        "return self.used_ms if self.staged else self.started_ms",
+        (
+            ("TransactionCoordinatorV5Test", "sweepTimeouts_leavesUnexpiredOpenTxnAlone"),
+            (SERVICE, "transactionTimeoutRecoverTest"),
+        ),
+    ),
+    Mutation(
+        "no transaction ever times out",
+        "txnformat/decide_transaction.py",
+        "return owner.expires_ms is not None and action.store_time_ms >= owner.expires_ms",
+        "return False",
+        (
+            ("TransactionEndToEndTest", "testTxnTimeoutAtTransactionMetadataStore"),
+            ("TransactionEndToEndTest", "testTxnTimeOutInClient"),
+            ("TransactionCoordinatorV5Test", "sweepTimeouts_abortsExpiredOpenTxnAndFansOut"),
+            (SERVICE, "testTimeoutTracker"),
+            (SERVICE, "testTimeoutTrackerExpired"),
+            (SERVICE, "testTimeoutTrackerMultiThreading"),
+            (SERVICE, "transactionTimeoutRecoverTest"),
+        ),
+    ),
+    Mutation(
+        "the ids of a job are shared out to any worker",
+        "txnformat/lingering.py",
+        "if number % parallelism == worker and number < parallelism * factor:",
+        "if number >= worker and number < parallelism * factor:",
+        (
+            (STRATEGY, "testDownscale"),
+            (STRATEGY, "testDownscaleWithIntermediateUpscale"),
+            (STRATEGY, "testUpscaleWithIntermediateUpscale"),
+            ("TransactionOwnershipTest", "Implicit.testOneRecoveredState"),
+        ),
+    ),
+    Mutation(
+        "a worker looks at its own id alone",
+        "txnformat/lingering.py",
+        "if number % parallelism == worker and number < parallelism * factor:",
+        "if number == worker:",
+        (
+            (STRATEGY, "testDownscale"),
+            (STRATEGY, "testDownscaleWithUnsafeTransactionalIds"),
+            (STRATEGY, "testDownscaleWithIntermediateUpscale"),
+            (STRATEGY, "testUpscaleWithIntermediateUpscale"),
+        ),
+    ),
+    Mutation(
+        "a prepared transaction is like any other to those who end what expired",
+        "txnformat/decide_transaction.py",
+        "if owner.status is TransactionStatus.PREPARED and not (action.force and action.cause is Cause.OPERATOR):",
+        "if owner.status is TransactionStatus.EMPTY and not (action.force and action.cause is Cause.OPERATOR):",
+        (("TransactionEndToEndTest", "txnMetadataHandlerRecoverTest"),),
+    ),
+    Mutation(
+        "an id may be opened while its transaction is prepared",
+        "txnformat/decide_transaction.py",
+        """    if known.status is TransactionStatus.PREPARED:
+        raise _prepared(action.transactional_id,""",
+        """    if known.status is TransactionStatus.EMPTY:
+        raise _prepared(action.transactional_id,""",
+        (
+            (WRITER, "usePooledProducerForTransactional"),
+            (WRITER, "shouldSkipIdsOfCommitterForPooledTransactions"),
+        ),
+    ),
+)
