@@ -333,8 +333,8 @@ MUTATIONS = (
     Mutation(
         "any producer id is taken for one that the log has given",
         "txnformat/decide_write.py",
-        "if state.retired_below <= producer.producer_id < state.next_producer_id:",
-        "if state.retired_below <= producer.producer_id:",
+        "if state.may_begin(producer.producer_id):",
+        "if producer.producer_id >= 0:",
         (
             (COORDINATOR, "shouldAcceptInitPidAndReturnNextPidWhenTransactionalIdIsNull"),
             (CLIENT, "testBumpEpochAndResetSequenceNumbersAfterUnknownProducerId"),
