@@ -16,7 +16,7 @@ from txnformat.clock import Instant, SystemClock
 from txnformat.intents import ProducerRef, Write
 from txnformat.store.local import LocalStore
 from txnformat.transactions import TransactionStatus
-from txnlog import Producer, TxnLog
+from txnlog import Outcome, Producer, ProducerFencedError, TxnLog
 
 
 class HourAgo(SystemClock):
@@ -137,6 +137,17 @@ def test_a_prepared_transaction_is_refused_and_force_terminate_ends_it(txnlog: C
     assert busy.refresh().transactional_ids["bank"].status is TransactionStatus.PREPARED
     assert outcomes(txnlog("transactions", "force-terminate", "bank", "--json")) == {"bank": "aborted"}
     assert busy.refresh().transactional_ids["bank"].status is TransactionStatus.COMPLETE_ABORT
+
+
+def test_after_force_terminate_the_token_commits_nothing(txnlog: Command, busy: TxnLog) -> None:
+    (producer,) = left_open(busy, "ledger")
+    token = str(producer.prepare())
+    assert txnlog("transactions", "abort", "ledger").code == 4
+    assert txnlog("transactions", "force-terminate", "ledger").code == 0
+    with pytest.raises(ProducerFencedError) as error:
+        TxnLog.open(busy.store).commit_prepared(token)
+    assert error.value.kind == "aborted-by-operator"
+    assert busy.outcome("ledger", 0).outcome is Outcome.ABORT
 
 
 def test_abort_lingering_takes_a_workers_part(txnlog: Command, busy: TxnLog) -> None:

@@ -8,7 +8,10 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import ENTRY, Plan
+from tests.unit.test_decide import rows
+from tests.unit.test_deferred import staged
 from tests.unit.test_transaction_tools import Actors, outcomes
+from txnformat.intents import Write
 from txnformat.lingering import worker_number
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
@@ -127,14 +130,17 @@ def test_only_what_was_opened_before_the_callers_start_is_aborted(actors: Actors
     assert outcomes(actors.tools.abort_lingering("job", 2, 0)) == {"job-0": "not-open", "job-2": "aborted"}
 
 
-def test_a_transaction_is_as_old_as_its_first_append_or_stage(actors: Actors) -> None:
-    """An id that was opened before, and whose transaction began after the start, is left alone."""
-    actors.init("job-0")
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_transaction_is_as_old_as_its_first_append_or_stage(actors: Actors, deferred: bool) -> None:
+    """An id that was opened before, and whose transaction began with the very next entry, is left alone."""
+    producer = actors.init("job-0")
     start = actors.log.refresh().entry + 1
-    actors.stage("job-0")
-    assert outcomes(actors.tools.abort_lingering("job", 1, 0, opened_before_entry=start)) == {
-        "job-0": "younger"
-    }
+    actors.commit(Write(producer, staged() if deferred else rows(), deferred=deferred))
+    assert actors.log.state.transactional_ids["job-0"].started_entry == start
+    done = actors.tools.abort_lingering("job", 1, 0, opened_before_entry=start)
+    assert outcomes(done) == {"job-0": "younger"}
+    done = actors.tools.abort_lingering("job", 1, 0, opened_before_entry=start + 1)
+    assert outcomes(done) == {"job-0": "aborted"}
 
 
 def test_a_restored_job_aborts_its_own_id_only(actors: Actors) -> None:
