@@ -13,7 +13,6 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, open_ids, read
-from tests.conformance.test_implementation_traps import Numbered
 from tests.integration.failing import QuickClock
 from txnformat import keys
 from txnformat.commit import CommitSettings
@@ -124,19 +123,6 @@ def test_a_producer_that_was_idle_for_long_goes_on(log: TxnLog, clock: Clock) ->
     send(producer, "t", 2)
     assert len(log.refresh().producers) == 1
     assert read(log) == [1, 2]
-
-
-def test_a_new_producer_gets_no_id_below_those_that_have_expired(log: TxnLog, clock: Clock) -> None:
-    """This process has a block of ids from yesterday; a producer of a later block, another process's, has expired."""
-    send(opened(log, None), "t", 1)
-    other = Numbered(log)
-    other.append(0, 1)
-    pass_by(log, clock, DAY + MINUTE)
-    assert log.state.retired_below == other.ref.producer_id + 1
-    producer = opened(log, None)
-    assert (producer.producer_id or 0) > other.ref.producer_id
-    send(producer, "t", 2)
-    assert log.refresh().producers.keys() == {producer.producer_id}
 
 
 @case("ProducerIdExpirationTest", "testDynamicProducerIdExpirationMs")

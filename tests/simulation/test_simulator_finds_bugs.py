@@ -185,7 +185,7 @@ MUTANTS: list[tuple[CommitStep, Any, str]] = [
 ]
 
 
-def _first_failure(protocol: Protocol) -> SimulationError | None:
+def _first_failure(protocol: Protocol | None) -> SimulationError | None:
     for seed in SEEDS:
         try:
             run_history(seed, protocol)

@@ -13,8 +13,9 @@ from functools import partial
 from txnformat import keys
 from txnformat.bundling import bundle_due, write_bundles
 from txnformat.commit import Answers, CommitSettings, commit_group
-from txnformat.effects import Sleep, Steps
+from txnformat.effects import ReadClock, Sleep, Steps, Times
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
+from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
 from txnformat.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.pace import Pace
@@ -52,9 +53,14 @@ class SimProcess:
     settings: CommitSettings
     clients: tuple[Client, ...] = ()
     takes_checkpoints: bool = False
+    seal_share: float = 0.06
+    """Of the turns of a process that takes checkpoints."""
+    ends_expired: bool = False
+    """Whether it ends expired transactions of others with its own entries, and now and then without."""
     view: View | None = None
     in_flight: list[Intent] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
+    watch: Watch = field(default_factory=Watch)
 
     def crashed(self) -> None:
         """Forget everything but what the clients keep elsewhere."""
@@ -63,6 +69,7 @@ class SimProcess:
         self.in_flight = []
         self.view = None
         self.pace = Pace()
+        self.watch = Watch()
         for client in self.clients:
             client.crashed()
 
@@ -81,12 +88,14 @@ class SimProcess:
 
     def _turn(self, view: View) -> Steps[None]:
         kind = self.world.rng.random()
-        if self.clients and (self.world.is_finishing or kind < 0.72):
+        if self.clients and (self.world.is_finishing or kind < 0.78 - self.seal_share):
             yield from self._commit_some(view)
-        elif self.takes_checkpoints and kind < 0.84:
+        elif self.takes_checkpoints and kind < 0.9 - self.seal_share:
             yield from self._take_checkpoint(view)
         elif self.takes_checkpoints and kind < 0.9:
             yield from self._seal(view)
+        elif self.ends_expired and kind < 0.94:
+            yield from self._end_expired(view)
         elif kind < 0.98:
             yield from self._follow(view)
         else:
@@ -109,6 +118,9 @@ class SimProcess:
     def _follow(self, view: View) -> Steps[None]:
         try:
             self._see((yield from self.protocol.refresh(view)))
+            now: Times = yield ReadClock()
+            if self.view is not None:
+                self.watch.note(self.view.state, now.boot_ms)
         except StorageError:
             return
         except CorruptDataError as error:
@@ -132,11 +144,12 @@ class SimProcess:
 
     def _commit(self, view: View, intents: list[Intent]) -> Steps[Answers]:
         self.in_flight = intents
-        since = self.oracle.called(intents)
+        since = self.oracle.called(self.name, intents)
         try:
             step = self.protocol.commit_group
             if step is commit_group:  # broken ones of the simulator's own tests know no pace
-                step = partial(commit_group, pace=self.pace)
+                watch = self.watch if self.ends_expired else None
+                step = partial(commit_group, pace=self.pace, watch=watch)
             after, answers = yield from step(view, intents, self.settings)
         except TxnLogError as error:
             if isinstance(error, FormatError | InternalError):
@@ -186,6 +199,21 @@ class SimProcess:
                 self.oracle.abandoned(intent)
         except StorageError:
             return
+
+    def _end_expired(self, view: View) -> Steps[None]:
+        """Do what maintenance does: end the transactions whose time is over."""
+        yield from self._follow(view)
+        now: Times = yield ReadClock()
+        view = self.view or view
+        ends = self.watch.expired(view.state, now)[:8]
+        intents = [Intent(self.world.new_id(), view.state.entry + 1, end) for end in ends]
+        if not intents:
+            return
+        answers = yield from self._commit(view, intents)
+        for intent in intents:
+            answer = answers[intent.intent_id]
+            if not isinstance(answer, CommitResult) and not is_definite(answer):
+                self.oracle.abandoned(intent)
 
     def _seal(self, view: View) -> Steps[None]:
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.errors import CommitStateUnknownError, TxnLogError
+from txnformat.errors import TxnLogError
 from txnformat.intents import (
     Action,
     AllocateIds,
@@ -22,16 +22,15 @@ from txnformat.intents import (
     ChangeTopic,
     CommitResult,
     Intent,
-    OpenProducer,
     PendingPartition,
     ProducerRef,
     TopicAppend,
     Write,
 )
-from txnformat.operations import AllocateProducerIds, CreateTopic, InitProducer
+from txnformat.operations import AllocateProducerIds, CreateTopic
 from txnformat.state import LogState
 from txnformat.testing.sim_oracle import is_definite
-from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, Outcome, TopicPartition
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition
 
 __all__ = [
     "BulkClient",
@@ -41,7 +40,6 @@ __all__ = [
     "StaleClient",
     "ToldClient",
     "TopicClient",
-    "TransactionalClient",
     "create_topic",
 ]
 
@@ -170,80 +168,6 @@ class GrowingClient(Client):
         add = (pa.field(name, pa.int32()),) if partitions is None or self.rng.random() < 0.5 else ()
         widen = ((name, pa.int64()),) if self.rng.random() < 0.3 else ()
         return [ChangeTopic(topic.topic_id, partitions, () if widen else add, widen)]
-
-
-@dataclass(slots=True, eq=False)
-class TransactionalClient(Client):
-    """A producer with a transactional id: inline appends, one-shot commits, aborts; a zombie goes on sending."""
-
-    transactional_id: str = "tx"
-    ref: ProducerRef | None = None
-    sequences: dict[TopicPartition, int] = field(default_factory=dict)
-    is_open: bool = False
-    is_doubtful: bool = False
-    """The last call's outcome is unknown: repeat it, or abort."""
-
-    def wanted(self, state: LogState) -> list[Intent]:
-        """Return the call that waits, an abort instead of it, or the next call."""
-        if self.is_doubtful and self.ref is not None and not self.is_stopping and self.rng.random() < 0.3:
-            self.is_doubtful = False
-            self.pending = [Intent(self.new_id(), state.entry + 1, Write(self.ref, end=Outcome.ABORT))]
-        # An explicit base: a dataclass with slots is another class than the one that super() knows.
-        return Client.wanted(self, state)
-
-    def plan(self, state: LogState) -> list[Action]:
-        """Open, append, commit or abort."""
-        if self.ref is None:
-            return [OpenProducer(self.transactional_id)]
-        choice = self.rng.random()
-        if self.is_open and choice < 0.3:
-            return [Write(self.ref, end=Outcome.COMMIT if choice < 0.2 else Outcome.ABORT)]
-        partitions = self._some_partitions(state)
-        if not partitions:
-            return []
-        append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
-        end = Outcome.COMMIT if choice < 0.7 else Outcome.ABORT if choice < 0.75 else None
-        return [Write(self.ref, (append,), end)]
-
-    def answered(self, intent: Intent, answer: CommitResult | TxnLogError, state: LogState) -> None:
-        """Remember besides whether the outcome is unknown."""
-        self.is_doubtful = isinstance(answer, CommitStateUnknownError)
-        Client.answered(self, intent, answer, state)
-
-    def succeeded(self, intent: Intent, result: CommitResult) -> None:
-        """Take the identity that an open gives, count sequences, and go to the next epoch after an end."""
-        action = intent.action
-        if isinstance(action, OpenProducer):
-            for op in result.operations:  # none when the entry is deleted: then open once more
-                if isinstance(op, InitProducer):
-                    self._begin(ProducerRef(op.producer_id, op.epoch, self.transactional_id))
-        elif isinstance(action, Write) and self.ref is not None and action.end is not None:
-            self._begin(replace(self.ref, epoch=self.ref.epoch + 1))
-        elif isinstance(action, Write):
-            self.is_open = True
-            for append in action.appends:
-                for part in append.partitions:
-                    key = TopicPartition(append.topic_id, part.partition)
-                    self.sequences[key] = part.base_sequence + part.records
-
-    def failed(self, intent: Intent, error: TxnLogError) -> None:
-        """Open again, whatever it was: fenced, ended, out of order. A fenced instance often goes on for a while."""
-        if error.kind == "commit-contention":
-            return
-        if error.kind == "producer-fenced" and self.rng.random() < 0.3:
-            return
-        self.ref = None
-
-    def crashed(self) -> None:
-        """Forget the identity: the next instance opens with the same id."""
-        Client.crashed(self)
-        self.ref = None
-        self.is_doubtful = False
-
-    def _begin(self, ref: ProducerRef) -> None:
-        self.ref = ref
-        self.sequences = {}
-        self.is_open = False
 
 
 @dataclass(slots=True, eq=False)

@@ -12,20 +12,21 @@ The true chain is what was created first in each slot. Everything else is measur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from txnformat.apply import apply
 from txnformat.assemble import CLOCK_SKEW_MS_MAX
 from txnformat.decide import decide
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
-from txnformat.intents import CommitResult, Included, Intent, Write
+from txnformat.intents import CommitResult, EndTransaction, Included, Intent, Write
 from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Append, AppVersion, EndTxn
+from txnformat.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
 from txnformat.snapshot import state_digest
 from txnformat.state import LogState
+from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_world import HistoryViolation, Sender
-from txnformat.types import TopicPartition
+from txnformat.types import Outcome, TopicPartition
 from txnformat.view import View
 
 __all__ = ["Oracle", "is_definite"]
@@ -47,11 +48,19 @@ class Oracle:
     ----------
     empty : LogState
         The log before entry 0.
+    ledger : Ledger
+        Judges what becomes of the records.
+    now_ms : callable
+        Returns true time.
     hits : Counter
         Counts verdicts and outcomes.
     """
 
-    def __init__(self, empty: LogState, hits: Counter[str]) -> None:
+    def __init__(
+        self, empty: LogState, ledger: Ledger, now_ms: Callable[[], int], hits: Counter[str]
+    ) -> None:
+        self.ledger = ledger
+        self._now_ms = now_ms
         self.states = [empty]
         """``states[n + 1]`` is the state after entry n."""
         self.entries: list[CommitEntry] = []
@@ -64,6 +73,8 @@ class Oracle:
         self._denied: dict[str, str] = {}
         self._in_doubt: set[str] = set()
         self._digests: dict[int, str] = {}
+        self._calls: dict[str, Sequence[Intent]] = {}
+        """What each process asked for last."""
 
     @property
     def state(self) -> LogState:
@@ -75,6 +86,7 @@ class Oracle:
         self.entries.append(entry)
         self.states.append(state)
         self._landed |= dict.fromkeys(entry.intents, entry.entry)
+        self.ledger.adopt(entry.timestamp_ms)
 
     def on_entry(self, slot: int, data: bytes) -> None:
         """Judge bytes that have just been created in a slot."""
@@ -90,6 +102,7 @@ class Oracle:
         if problems:
             raise HistoryViolation(f"entry {slot} breaks invariants: {problems}")
         self._check_clocks(entry, data)
+        self._check_order(entry, self._calls.get(self.senders[data].process, ()))
         for intent in entry.intents:
             if intent in self._landed:
                 raise HistoryViolation(f"intent {intent} is in entries {self._landed[intent]} and {slot}")
@@ -101,6 +114,7 @@ class Oracle:
         for operation in entry.operations:
             if isinstance(operation, Append):
                 self._place(operation, slot)
+        self.ledger.on_entry(entry, after, self.senders[data], self._now_ms())
         self.entries.append(entry)
         self.states.append(after)
 
@@ -113,8 +127,31 @@ class Oracle:
             raise HistoryViolation(
                 f"entry {entry.entry} has log time {entry.timestamp_ms}: not max(now, previous + 1)"
             )
-        if entry.timestamp_ms > max(sender.store_times) + CLOCK_SKEW_MS_MAX:
+        only_ends = all(
+            isinstance(op, EndTxn) and op.cause in (Cause.TIMEOUT, Cause.OPERATOR) for op in entry.operations
+        )
+        if entry.timestamp_ms > max(sender.store_times) + CLOCK_SKEW_MS_MAX and not only_ends:
             raise HistoryViolation(f"entry {entry.entry} is more than 30 s ahead of its writer's store time")
+
+    def _check_order(self, entry: CommitEntry, group: Sequence[Intent]) -> None:
+        """Check that nobody is timed out by the very process, and in the very entry, that could have held its commit."""
+        ended = {
+            (op.producer_id, op.epoch)
+            for op in entry.operations
+            if isinstance(op, EndTxn) and op.cause is Cause.TIMEOUT
+        }
+        for intent in group:
+            write = intent.action
+            if (
+                isinstance(write, Write)
+                and write.end is Outcome.COMMIT
+                and write.producer is not None
+                and (write.producer.producer_id, write.producer.epoch) in ended
+                and isinstance(decide(self.state, intent), Included)
+            ):
+                raise HistoryViolation(
+                    f"{_brief(intent)} waited, and entry {entry.entry} ends its transaction"
+                )
 
     def _place(self, operation: Append, slot: int) -> None:
         for part in operation.partitions:
@@ -129,9 +166,11 @@ class Oracle:
                 raise HistoryViolation(f"sequence {sequence} is in the log twice")
             self._sequences.add(sequence)
 
-    def called(self, intents: Sequence[Intent]) -> int:
+    def called(self, process: str, intents: Sequence[Intent]) -> int:
         """Note that a process asks to commit ``intents``; returns what :meth:`answered` wants as ``since``."""
+        self._calls[process] = intents
         for intent in intents:
+            self.ledger.called(intent)
             self._denied.pop(
                 intent.intent_id, None
             )  # denied for this call's predecessor only: an IO error, a refusal
@@ -148,6 +187,7 @@ class Oracle:
             case CommitResult():
                 self._hits["verdict Done" if answer.repeated else "verdict Included"] += 1
                 self._check_result(intent, answer)
+                self.ledger.acknowledged(intent)
                 return
             case CommitStateUnknownError(kind="commit-too-old"):
                 self._hits["verdict Undecidable"] += 1
@@ -197,6 +237,8 @@ class Oracle:
 
     def _holds(self, entry: CommitEntry, intent: Intent, result: CommitResult) -> bool:
         """Return whether an entry holds, under another intent's id, what makes ``intent`` done."""
+        if isinstance(intent.action, EndTransaction):
+            return _is_ended_in(entry, intent.action)
         write = intent.action
         if not isinstance(write, Write):
             return False
@@ -215,6 +257,15 @@ class Oracle:
                 == (producer.producer_id, producer.epoch, write.end)
             ):
                 return True
+            if (
+                isinstance(op, PrepareTxn)
+                and write.prepare
+                and producer
+                and (op.producer_id, op.epoch) == (producer.producer_id, producer.epoch)
+            ):
+                return True
+        if write.deferred:
+            return not result.offsets and self.ledger.has_all(write)
         placed = {
             TopicPartition(append.topic_id, part.partition): self._placed.get(part.digest)
             for append in write.appends
@@ -241,9 +292,21 @@ class Oracle:
 
     def check_end(self) -> None:
         """Derive the whole final state again."""
+        self.ledger.check_end(self.state)
         problems = check_whole(self.state)
         if problems:
             raise HistoryViolation(f"the final state breaks invariants: {problems}")
+
+
+def _is_ended_in(entry: CommitEntry, action: EndTransaction) -> bool:
+    """Return whether an entry aborts a transaction, whoever did it."""
+    who = (action.producer_id, action.epoch)
+    for op in entry.operations:
+        if isinstance(op, EndTxn) and (op.producer_id, op.epoch) == who:
+            return op.outcome is Outcome.ABORT
+        if isinstance(op, InitProducer) and (op.producer_id, op.epoch - 1) == who:
+            return True
+    return False
 
 
 def _brief(intent: Intent) -> str:

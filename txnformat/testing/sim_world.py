@@ -67,6 +67,12 @@ class Sender(NamedTuple):
     is_skewed: bool
     store_times: tuple[int, ...]
     """The last readings of store time before the bytes were first sent."""
+    latest_ms: int = 0
+    """The latest store time that the process ever read."""
+    sent_ms: int = 0
+    """True time at which they were first sent."""
+    counts_suspended_time: bool = True
+    """Whether the process has a clock to watch others by."""
 
 
 class Process:
@@ -80,6 +86,8 @@ class Process:
         """Of the wall clock from true time."""
         self.is_skewed = False
         """Whether the offset is beyond what a writer may have, for the whole of the history."""
+        self.jump: tuple[int, int] | None = None
+        """Step at which the wall clock goes wrong for good, and its offset from then on."""
         self.counts_suspended_time = True
         self.program: Steps[None] | None = None
         self.effect: Effect | None = None
@@ -90,6 +98,7 @@ class Process:
         self.suspended_until = 0
         """Step."""
         self.store_times: list[int] = []
+        self.latest_ms = 0
         self.slot_sent: tuple[str, bytes, CreateOutcome] | None = None
         """The last create of an entry, for as long as its outcome is open."""
 
@@ -199,7 +208,11 @@ class World:
                 self.hits["suspended"] += 1
                 self.note(f"{process.name} is suspended until step {process.suspended_until}")
                 return True
-            if self.rng.random() < 0.005 and not process.is_skewed:
+            if process.jump is not None:
+                if process.jump[0] <= self.step and process.offset_ms != process.jump[1]:
+                    process.offset_ms = process.jump[1]
+                    self.hits["clock years ahead"] += 1
+            elif self.rng.random() < 0.005 and not process.is_skewed:
                 process.offset_ms = self.rng.randint(-WALL_OFFSET_MS_MAX, WALL_OFFSET_MS_MAX)
                 self.hits["clock jumped"] += 1
         try:
@@ -262,6 +275,7 @@ class World:
             case ReadClock():
                 now = process.now()
                 process.store_times = [*process.store_times[-3:], now.store_ms]
+                process.latest_ms = max(process.latest_ms, now.store_ms)
                 return now
             case DrawId():
                 return self.new_id()
@@ -292,7 +306,15 @@ class World:
     def _create(self, process: Process, store: FaultyStore, key: str, data: bytes) -> CreateResult:
         is_entry = keys.parse_entry_key(key) is not None
         if is_entry:
-            self.senders.setdefault(data, Sender(process.name, process.is_skewed, tuple(process.store_times)))
+            sender = Sender(
+                process.name,
+                process.is_skewed,
+                tuple(process.store_times),
+                process.latest_ms,
+                self.time.now_ms,
+                process.counts_suspended_time,
+            )
+            self.senders.setdefault(data, sender)
         self.store.fail_fsync = self.plan.fsync_fails()
         try:
             result = store.create(key, data)

@@ -37,10 +37,17 @@ from txnformat.testing.sim_clients import (
     StaleClient,
     ToldClient,
     TopicClient,
-    TransactionalClient,
 )
+from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_oracle import Oracle
 from txnformat.testing.sim_store import EPOCH_MS
+from txnformat.testing.sim_transactions import (
+    TIMEOUTS,
+    CleaningClient,
+    DecidingClient,
+    Decisions,
+    TransactionalClient,
+)
 from txnformat.testing.sim_world import HistoryViolation, World
 from txnformat.view import View
 
@@ -51,6 +58,7 @@ STEPS_MAX = 800
 SETTLE_STEPS_MAX = 20_000
 """Steps within which everybody must have an answer once nothing goes wrong any more."""
 WRITERS_MIN = 3
+TEN_YEARS_MS = 10 * 365 * 86_400_000
 PAST_BEYOND = 98
 """Entries of a long past beyond the window of intent ids."""
 
@@ -61,20 +69,32 @@ REQUIRED_HITS = frozenset(
         "answer commit-contention",
         "answer invalid-alter",
         "answer log-time-ahead",
+        "abort before a commit over a seal's seam",
+        "answer aborted-by-operator",
         "answer partition-count-changed",
+        "answer transaction-prepared",
+        "answer transaction-timed-out",
         "bundle written",
         "checkpoint taken",
         "clock jumped",
+        "clock years ahead",
         "crashed",
         "deleted slot created again",
+        "ended by operator",
+        "ended by producer",
+        "ended by timeout",
+        "ended what was prepared",
         "fault fsync after the link",
         "fault of a get",
         "fault of a list",
         "fault server-error, applied",
         "group of several",
+        "init aborted a transaction",
         "late request applied",
         "late request came too late",
         "opened cold",
+        "placed what was staged",
+        "prepared",
         "read a bad bundle",
         "read a bundle",
         "sealed",
@@ -86,7 +106,12 @@ REQUIRED_HITS = frozenset(
         "slot ours, read back",
         "slot refused",
         "slot unknown",
+        "staged",
+        "staged records timed out",
         "suspended",
+        "timed out by the store's time",
+        "timed out by watching",
+        "timed out in a log whose time ran ahead",
         "truncated",
         "verdict Done",
         "verdict Included",
@@ -202,10 +227,17 @@ class _Simulation:
         self.world = World(seed, lambda slot, data: self.oracle.on_entry(slot, data), keep_lines=keep_lines)
         rng = self.world.rng
         self.has_past = seed % 16 == 7
+        self.has_many_transactions = seed % 4 == 1
+        self.is_orderly = seed % 8 == 5
+        """Whether nothing fails, so that transactions stay open next to others, and seals come in between."""
+        self.runs_ahead = seed % 16 == 9
+        """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
         past = _long_past() if self.has_past else None
         format_data, empty = (past.format_data, past.empty) if past else _empty_log(rng)
-        self.oracle = Oracle(empty, self.world.hits)
+        ledger = Ledger(self.world.store.get, self.world.hits)
+        self.decisions = Decisions(rng.random, ledger.decisions)
+        self.oracle = Oracle(empty, ledger, lambda: self.world.time.now_ms, self.world.hits)
         self.oracle.senders = self.world.senders
         self.world.store.put(keys.FORMAT_KEY, format_data)
         if past is not None:
@@ -217,10 +249,10 @@ class _Simulation:
             for key, data in past.objects.items() if self.has_snapshots else ():
                 self.world.store.put(key, data)
             self._put_bundles(past)
-        self.world.plan.rate = rng.choice((0.0, 0.02, 0.08, 0.2))
-        self.world.own_clock_is_store_time = rng.random() < 0.25
+        self.world.plan.rate = 0.0 if self.is_orderly else rng.choice((0.0, 0.02, 0.08, 0.2))
+        self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
         self.clients: list[Client] = []
-        self.writers = rng.randint(WRITERS_MIN, 5)
+        self.writers = WRITERS_MIN if self.is_orderly else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
 
     def _put_bundles(self, past: _Past) -> None:
@@ -247,8 +279,12 @@ class _Simulation:
 
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
-        is_truncated = rng.random() < 0.5 and self.has_snapshots  # who deletes entries has looked at them
-        skewed = rng.randrange(self.writers) if rng.random() < 0.2 else -1
+        # Who deletes entries has looked at the snapshots. It takes days, and no transaction is open for so long.
+        is_truncated = rng.random() < 0.5 and self.has_snapshots and not self.is_orderly
+        skewed = rng.randrange(self.writers) if rng.random() < 0.2 and not self.is_orderly else -1
+        checkpoints = 0.6 if is_truncated else 0.4 if self.has_many_transactions else 0.1
+        # Where a machine's own clock is the store's time, nobody can tell that it is wrong.
+        ahead = rng.randrange(self.writers) if self.runs_ahead else -1
         for number in range(self.writers + 1):
             process = world.start(f"p{number}")
             if world.own_clock_is_store_time:
@@ -258,17 +294,23 @@ class _Simulation:
                 process.is_skewed = number == skewed
                 if process.is_skewed:
                     process.offset_ms = rng.choice((-1, 1)) * rng.randint(30_001, 500_000)
-            process.counts_suspended_time = rng.random() < 0.8
+            if number == ahead:
+                process.jump = (rng.randint(STEPS_MIN, 4 * STEPS_MIN), TEN_YEARS_MS)
+            process.counts_suspended_time = rng.random() < 0.8 or self.runs_ahead
+            if self.runs_ahead:
+                process.offset_ms = 0
             is_writer = number < self.writers
             clients = self._clients(number, stale) if is_writer else ()
             settings = CommitSettings(
-                attempts_max=rng.choice((2, 5, 1_000)),
+                attempts_max=1_000 if self.is_orderly else rng.choice((2, 5, 1_000)),
                 deadline_ms=rng.choice((100, 2_000, 120_000)),
                 strict_boundary=rng.random() < 0.15,
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
-                takes_checkpoints=number == 0 or rng.random() < (0.6 if is_truncated else 0.1),
+                takes_checkpoints=number == 0 or rng.random() < checkpoints,
+                seal_share=0.2 if self.has_many_transactions else 0.06,
+                ends_expired=(self.has_many_transactions or rng.random() < 0.6) and number != ahead,
             )  # fmt: skip
             if self.has_past and rng.random() < 0.4:
                 # It has slept, and follows the whole past.
@@ -281,15 +323,18 @@ class _Simulation:
         clients: list[Client] = [TopicClient(rng, new_id)]
         if rng.random() < 0.3:
             clients.append(GrowingClient(rng, new_id))
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            match rng.randrange(7) // 2:
-                case 0:
-                    clients.append(
-                        TransactionalClient(rng, new_id, transactional_id=f"tx-{rng.randint(0, 1)}")
-                    )
-                case 1:
+        if rng.random() < 0.4:
+            clients.append(DecidingClient(rng, new_id, decisions=self.decisions))
+        if rng.random() < 0.15:
+            clients.append(CleaningClient(rng, new_id))
+        counts = (3,) if self.is_orderly else (3, 4, 5) if self.has_many_transactions else (1, 1, 2, 4)
+        for _ in range(rng.choice(counts)):
+            match 0 if self.has_many_transactions else rng.randrange(9) // 2:
+                case 0 | 1:
+                    clients.append(self._transactional())
+                case 2:
                     clients.append(IdempotentClient(rng, new_id))
-                case 3:
+                case 4:
                     clients.append(ToldClient(rng, new_id, told=lambda: self.oracle.state))
                 case _:
                     clients.append(BulkClient(rng, new_id, app_id=f"app-{rng.randint(0, 1)}"))
@@ -300,9 +345,38 @@ class _Simulation:
         self.clients += clients
         return tuple(clients)
 
+    def _transactional(self) -> TransactionalClient:
+        rng, new_id = self.world.rng, self.world.new_id
+        if not self.has_many_transactions:
+            return TransactionalClient(
+                rng, new_id, [], False, f"tx-{rng.randint(0, 2)}", self.decisions, self._put
+            )
+        # Transactions that stay open, each next to others of the same partitions.
+        name = f"tx-{len(self.clients) if rng.random() < 0.8 else 0}-{rng.randint(0, 3)}"
+        return TransactionalClient(
+            rng,
+            new_id,
+            [],
+            False,
+            name,
+            self.decisions,
+            self._put,
+            one_shots=0.1,
+            deferred=0.2,
+            ends=0.5 if self.is_orderly else 0.25,
+            is_focused=True,
+            timeouts=TIMEOUTS[1:2] if self.is_orderly else TIMEOUTS[2:],
+        )
+
+    def _put(self, key: str, data: bytes) -> None:
+        """Store what an entry will name: uploads that fail are no part of what is simulated."""
+        self.world.store.put(key, data)
+
     def run(self) -> History:
         world = self.world
-        limit = world.rng.randint(STEPS_MIN, STEPS_MAX)
+        limit = (
+            world.rng.randint(STEPS_MIN, STEPS_MAX) + 600 * self.has_many_transactions + 600 * self.is_orderly
+        )
         while world.step < limit and world.run_step():
             pass
         world.calm_down()
@@ -311,6 +385,9 @@ class _Simulation:
             if isinstance(client, StaleClient):
                 client.pending = []
         while world.run_step():
+            ahead_ms = self.oracle.state.timestamp_ms - world.time.now_ms
+            if ahead_ms > TEN_YEARS_MS // 2:
+                world.leap(ahead_ms)  # else nobody could commit any more
             if world.step > limit + SETTLE_STEPS_MAX:
                 waiting = [process.name for process in world.processes if process.actor is not None]
                 raise HistoryViolation(
