@@ -145,8 +145,15 @@ class Transactions:
         NotFoundError
             Kind ``unknown-transactional-id``.
         """
+        (found,) = self.describe_all([transactional_id])
+        return found
+
+    def describe_all(self, transactional_ids: Iterable[str]) -> tuple[TransactionDetails, ...]:
+        """Describe several transactional ids as of one moment; as :meth:`describe` each."""
         state, now_ms = self._refresh()
-        return describe_transaction(state, check_transactional_id(transactional_id), now_ms)
+        return tuple(
+            describe_transaction(state, check_transactional_id(name), now_ms) for name in transactional_ids
+        )
 
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
         """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.

@@ -430,6 +430,7 @@ def test_what_only_looks_costs_one_request_and_writes_nothing(actors: Actors) ->
     for look in (
         actors.tools.list,
         lambda: actors.tools.describe("etl"),
+        lambda: actors.tools.describe_all(["etl", "etl"]),
         lambda: actors.tools.describe_producers("orders", 0),
         actors.tools.find_hanging,
         lambda: actors.tools.lingering("etl"),

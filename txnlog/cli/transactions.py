@@ -117,13 +117,8 @@ def list_(
             producer_ids=producer_id,
         )
         if as_json:
-            print_json(
-                {
-                    "transactions": [
-                        _document(log.transactions.describe(one.transactional_id)) for one in found
-                    ]
-                }
-            )
+            described = log.transactions.describe_all(one.transactional_id for one in found)
+            print_json({"transactions": [_document(one) for one in described]})
             return
     print_table(LIST_COLUMNS, [(one.transactional_id, one.producer_id, one.state) for one in found])
 
@@ -140,7 +135,7 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
     up to now, by the store's time.
     """
     with place.open() as log:
-        found = [log.transactions.describe(name) for name in transactional_ids]
+        found = log.transactions.describe_all(transactional_ids)
     if as_json:
         print_json({"transactions": [_document(one) for one in found]})
         return
