@@ -99,7 +99,7 @@ def test_an_operation_that_this_version_does_not_know_stops_the_loading() -> Non
     data = log.entries[-1]
     entry = decode_entry(data, log.state.entry)
     assert apply(log.states[-2], entry, "0" * 64).transactional_ids
-    for future in (b"retire_producer", b"expire"):
+    for future in (b"retire_producer", b"coordinate"):
         with pytest.raises(UnsupportedFeatureError):
             decode_entry(data.replace(b"init_producer", future), log.state.entry)
 

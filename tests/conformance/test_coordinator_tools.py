@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import NUMBERS, QuickClock, rows
-from txnformat.intents import Write
+from txnformat.intents import ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
@@ -43,7 +43,8 @@ def many() -> TxnLog:
     clock.sleep(1)
     for name in ("t2", "your-special-1"):
         producer = _begun(log, name)
-        log.committer.commit(log.committer.intend(Write(producer._session.ref, prepare=True)))
+        ref = ProducerRef(producer.producer_id or 0, producer.epoch or 0, name)
+        log.committer.commit(log.committer.intend(Write(ref, prepare=True)))
     clock.sleep(1)
     _begun(log, "t4").commit()
     for name in ("t5", "t6", "their-special-2"):
