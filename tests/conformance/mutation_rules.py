@@ -416,16 +416,16 @@ MUTATIONS = (
     ),
     Mutation(
         "a producer whose identity is unknown is asked to abort for ever",
-        "writers/producer.py",
+        "writers/session.py",
         " or error.kind in _UNKNOWN_IDENTITY:",
         ":",
         ((CLIENT, "testFatalErrorWhenProduceResponseWithInvalidPidMapping"),),
     ),
     Mutation(
         "after a refused upload a transaction can be committed without what was lost",
-        "writers/producer.py",
-        "if self._staging.is_broken and self._status is ProducerStatus.IN_TRANSACTION:",
-        "if self._staging.is_broken and self._status is ProducerStatus.CLOSED:",
+        "writers/session.py",
+        "if self._staging.is_broken and self.status is ProducerStatus.IN_TRANSACTION:",
+        "if self._staging.is_broken and self.status is ProducerStatus.CLOSED:",
         ((CLIENT, "testDisallowCommitOnProduceFailure"), (CLIENT, "testDropCommitOnBatchExpiry")),
     ),
 )
