@@ -103,50 +103,6 @@ def test_a_transactional_producer_that_starts_again_takes_back_what_was_not_comm
     assert read(log, isolation="read_uncommitted") == [1, 1]
 
 
-# --- lingering -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("first_commits", [True, False])
-def test_what_was_committed_waits_for_an_older_transaction_and_comes_in_the_order_of_offsets(
-    log: TxnLog, first_commits: bool
-) -> None:
-    first, second = opened(log, "first"), opened(log, "second")
-    first.begin()
-    second.begin()
-    flush(first, 1)
-    flush(second, 2)
-    second.commit()
-    assert read(log) == []
-    first.commit() if first_commits else first.abort()
-    assert read(log) == ([1, 2] if first_commits else [2])
-
-
-def test_an_open_transaction_blocks_its_own_partitions_only(log: TxnLog) -> None:
-    waiting, other = opened(log, "waiting"), opened(log, "other")
-    waiting.begin()
-    flush(waiting, 1, partition=0)
-    other.begin()
-    flush(other, 2, partition=0)
-    flush(other, 3, partition=1)
-    other.commit()
-    assert (read(log, 0), read(log, 1)) == ([], [3])
-
-
-def test_a_transaction_that_its_producer_left_is_aborted_by_id(log: TxnLog) -> None:
-    """It was opened, and its process died before it told anybody."""
-    left = opened(log, "job-3")
-    left.begin()
-    flush(left, 1)
-    (offsets, _) = log.offsets("t")
-    assert offsets.held_by is not None
-    assert offsets.held_by.transactional_id == "job-3"
-    with Producer(log) as plain:
-        plain.send("t", [{"n": 2}], partition=0)
-    assert read(log) == []
-    opened(log, "job-3")
-    assert read(log) == [2]
-
-
 # --- how records materialise -----------------------------------------------------------------------------------------
 
 
