@@ -52,6 +52,9 @@ def next_producer_id(log: TxnLog) -> int:
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())
     with block.lock:
+        # Whoever took a later block may have expired meanwhile: ids below its own append nothing any more, used or not.
+        first = max(block.ids.start, log.state.retired_below)
+        block.ids = range(min(first, block.ids.stop), block.ids.stop)
         if not block.ids:
             block.ids = _allocate(log, block)
         number, block.ids = block.ids[0], block.ids[1:]

@@ -31,6 +31,7 @@ from txnformat.errors import (
     SequenceError,
     TransactionTimedOutError,
     TxnLogError,
+    UnknownProducerIdError,
 )
 from txnformat.intents import Action, CommitResult, Intent, OpenProducer, ProducerRef, Write
 from txnformat.log import TxnLog
@@ -267,6 +268,12 @@ class Session:
                 if error.kind != "partition-count-changed" or not tries_left:
                     raise
                 continue  # nothing of it is in the log, whose state now has the topic as it has become
+            except UnknownProducerIdError:
+                if self._fatal is not None or not tries_left:
+                    raise
+                self.ref = ProducerRef(next_producer_id(self._log), 0)
+                self._staging.restart_sequences()
+                continue  # nothing of it is in the log, and the new identity has written nothing
             if isinstance(write, Write):
                 self._staging.landed(write.appends)
             self._uploading_since = None
@@ -314,6 +321,8 @@ class Session:
 
     def _refused(self, call: Call, error: TxnLogError) -> None:
         """Note an error after which it is known that this call's own attempts are not in the log."""
+        if isinstance(error, UnknownProducerIdError) and self._is_forgotten():
+            return
         if isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
             self._fatal = error
             self._discard()
@@ -329,6 +338,16 @@ class Session:
             # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
             # attempts of its own: what it was to settle stays open.
             self._known()
+
+    def _is_forgotten(self) -> bool:
+        """Return whether the log has forgotten the producer's id, and another one may be taken for the same records.
+
+        Not after an unknown answer: it may have been the log's before it forgot. Not in transactions: ids of those have
+        names.
+        """
+        if self._unsettled is not None or self.ref is None or self.ref.transactional_id is not None:
+            return False
+        return self.ref.producer_id < self._log.state.retired_below
 
     def _known(self) -> None:
         """Leave the unknown: the log has answered."""

@@ -37,7 +37,7 @@ __all__ = [
 
 NUMBERS = pa.schema([("n", pa.int64())])
 INLINE = "inline"
-AT_COMMIT = ["auto"]
+AT_COMMIT = ["auto", "deferred"]
 """Buffers whose records take their offsets when they are committed."""
 ISOLATIONS = ("read_committed", "read_uncommitted")
 BUFFERS = pytest.mark.parametrize("buffer", [INLINE, *AT_COMMIT])

@@ -13,13 +13,24 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, open_ids, read
-from tests.integration.failing import QuickClock
+from tests.conformance.test_implementation_traps import Numbered
+from tests.integration.failing import Plan, QuickClock, unclear_commit
 from txnformat import keys
 from txnformat.commit import CommitSettings
 from txnformat.entry import ENTRY_BYTES_MAX
 from txnformat.retention import EXPIRED_MAX
+from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
-from txnlog import InvalidTransactionStateError, Producer, ProducerStatus, TransactionTimedOutError, TxnLog
+from txnlog import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    Producer,
+    ProducerStatus,
+    TransactionTimedOutError,
+    TxnLog,
+    UnknownProducerIdError,
+)
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
@@ -113,8 +124,8 @@ def test_a_producer_whose_id_has_expired_is_refused_and_a_new_one_has_another_pr
 
 
 @case("ProducerIdExpirationTest", "testProducerIdExpirationWithNoTransactions")
-@pytest.mark.xfail(strict=True, reason="a producer takes no other id when the log has forgotten its own")
 def test_a_producer_that_was_idle_for_long_goes_on(log: TxnLog, clock: Clock) -> None:
+    """Under another id: what its old one would append first could be a late repeat."""
     producer = opened(log, None)
     send(producer, "t", 1)
     assert len(log.refresh().producers) == 1
@@ -123,6 +134,40 @@ def test_a_producer_that_was_idle_for_long_goes_on(log: TxnLog, clock: Clock) ->
     send(producer, "t", 2)
     assert len(log.refresh().producers) == 1
     assert read(log) == [1, 2]
+
+
+def test_a_producer_that_the_log_forgot_after_an_unknown_answer_takes_no_other_id(clock: Clock) -> None:
+    """The records may have been in the log all the time: under another id they would be there twice."""
+    store = MemoryStore(clock)
+    log = TxnLog.create(store, clock=clock)
+    log.create_topic("t", NUMBERS)
+    plan = Plan()
+    producer = Producer(TxnLog.open(FaultyStore(store, plan), clock=clock), linger_ms=10**9)
+    producer.init()
+    send(producer, "t", 1)
+    unclear_commit(plan, FaultKind.FAIL_BEFORE)
+    producer.send("t", [{"n": 2}])
+    with pytest.raises(CommitStateUnknownError):
+        producer.flush()
+    pass_by(log, clock, DAY + MINUTE)
+    plan.clear()
+    with pytest.raises(UnknownProducerIdError):
+        producer.flush()
+    assert producer.status is ProducerStatus.FENCED
+    assert read(log) == [1]
+
+
+def test_a_new_producer_gets_no_id_below_those_that_have_expired(log: TxnLog, clock: Clock) -> None:
+    """This process has a block of ids from yesterday; a producer of a later block, another process's, has expired."""
+    send(opened(log, None), "t", 1)
+    other = Numbered(log)
+    other.append(0, 1)
+    pass_by(log, clock, DAY + MINUTE)
+    assert log.state.retired_below == other.ref.producer_id + 1
+    producer = opened(log, None)
+    assert (producer.producer_id or 0) > other.ref.producer_id
+    send(producer, "t", 2)
+    assert log.refresh().producers.keys() == {producer.producer_id}
 
 
 @case("ProducerIdExpirationTest", "testDynamicProducerIdExpirationMs")
@@ -222,3 +267,16 @@ def test_the_first_entry_after_the_timeout_ends_it_also_when_it_is_the_producers
         producer.commit()
     producer.abort()
     assert read(log) == []
+
+
+@case("librdkafka-0103-transactions", "do_test_misuse_txn")
+@pytest.mark.parametrize("timeout_ms", [2**31 - 1, 15 * MINUTE + 1, 0, -1])
+def test_a_timeout_out_of_bounds_is_refused_and_nothing_is_written(log: TxnLog, timeout_ms: int) -> None:
+    before = log.refresh().entry
+
+    def open_one() -> None:
+        Producer(log, "p", transaction_timeout_ms=timeout_ms).init()
+
+    with pytest.raises(InvalidInputError):
+        open_one()
+    assert log.refresh().entry == before

@@ -272,7 +272,7 @@ def test_an_end_recovers_by_itself_or_says_that_nothing_happened(
     if flushes:
         producer.flush()
     end = producer.commit if commits else producer.abort
-    meets_the_log = commits or (flushes and buffer == INLINE)
+    meets_the_log = commits or (flushes and buffer != "auto")
     plan.next(*ENTRY, *faults)
     if error is not None and meets_the_log:
         before = log.refresh().entry
