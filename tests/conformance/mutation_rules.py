@@ -84,6 +84,20 @@ MUTATIONS = (
         ),
     ),
     Mutation(
+        "the producer id of a transactional id appends without it",
+        "txnformat/state.py",
+        "known.producer_id != producer_id for known in",
+        "known.producer_id >= 0 for known in",
+        ((PSM, "testNonTransactionalAppendWithOngoingTransaction"),),
+    ),
+    Mutation(
+        "a producer that was forgotten comes back as new",
+        "txnformat/state.py",
+        "return self.retired_below <= producer_id < self.next_producer_id and all(",
+        "return 0 <= producer_id < self.next_producer_id and all(",
+        ((PSM, "testPidExpirationTimeout"), (LOG, "testPeriodicProducerIdExpiration")),
+    ),
+    Mutation(
         "the youngest open transaction holds the last stable offset",
         "txnformat/visibility.py",
         "first_unstable = min(open_first_offsets, default=None)",
@@ -384,6 +398,7 @@ MUTATIONS = (
         (
             (STATE, "shouldNotRemoveOngoingTransactionalIds"),
             (STATE, "shouldNotRemovePrepareCommitTransactionalIds"),
+            (PSM, "testProducersWithOngoingTransactionsDontExpire"),
         ),
     ),
     Mutation(

@@ -8,8 +8,10 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
+from txnformat.apply import At, apply_operation
 from txnformat.assemble import assemble
 from txnformat.commit import CommitSettings, commit_group
+from txnformat.decide import decide
 from txnformat.errors import (
     CorruptDataError,
     InvalidTransactionStateError,
@@ -18,7 +20,7 @@ from txnformat.errors import (
 )
 from txnformat.follow import fold_bytes
 from txnformat.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
-from txnformat.operations import Cause, EndTxn
+from txnformat.operations import Append, Cause, EndTxn
 from txnformat.snapshot import state_digest
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append
@@ -172,6 +174,14 @@ def test_an_append_outside_of_the_transaction_under_the_identity_of_its_producer
     plain = replace(chain.producer("etl"), transactional_id=None)
     for sequence in (0, 2):
         assert isinstance(chain.refusal(chain.write(plain, 1, sequence=sequence)), UnknownProducerIdError)
+    verdict = decide(chain.state, chain.intent(chain.write(chain.producer("etl"), 1, sequence=2)))
+    assert isinstance(verdict, Included)
+    (append,) = verdict.operations
+    assert isinstance(append, Append)
+    at = At(chain.state.entry + 1, chain.state.timestamp_ms + 1)
+    apply_operation(chain.state, append, at)
+    with pytest.raises(CorruptDataError, match="transactional id"):
+        apply_operation(chain.state, replace(append, transactional_id=None), at)
     chain.end("etl", COMMIT)
     plain = replace(chain.producer("etl"), transactional_id=None)
     assert isinstance(chain.refusal(chain.write(plain, 1, sequence=0)), UnknownProducerIdError)

@@ -429,8 +429,10 @@ class NaiveModel:
         )
 
     def _known(self, producer: ProducerRef, key: TopicPartition, part: PendingPartition) -> _Sent | None:
-        if producer.transactional_id is None and producer.producer_id >= self.next_producer_id:
-            raise _No("UnknownProducerIdError")
+        if producer.transactional_id is None:
+            owned = {known.producer_id for known in self.ids.values()}
+            if producer.producer_id >= self.next_producer_id or producer.producer_id in owned:
+                raise _No("UnknownProducerIdError")
         sent = self.sent.get((producer.producer_id, producer.epoch, key), [])
         last = part.base_sequence + part.records - 1
         for one in sent[-5:]:

@@ -238,8 +238,9 @@ class Clients:
                 return AllocateIds("process", 10)
             owned = {known.producer_id for known in self.model.ids.values()}
             free = [one for one in range(min(self.model.next_producer_id, 20)) if one not in owned]
+            candidates = sorted(owned) if command.mistake == "epoch-" and owned else free or [50]
             return Write(
-                *self._append(command, topic, ProducerRef(free[command.who % len(free)] if free else 50, 0))
+                *self._append(command, topic, ProducerRef(candidates[command.who % len(candidates)], 0))
             )
         end = command.outcome if command.what == "one-shot" else None
         producer = self._producer(command, name)
