@@ -80,7 +80,7 @@ versions:  ## Every feature with every supported pyspark, in environments of the
 bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
 	@$(RUN) --java -m bench $(BENCH)
 
-memory:  ## Write 4 GiB in one transaction and report the memory it took
+memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it took
 	@$(RUN) -m bench.memory_4gib
 
 ##@ Housekeeping

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from bench.memory_4gib import MIB, Case, measure
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.snapshot import encode_snapshot
 from txnformat.store.counting import CountingStore
@@ -325,3 +328,32 @@ def test_the_state_holds_references_and_totals_however_many_rows_are_staged() ->
             sizes[batches] = len(encode_snapshot(state))
             producer.abort()
     assert sizes[100] <= 1.05 * sizes[1]
+
+
+# --- memory --------------------------------------------------------------------------------------------------------------
+
+SMALL = 512 * MIB
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(buffer="deferred", what="small", total_bytes=SMALL, roll_bytes=64 * MIB),
+        Case(
+            buffer="auto",
+            what="small, beyond 1,000 batches",
+            total_bytes=SMALL,
+            send_bytes=MIB // 4,
+            batch_bytes=MIB // 4,
+        ),
+    ],
+    ids=lambda case: case.buffer,
+)
+def test_a_transaction_larger_than_its_memory(tmp_path: Path, case: Case) -> None:
+    """A process of its own writes 512 MiB, and grows by less than half of it: ``make memory`` does it with 4 GiB."""
+    found = measure(tmp_path, case)
+    assert found["sent_bytes"] >= SMALL
+    assert found["growth_mib"] <= 192
+    assert found["stages"] >= (6 if case.buffer == "deferred" else 1)
+    with TxnLog.open(tmp_path / "log") as log:
+        assert sum(int(part.rows["take"].sum()) for part in log.plan("t").partitions) >= found["records"]

@@ -43,7 +43,9 @@ def _text(path: Path | str) -> str:
 # --- code blocks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/lingering.md", "docs/metrics.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/quickstart.md", "docs/lingering.md", "docs/metrics.md", "docs/buffers.md"]
+)
 def test_every_python_block_runs(name: str, tmp_path: Path) -> None:
     """Top to bottom in one namespace; what needs Spark runs in tests/spark/test_docs_spark.py."""
     with in_directory(tmp_path):
@@ -59,7 +61,14 @@ def test_a_block_that_fails_is_reported_with_its_line() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
-    run = {"README.md", "docs/quickstart.md", "docs/lingering.md", "docs/metrics.md", "docs/spark.md"}
+    run = {
+        "README.md",
+        "docs/quickstart.md",
+        "docs/lingering.md",
+        "docs/metrics.md",
+        "docs/buffers.md",
+        "docs/spark.md",
+    }
     for block in blocks(_text(path)):
         if block.info == "python" and str(path) not in run:
             assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
@@ -287,6 +296,25 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
     "linger of a producer without transactions": ("writers.settings:ProducerSettings.linger_ms",),
+    "time of a transaction whose records have offsets, from its first flush": (
+        "writers.settings:ProducerSettings.transaction_timeout_ms",
+    ),
+    "longest such time that a producer may ask for, unless the log was created with another": (
+        "txnformat.transactions:MAX_TRANSACTION_TIMEOUT_MS",
+    ),
+    "time of a transaction whose records have none yet, from its last flush": (
+        "writers.settings:ProducerSettings.deferred_timeout_ms",
+    ),
+    "longest such time, and longest that a log can be created with": (
+        "txnformat.transactions:DEFERRED_TIMEOUT_MS_MAX",
+    ),
+    'time after its first upload beyond which a transaction with `buffer="auto"` goes on as deferred': (
+        "writers.session:UNNAMED_MS_MAX",
+    ),
+    "batches beyond which it does so": ("txnformat.batch_table:BATCHES_IN_ENTRY_MAX",),
+    "others' transactions, whose time is over, that a writer ends with an entry of its own": (
+        "txnformat.expiry:PIGGYBACK_MAX",
+    ),
     "buffer of one partition before it is written as a batch": (
         "writers.settings:ProducerSettings.batch_bytes",
     ),
