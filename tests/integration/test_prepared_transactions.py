@@ -18,10 +18,12 @@ from tests.integration.failing import (
     unclear_commit,
 )
 from tests.integration.preparing import again, prepared, refused
-from txnformat.store.faulty import Fault, FaultKind
+from txnformat.commit import CommitSettings
+from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     CommitStateUnknownError,
+    ConflictError,
     InvalidTransactionStateError,
     Outcome,
     PreparedTransaction,
@@ -191,6 +193,28 @@ def test_an_unknown_end_is_repeated_and_closing_never_turns_it_round(
         )
         (log.commit_prepared if outcome is Outcome.COMMIT else log.abort_prepared)(token)
     assert read(log) == ([1] if outcome is Outcome.COMMIT else [])
+
+
+def test_an_unknown_end_that_lost_its_slot_leaves_it_prepared() -> None:
+    plan = Plan()
+    log = faulty(plan)
+    assert isinstance(log.store, FaultyStore)
+    inner = TxnLog.open(log.store._inner, clock=log.committer.clock)
+    hasty = TxnLog.open(log.store, clock=log.committer.clock, settings=CommitSettings(attempts_max=1))
+    with Producer(hasty, "p") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        producer.prepare()
+        unclear_commit(plan, FaultKind.FAIL_BEFORE)
+        with pytest.raises(CommitStateUnknownError):
+            producer.commit()
+        plan.clear()
+        Producer(inner, "other").init()
+        with pytest.raises(ConflictError):
+            producer.commit()
+        assert producer.status is ProducerStatus.PREPARED
+        producer.commit()
+    assert read(log) == [1]
 
 
 def test_an_end_that_fails_leaves_it_prepared() -> None:
