@@ -93,7 +93,7 @@ def check_identity(
         )
     last = owner.last_end
     if write.end is not None and last is not None and last.epoch == producer.epoch:
-        return _repeated_end(producer, last, write.end)
+        return _repeated_end(producer, owner, last, write.end)
     if producer.epoch < owner.epoch:
         raise _ended_before(producer, owner)
     if producer.epoch > owner.epoch:
@@ -130,8 +130,11 @@ def _ended_before(producer: ProducerRef, owner: TransactionalIdState) -> TxnLogE
         return _timed_out(producer, last)
     if last is not None and is_next and last.cause is Cause.OPERATOR:
         return _by_operator(producer, last)
+    is_last = last is None or last.epoch <= producer.epoch
     return ProducerFencedError(
-        "a newer instance of this producer has opened",
+        "a newer instance of this producer has opened"
+        if is_last
+        else "a newer instance of this producer has opened, or ended later transactions",
         hint="stop this instance",
         current_epoch=owner.epoch,
         **values,
@@ -159,7 +162,7 @@ def _by_operator(producer: ProducerRef, last: LastEnd) -> ProducerFencedError:
     )
 
 
-def _repeated_end(producer: ProducerRef, last: LastEnd, wanted: Outcome) -> Done:
+def _repeated_end(producer: ProducerRef, owner: TransactionalIdState, last: LastEnd, wanted: Outcome) -> Done:
     if last.cause is Cause.INIT:
         raise ProducerFencedError(
             "a newer instance of this producer has opened and aborted the transaction",
@@ -173,7 +176,7 @@ def _repeated_end(producer: ProducerRef, last: LastEnd, wanted: Outcome) -> Done
     if last.outcome is wanted:
         return Done(last.entry)
     if last.cause is Cause.TIMEOUT:
-        raise _timed_out(producer, last)
+        raise _ended_before(producer, owner)
     raise _other_outcome(producer.transactional_id, producer.epoch, last)
 
 

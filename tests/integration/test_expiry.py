@@ -90,3 +90,17 @@ def test_a_log_of_many_short_lived_producers_keeps_a_state_of_those_that_live(cl
     assert len(log.state.partition(next(iter(log.state.partitions))).sequences) == len(log.state.producers)
     assert log.read("t").read_all().num_rows == 480
     assert log.verify().ok
+
+
+def test_a_producer_that_the_log_has_forgotten_goes_on_under_another_id(log: TxnLog, clock: Clock) -> None:
+    with Producer(log) as producer:
+        producer.send("t", [{"n": 1}])
+        producer.flush()
+        first = producer.producer_id
+        clock.ms += PRODUCER_RETENTION_MS + 1_000
+        tick(log)
+        assert log.maintain("expire").expired_producers == 1
+        producer.send("t", [{"n": 2}])
+        producer.flush()
+        assert producer.producer_id != first
+    assert log.read("t").read_all().column("n").to_pylist() == [1, 2]

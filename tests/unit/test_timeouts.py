@@ -278,3 +278,10 @@ def test_in_a_log_whose_time_ran_ahead_only_ends_of_others_are_written() -> None
     view, answers = hand.run(commit_group(hand.view(log.state), [end], CommitSettings()))
     assert view.state.undecided == frozenset()
     assert view.state.timestamp_ms == log.state.timestamp_ms + 1
+
+
+def test_after_a_successor_a_late_commit_of_what_timed_out_is_fenced_too() -> None:
+    log, producer = with_open()
+    log.commit(over(log, store_time_ms=begun() + MINUTE))
+    log.commit(OpenProducer("etl"))
+    assert isinstance(log.refusal(Write(producer, end=COMMIT)), ProducerFencedError)
