@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from txnformat.apply_expire import IDEMPOTENT_EPOCH, apply_expire
+from txnformat.apply_expire import apply_expire
 from txnformat.apply_seal import apply_seal
 from txnformat.apply_transaction import (
     NUMBER_MAX,
@@ -55,7 +55,7 @@ from txnformat.producer_state import AppendedRange, record
 from txnformat.schema import TopicSchema
 from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
 from txnformat.transactions import TransactionStatus, is_legal_transition
-from txnformat.types import NO_PRODUCER, BatchRecord, TopicPartition
+from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
 
 __all__ = ["At", "apply", "apply_operation", "finish_entry"]
 

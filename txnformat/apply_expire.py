@@ -10,12 +10,9 @@ from txnformat.operations import Expire
 from txnformat.partition import PartitionState
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED
-from txnformat.types import NO_EPOCH
+from txnformat.types import IDEMPOTENT_EPOCH
 
-__all__ = ["IDEMPOTENT_EPOCH", "apply_expire"]
-
-IDEMPOTENT_EPOCH = NO_EPOCH + 1
-"""The one epoch of producers without a transactional id."""
+__all__ = ["apply_expire"]
 
 
 def apply_expire(state: LogState, op: Expire, at: At) -> LogState:

@@ -158,6 +158,9 @@ def _commit_once(
     expired = watch.expired(view.state, times)[:PIGGYBACK_MAX] if watch else []
     if expired:
         assembled = yield from _with_ends(view.state, group.waiting, expired, times, write_id)
+        if not group.refreshed and group.has_refusal(assembled):
+            group.refreshed = True
+            return (yield from refresh(view))
     slot = view.state.entry + 1
     outcome = yield from create_slot(slot, assembled.data, deadline_ms=settings.deadline_ms)
     if isinstance(outcome, Ours):
@@ -190,12 +193,26 @@ def _with_ends(
     times: Times,
     write_id: str,
 ) -> Steps[Assembled]:
-    """Assemble the waiting intents together with the ends of others' transactions, whom nobody has to answer."""
-    ends: list[Intent] = []
+    """Assemble the waiting intents together with the ends of what expired, whom nobody has to answer.
+
+    Who still commits or prepares in time for this entry goes before its end; who would only add to what is over learns
+    that it is.
+    """
+    adding = {
+        intent.action.producer.transactional_id
+        for intent in waiting
+        if isinstance(intent.action, Write)
+        and intent.action.producer
+        and intent.action.end is None
+        and not intent.action.prepare
+    }
+    before: list[Intent] = []
+    after: list[Intent] = []
     for action in expired:
         intent_id = yield DrawId()
+        ends = before if action.transactional_id in adding else after
         ends.append(Intent(intent_id, state.entry + 1, action))
-    assembled = assemble(state, [*waiting, *ends], store_time_ms=times.store_ms, write_id=write_id)
+    assembled = assemble(state, [*before, *waiting, *after], store_time_ms=times.store_ms, write_id=write_id)
     asked = {intent.intent_id for intent in waiting}
     return replace(
         assembled, verdicts={key: verdict for key, verdict in assembled.verdicts.items() if key in asked}

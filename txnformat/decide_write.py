@@ -41,7 +41,7 @@ from txnformat.operations import (
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
 from txnformat.state import LogState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
-from txnformat.types import NO_EPOCH, NO_PRODUCER, TopicPartition
+from txnformat.types import IDEMPOTENT_EPOCH, NO_EPOCH, NO_PRODUCER, TopicPartition
 
 __all__ = ["decide_write"]
 
@@ -329,6 +329,8 @@ def _known_range(
 
 def _check_may_begin(state: LogState, producer: ProducerRef) -> None:
     """Refuse ids that were never given, those whose sequences may have been forgotten, and those of transactional ids."""
+    if producer.epoch != IDEMPOTENT_EPOCH:
+        raise InternalError("a producer without a transactional id has no epochs", epoch=producer.epoch)
     if state.may_begin(producer.producer_id):
         return
     if producer.producer_id >= state.next_producer_id:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "IDEMPOTENT_EPOCH",
     "NO_EPOCH",
     "NO_PRODUCER",
     "NO_TIMESTAMP_MS",
@@ -25,6 +26,9 @@ NO_PRODUCER = -1
 
 NO_EPOCH = -1
 """Producer epoch of a batch that was appended without a producer."""
+
+IDEMPOTENT_EPOCH = 0
+"""The one epoch of producers without a transactional id."""
 
 NO_TIMESTAMP_MS = -(2**63)
 """Record timestamp of a batch whose topic declares none, or that holds only nulls there."""

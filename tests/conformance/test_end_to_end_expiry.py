@@ -256,15 +256,15 @@ def test_a_transaction_that_nobody_has_ended_may_commit_late(log: TxnLog, clock:
 def test_the_first_entry_after_the_timeout_ends_it_also_when_it_is_the_producers_own_flush(
     log: TxnLog, clock: Clock
 ) -> None:
-    """Kafka's coordinator would have ended it before: what is flushed too late is aborted with the rest."""
+    """Kafka's coordinator would have ended it before: what is flushed too late is refused, and the flush says so."""
     producer = opened(log, "slow")
     producer.begin()
     send(producer, "t", 1)
     clock.go_on(DAY)
-    send(producer, "t", 2)
-    assert {ends.held_by for ends in log.offsets("t")} == {None}
     with pytest.raises(TransactionTimedOutError):
-        producer.commit()
+        send(producer, "t", 2)
+    assert {ends.held_by for ends in log.offsets("t")} == {None}
+    assert len(read(log, "read_uncommitted")) == 1
     producer.abort()
     assert read(log) == []
 

@@ -285,3 +285,21 @@ def test_after_a_successor_a_late_commit_of_what_timed_out_is_fenced_too() -> No
     log.commit(over(log, store_time_ms=begun() + MINUTE))
     log.commit(OpenProducer("etl"))
     assert isinstance(log.refusal(Write(producer, end=COMMIT)), ProducerFencedError)
+
+
+def test_who_adds_to_a_transaction_whose_time_is_over_learns_it_and_who_commits_is_in_time() -> None:
+    log, producer = with_open()
+    for wanted, status in (
+        (Write(producer, rows(2, 1, "late")), TransactionStatus.COMPLETE_ABORT),
+        (Write(producer, rows(2, 1, "last"), COMMIT), TransactionStatus.COMPLETE_COMMIT),
+        (Write(producer, rows(2, 1, "last"), prepare=True), TransactionStatus.PREPARED),
+    ):
+        hand = Hand()
+        hand.wall_ms = begun() + MINUTE
+        intent = log.intent(wanted)
+        view, answers = hand.run(
+            commit_group(hand.view(log.state), [intent], CommitSettings(), watch=Watch())
+        )
+        assert view.state.transactional_ids["etl"].status is status
+        is_late = status is TransactionStatus.COMPLETE_ABORT
+        assert isinstance(answers[intent.intent_id], TransactionTimedOutError) == is_late
