@@ -264,7 +264,7 @@ def test_the_first_entry_after_the_timeout_ends_it_also_when_it_is_the_producers
     with pytest.raises(TransactionTimedOutError):
         send(producer, "t", 2)
     assert {ends.held_by for ends in log.offsets("t")} == {None}
-    assert len(read(log, "read_uncommitted")) == 1
+    assert len(read(log, isolation="read_uncommitted")) == 1
     producer.abort()
     assert read(log) == []
 
