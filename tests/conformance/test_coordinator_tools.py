@@ -77,7 +77,9 @@ FILTERS: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @case("TransactionStateManagerTest", "testListTransactionsFiltering")
-@pytest.mark.parametrize(("filters", "expected"), FILTERS, ids=str)
+@pytest.mark.parametrize(
+    ("filters", "expected"), FILTERS, ids=range(len(FILTERS))
+)  # sets have no order of their own
 def test_a_list_has_the_ids_that_meet_every_filter(
     many: TxnLog, filters: dict[str, Any], expected: set[str]
 ) -> None:
