@@ -72,7 +72,16 @@ def test_what_cannot_be_flushed_in_the_background_is_kept(log: TxnLog, watch: Wa
     assert _numbers(log) == [1]
 
 
+def _timers() -> set[threading.Thread]:
+    return {
+        thread
+        for thread in threading.enumerate()
+        if isinstance(thread, threading.Timer) and thread.is_alive() and not thread.finished.is_set()
+    }
+
+
 def test_a_closed_producer_flushes_no_more(log: TxnLog, watch: Watch) -> None:
+    before = _timers()  # of other tests' producers
     producer = Producer(log, linger_ms=10**9)
     producer.init()
     _send(producer, watch)
@@ -80,8 +89,4 @@ def test_a_closed_producer_flushes_no_more(log: TxnLog, watch: Watch) -> None:
     producer.close()  # it flushes
     assert watch.tried.is_set()
     assert _numbers(log) == [1]
-    assert not [
-        thread
-        for thread in threading.enumerate()
-        if isinstance(thread, threading.Timer) and thread.is_alive() and not thread.finished.is_set()
-    ]
+    assert _timers() <= before
