@@ -80,7 +80,7 @@ def test_a_new_producer_is_refused_too(log: TxnLog) -> None:
     producer.init()
 
 
-@pytest.mark.parametrize("buffer", ["auto", "inline"])
+@pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])
 def test_a_child_can_do_nothing_to_its_parents_transaction(log: TxnLog, buffer: str) -> None:
     """Nothing: no call, no close, no garbage that is collected with an open file."""
     producer = Producer(log, "p", buffer=buffer)
