@@ -248,7 +248,9 @@ def named_partition(state: LogState, topic: str, partition: int) -> TopicPartiti
             kind="unknown-partition",
             hint=f"the topic has partitions 0 to {found.partitions - 1}",
             topic=topic,
-            partition=partition,
+            partition=partition
+            if type(partition) is int
+            else repr(partition),  # "0" and True look like numbers
         )
     return TopicPartition(found.topic_id, partition)
 

@@ -308,7 +308,9 @@ def _check_partition(topic: TopicState, partition: int) -> None:
             kind="unknown-partition",
             hint=f"the topic has partitions 0 to {topic.partitions - 1}",
             topic=topic.name,
-            partition=partition,
+            partition=partition
+            if type(partition) is int
+            else repr(partition),  # "0" and True look like numbers
         )
 
 

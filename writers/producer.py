@@ -192,7 +192,8 @@ class Producer:
         partition : int, optional
             Else by the topic's key columns (Kafka's murmur2), else the whole batch to the next partition in turn.
         key, value, headers, timestamp : optional
-            In place of ``data``: one record of a topic with the schema ``"kafka"``. The timestamp is now by default.
+            In place of ``data``: one record of a topic with the schema ``"kafka"``. The timestamp is now by default;
+            one without a time zone is in UTC.
             A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent.
 
         Raises
@@ -218,7 +219,7 @@ class Producer:
                 self._session.check(Call.SEND)
             found = topic_named(self._log, topic)
             if data is None:
-                stamp = timestamp or now_of(self._log)
+                stamp = now_of(self._log) if timestamp is None else timestamp
                 data = [kafka_record(found.schema, key, value, headers, stamp)]
                 data = large_value(data[0], self.settings) or data
             elif any(given is not None for given in (key, value, headers, timestamp)):

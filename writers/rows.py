@@ -143,7 +143,7 @@ def kafka_record(
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: the topic has another schema. Kind ``invalid-headers``.
+        Kind ``schema-mismatch``: the topic has another schema, or the timestamp is none. Kind ``invalid-headers``.
     """
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
         raise InvalidInputError(
@@ -151,6 +151,12 @@ def kafka_record(
             kind="schema-mismatch",
             hint="pass a pyarrow Table or RecordBatch, or a list of dicts",
             columns=schema.arrow_schema.names,
+        )
+    if not isinstance(timestamp, datetime.datetime):  # Arrow takes a number, as µs; Kafka's users mean ms
+        raise InvalidInputError(
+            f"timestamp is {timestamp!r:.80}, not a datetime; nothing was sent",
+            kind="schema-mismatch",
+            hint="of milliseconds: datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)",
         )
     return {
         "key": key.encode() if isinstance(key, str) else key,

@@ -72,7 +72,7 @@ class ProducerSettings:
             try:
                 keys.check_transactional_id(self.transactional_id)
             except InvalidInputError as error:
-                problems += error.problems
+                problems += [f"{problem}: {error.hint}" for problem in error.problems]
             if self.enable_idempotence is False:
                 problems.append("a transactional producer cannot do without idempotence")
         elif self.buffer != Buffer.AUTO:

@@ -173,7 +173,8 @@ class Transaction:
     What the block has prepared is left so. A commit after which nothing but an abort is possible (the transaction was
     open for too long) is followed by it: the error is told once, and the producer can be used again.
 
-    Made by :meth:`writers.producer.Producer.transaction`.
+    Made by :meth:`writers.producer.Producer.transaction`. Its calls are of its own block only: after it they raise, also
+    while the producer has another transaction open.
 
     Attributes
     ----------
@@ -183,27 +184,48 @@ class Transaction:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
+        self._is_over = False
         self.info: CommitInfo | None = None
 
     def send(self, topic: str, data: Any = None, partition: int | None = None, **record: Any) -> None:
         """Send records; see :meth:`writers.producer.Producer.send`."""
+        self._check(Call.SEND)
         self._producer.send(topic, data, partition, **record)
 
     def flush(self) -> CommitInfo:
         """Flush; see :meth:`writers.producer.Producer.flush`."""
+        self._check(Call.FLUSH)
         return self._producer.flush()
 
     def prepare(self) -> PreparedTransaction:
         """Prepare; see :meth:`writers.producer.Producer.prepare`."""
+        self._check(Call.PREPARE)
         return self._producer.prepare()
+
+    def _check(self, call: Call) -> None:
+        # The producer may be in its next transaction, which must not get what was meant for this one.
+        if self._is_over:
+            raise InvalidTransactionStateError(
+                f"{call}() is not possible now: this transaction is over",
+                kind="no-transaction",
+                hint="use it in its own with block; the next one is another producer.transaction()",
+            )
 
     def __enter__(self) -> Self:
         self._producer.begin()
+        self._is_over = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_over = True
+        if error is None and self._producer.status is ProducerStatus.READY:
+            raise InvalidTransactionStateError(
+                "the transaction was ended inside its with block, which ends it by itself; what was done stays done",
+                kind="no-transaction",
+                hint="leave out that commit() or abort(), or use begin() without a with statement",
+            )
         if error is None and self._producer.status is not ProducerStatus.PREPARED:
             try:
                 self.info = self._producer.commit()

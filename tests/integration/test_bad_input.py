@@ -16,6 +16,7 @@ from txnformat.store.memory import MemoryStore
 from txnlog import (
     InvalidInputError,
     InvalidTransactionStateError,
+    NotFoundError,
     Producer,
     ProducerFencedError,
     ProducerStatus,
@@ -166,3 +167,64 @@ def test_settings_that_exclude_each_other(log: TxnLog) -> None:
     ]
     for settings in bad:
         refused(log, InvalidInputError, "invalid-settings", partial(Producer, log, **settings))
+
+
+@BUFFERS
+def test_a_transaction_that_is_over_takes_nothing_into_the_next_one(log: TxnLog, buffer: str) -> None:
+    with Producer(log, "p", buffer=buffer) as producer:
+        with producer.transaction() as first:
+            first.send("t", rows(1))
+        with producer.transaction() as second:
+            calls = (lambda: first.send("t", rows(2)), first.flush, first.prepare)
+            refused(log, InvalidTransactionStateError, "no-transaction", *calls)
+            second.send("t", rows(3))
+        with pytest.raises(ZeroDivisionError), producer.transaction() as failed:
+            failed.send("t", rows(1 // 0))
+        with producer.transaction():
+            refused(log, InvalidTransactionStateError, "no-transaction", lambda: failed.send("t", rows(2)))
+    assert read(log) == [1, 3]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_block_that_ends_its_transaction_itself_is_told_so(log: TxnLog, end: str) -> None:
+    def ends_it_itself() -> None:
+        with producer.transaction() as txn:
+            txn.send("t", rows(1))
+            getattr(producer, end)()
+
+    with Producer(log, "p") as producer:
+        with pytest.raises(InvalidTransactionStateError, match="what was done stays done") as caught:
+            ends_it_itself()
+        assert caught.value.kind == "no-transaction"
+        with producer.transaction() as txn:
+            txn.send("t", rows(2))
+    assert read(log) == ([1, 2] if end == "commit" else [2])
+
+
+@pytest.mark.parametrize("stamp", [0, 1_795_286_994_169, 1.5, "2026-01-01"])
+def test_a_timestamp_that_is_no_datetime(log: TxnLog, stamp: Any) -> None:
+    """A number would be taken for microseconds, and mean milliseconds."""
+    log.create_topic("k", "kafka")
+    with Producer(log) as producer:
+        send = partial(producer.send, "k", value=b"v", timestamp=stamp)
+        refused(log, InvalidInputError, "schema-mismatch", send)
+        producer.flush()
+    assert log.read("k").read_all().num_rows == 0
+
+
+def test_what_looks_like_a_partition_is_shown_as_it_was_given(log: TxnLog) -> None:
+    with Producer(log) as producer:
+        bad: tuple[Any, ...] = ("0", True, 0.0)
+        for given in bad:
+            for call in (
+                partial(producer.send, "t", rows(1), given),
+                partial(log.transactions.describe_producers, "t", given),
+            ):
+                with pytest.raises(NotFoundError) as caught:
+                    call()
+                assert caught.value.values["partition"] == repr(given)
+
+
+def test_an_id_that_cannot_be_says_what_can(log: TxnLog) -> None:
+    with pytest.raises(InvalidInputError, match="1 to 249 UTF-8 bytes"):
+        Producer(log, "x" * 250)
