@@ -18,10 +18,10 @@ from txnformat.operations import (
     EndTxn,
     InitProducer,
     Marker,
+    PendingPartition,
     PlacedPartition,
     PrepareTxn,
     Stage,
-    StagedPartition,
 )
 from txnformat.partition import EXTENT, Transaction
 from txnformat.persistent import Rows
@@ -178,7 +178,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     ).with_transactional_id(op.transactional_id, staging)
 
 
-def _range(part: StagedPartition, base_offset: int, at: At) -> AppendedRange:
+def _range(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
     return AppendedRange(
         part.base_sequence, part.base_sequence + part.records - 1, part.digest, base_offset, at.entry
     )
@@ -304,7 +304,7 @@ def _place(
 
 
 def table_extent(
-    part: AppendedPartition | StagedPartition,
+    part: AppendedPartition | PendingPartition,
     base_offset: int,
     transaction: Transaction,
     where: Referred,
@@ -331,7 +331,7 @@ def check_numbers(base_offset: int, base_sequence: int, records: int, partition:
 
 
 def check_follows(
-    window: SequenceWindow, part: AppendedPartition | StagedPartition, producer_id: int, at: At
+    window: SequenceWindow, part: AppendedPartition | PendingPartition, producer_id: int, at: At
 ) -> None:
     """Refuse sequences that do not follow those of ``window``."""
     verdict, _ = classify(window, part.base_sequence, part.records, part.digest)

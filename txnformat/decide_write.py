@@ -22,7 +22,6 @@ from txnformat.intents import (
     AppRef,
     Done,
     Included,
-    PendingPartition,
     ProducerRef,
     Rejected,
     TopicAppend,
@@ -35,8 +34,8 @@ from txnformat.operations import (
     AppVersion,
     CreateTopic,
     Operation,
+    PendingPartition,
     Stage,
-    StagedPartition,
 )
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
 from txnformat.state import LogState
@@ -203,18 +202,7 @@ class _Placing:
         placed = []
         for part, key in self._new(append, owner.staged_sequences):
             self.staged[key] = part.records
-            placed.append(
-                StagedPartition(
-                    part.partition,
-                    part.records,
-                    part.batch_count,
-                    part.base_sequence,
-                    part.digest,
-                    part.size,
-                    part.min_timestamp_ms,
-                    part.max_timestamp_ms,
-                )
-            )
+            placed.append(part)
         if not placed:
             return []
         made = Stage(

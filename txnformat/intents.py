@@ -23,6 +23,7 @@ from txnformat.operations import (
     EndTxn,
     Expire,
     Operation,
+    PendingPartition,
     Seal,
 )
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
@@ -68,21 +69,6 @@ class AppRef:
     namespace: str
     app_id: str
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPartition:
-    """What an append brings for one partition; its offsets are assigned by the entry."""
-
-    partition: int
-    records: int
-    batch_count: int
-    base_sequence: int
-    """-1 without a producer."""
-    digest: str
-    size: int
-    min_timestamp_ms: int
-    max_timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ __all__ = [
     "InitProducer",
     "Marker",
     "Operation",
+    "PendingPartition",
     "PlacedPartition",
     "PrepareTxn",
     "Seal",
     "SealedPartition",
     "SealedSegment",
     "Stage",
-    "StagedPartition",
     "Upgrade",
 ]
 
@@ -186,14 +186,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """What a stage has for one partition, which gets its offsets when the transaction commits."""
+class PendingPartition:
+    """What an append or a stage brings for one partition; an entry gives it its offsets."""
 
     partition: int
     records: int
     batch_count: int
     base_sequence: int
-    """Sequence of the first record."""
+    """Sequence of the first record; -1 without a producer."""
     digest: str
     """As in AppendedPartition."""
     size: int
@@ -217,7 +217,7 @@ class Stage:
     partition_count: int
     """Number of partitions that the writer hashed with."""
     files: tuple[FileRecord, ...]
-    partitions: tuple[StagedPartition, ...]
+    partitions: tuple[PendingPartition, ...]
     table: ObjectRecord
     section: int = 0
     intent: int = 0

@@ -25,10 +25,10 @@ from txnformat.operations import (
     Cause,
     EndTxn,
     InitProducer,
+    PendingPartition,
     PlacedPartition,
     PrepareTxn,
     Stage,
-    StagedPartition,
 )
 from txnformat.types import Outcome
 
@@ -83,14 +83,14 @@ _STAGED = (
 )
 
 
-def encode_staged_partition(part: StagedPartition) -> Json:
+def encode_staged_partition(part: PendingPartition) -> Json:
     """Return the JSON object of what is staged for a partition."""
     return {name: getattr(part, name) for name in _STAGED}
 
 
-def decode_staged_partition(doc: Document) -> StagedPartition:
+def decode_staged_partition(doc: Document) -> PendingPartition:
     """Return what a JSON object says is staged for a partition, checked."""
-    return StagedPartition(
+    return PendingPartition(
         doc.integer("partition", maximum=PARTITIONS_MAX - 1),
         doc.integer("records", minimum=1),
         doc.integer("batch_count", minimum=1, maximum=INT32_MAX),

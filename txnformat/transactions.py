@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, StagedPartition
+from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, PendingPartition
 from txnformat.producer_state import SequenceWindow
 from txnformat.types import Outcome, TopicPartition
 
@@ -86,7 +86,7 @@ class StagedFlush:
     first_file: int
     """Number in LogState.files of its file 0."""
     file_count: int
-    partitions: tuple[StagedPartition, ...]
+    partitions: tuple[PendingPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from txnformat.operations import (
     InitProducer,
     Marker,
     Operation,
+    PendingPartition,
     PlacedPartition,
     PrepareTxn,
     Seal,
     SealedPartition,
     SealedSegment,
     Stage,
-    StagedPartition,
     Upgrade,
 )
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
@@ -64,7 +64,7 @@ STAGE = Stage(
     transactional_id="etl",
     partition_count=1,
     files=(FILE,),
-    partitions=(StagedPartition(0, 5, 1, 0, "0123456789abcdef", 80, 1, 2),),
+    partitions=(PendingPartition(0, 5, 1, 0, "0123456789abcdef", 80, 1, 2),),
     table=TABLE,
     section=1,
 )

@@ -13,7 +13,7 @@ from txnformat.assemble import assemble
 from txnformat.entry import CommitEntry, sha256_hex
 from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
 from txnformat.invariants import INVARIANTS, check_state, check_whole
-from txnformat.operations import StagedPartition
+from txnformat.operations import PendingPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
 from txnformat.state import IntentWindow, LogState, ProducerIdBlock, VersionAt
@@ -98,7 +98,7 @@ def dropped(table: str) -> State:
     return partition(**{table: change})
 
 
-STAGED = StagedFlush(ORDERS.topic_id, 0, 0, 0, 1, (StagedPartition(0, 3, 1, 0, "ab" * 8, 9, 1, 2),))
+STAGED = StagedFlush(ORDERS.topic_id, 0, 0, 0, 1, (PendingPartition(0, 3, 1, 0, "ab" * 8, 9, 1, 2),))
 
 
 def known(name: str, **changes: Any) -> State:
