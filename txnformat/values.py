@@ -52,7 +52,7 @@ class WholeRecord:
     timestamp: datetime.datetime | None
     size: int | None
     """Bytes of the value; None of a null."""
-    _open: Callable[[], Iterator[bytes]]
+    _open: Callable[[], Iterator[bytes]] = field(repr=False)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the value piece by piece; none of a null. Requests: none, or those of a read of its chunks.
@@ -100,10 +100,16 @@ def read_values(
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: the topic has another schema.
+        Kind ``schema-mismatch``: the topic has another schema. Kind ``not-a-log``.
     CorruptDataError
         Kind ``damaged-value``: a chunk is missing, comes twice, or has no proper header.
     """
+    if not isinstance(log, TxnLog):
+        raise InvalidInputError(
+            f"{log!r:.80} is not a log",
+            kind="not-a-log",
+            hint="open it first: read_values(TxnLog.open(path), …)",
+        )
     schema = log.refresh().topic(topic).schema
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
         raise InvalidInputError(

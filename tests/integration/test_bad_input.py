@@ -22,6 +22,7 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
     TxnLogError,
+    read_values,
 )
 
 
@@ -228,3 +229,13 @@ def test_what_looks_like_a_partition_is_shown_as_it_was_given(log: TxnLog) -> No
 def test_an_id_that_cannot_be_says_what_can(log: TxnLog) -> None:
     with pytest.raises(InvalidInputError, match="1 to 249 UTF-8 bytes"):
         Producer(log, "x" * 250)
+
+
+def test_large_values_of_what_is_no_log(log: TxnLog) -> None:
+    bad: Any = "./log"
+    refused(log, InvalidInputError, "not-a-log", lambda: list(read_values(bad, "t")))
+    log.create_topic("k", "kafka")
+    with Producer(log) as producer:
+        producer.send("k", value=b"v")
+    (record,) = read_values(log, "k")
+    assert "function" not in repr(record)

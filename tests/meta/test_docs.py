@@ -255,6 +255,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
     "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
+    "a transactional id that nobody uses": ("txnformat.retention:TRANSACTIONAL_ID_RETENTION_MS",),
+    "a producer without one that appends nothing": ("txnformat.retention:PRODUCER_RETENTION_MS",),
+    "how many times as many workers a parallel job had before, at most, when its leftovers are cleaned": (
+        "txnformat.lingering:SAFE_SCALE_DOWN_FACTOR",
+    ),
     "a writer's clock against store time": ("txnformat.assemble:CLOCK_SKEW_MS_MAX",),
     "isolation level": (),
     "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
