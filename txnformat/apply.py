@@ -92,9 +92,29 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
     at = At(entry.entry, entry.timestamp_ms)
     if state.entry >= 0 and entry.timestamp_ms <= state.timestamp_ms:
         corrupt(at, "log time does not advance", previous=state.timestamp_ms, got=entry.timestamp_ms)
+    _check_opens_alone(entry, at)
     for operation in entry.operations:
         state = apply_operation(state, operation, at)
     return finish_entry(state, entry, sha256)
+
+
+def _check_opens_alone(entry: CommitEntry, at: At) -> None:
+    """Refuse an entry that opens a transactional id and does something else with it."""
+    opened = [op.transactional_id for op in entry.operations if isinstance(op, InitProducer)]
+    if not opened or len(entry.operations) == 1:
+        return
+    named = [
+        op.transactional_id
+        for op in entry.operations
+        if isinstance(op, Append | Stage | PrepareTxn | EndTxn) and op.transactional_id is not None
+    ]
+    twice = set(opened).intersection(named)
+    if twice or len(set(opened)) != len(opened):
+        corrupt(
+            at,
+            "an entry opens a producer, and does something else with its transactional id",
+            transactional_ids=sorted(twice) or sorted(opened),
+        )
 
 
 def finish_entry(state: LogState, entry: CommitEntry, sha256: str) -> LogState:

@@ -202,6 +202,8 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
         corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
     if commit and op.cause is not Cause.PRODUCER:
         corrupt(at, "somebody else than its producer commits a transaction", cause=op.cause.value)
+    if op.cause is Cause.TIMEOUT and known.status is TransactionStatus.PREPARED:
+        corrupt(at, "a timeout ends a prepared transaction", transactional_id=op.transactional_id)
     state = _ended(state, known, op.markers, op.placed, op.outcome, at)
     ended = TransactionalIdState(
         op.producer_id,

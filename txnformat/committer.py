@@ -30,7 +30,7 @@ from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
 from txnformat.forking import renew_after_fork
 from txnformat.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
-from txnformat.operations import Expire, Operation, Seal
+from txnformat.operations import Cause, Expire, Operation, Seal
 from txnformat.pace import Pace
 from txnformat.retention import expirable
 from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
@@ -305,7 +305,10 @@ class Committer:
                 except InvalidTransactionStateError as error:
                     logger.debug("not ended: %s", error)  # its producer was faster
                     continue
-            ended.append(action)  # else with the entry for another: every commit ends what it can
+            known = self.state.transactional_ids.get(action.transactional_id)
+            last = None if known is None else known.last_end
+            if last is None or last.epoch != action.epoch or last.cause is Cause.TIMEOUT:
+                ended.append(action)  # here or in the entry for another: every commit ends what it can
         return ended
 
     def expire(self) -> list[Expire]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from txnformat.effects import Steps
-from txnformat.entry import CommitEntry
 from txnformat.errors import NotFoundError
 from txnformat.keys import check_transactional_id
-from txnformat.operations import Cause, EndTxn, InitProducer
+from txnformat.operations import Cause, EndTxn, InitProducer, Stage
 from txnformat.producer_ids import IdBlock
 from txnformat.reads import read_entry
 from txnformat.state import LogState, TopicState
@@ -237,14 +235,44 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
     if epoch == last.epoch:
         return TransactionOutcome(transactional_id, epoch, last.outcome, last.cause, last.entry)
     number = last.entry - 1
+    opened: int | None = None
     while number >= 0:
         entry = yield from read_entry(number)
         if entry is None:
             return None
-        for outcome in _ends_in(entry, transactional_id):
-            if outcome.epoch <= epoch:
-                return outcome if outcome.epoch == epoch else None
+        for op in reversed(entry.operations):
+            if not isinstance(op, EndTxn | InitProducer | Stage) or op.producer_id != known.producer_id:
+                continue
+            if isinstance(op, InitProducer) and op.epoch == epoch + 1:
+                opened = number
+            found = _told_by(op, epoch, number, opened)
+            if found is not None:
+                return found if found.outcome is not None else None
         number -= 1
+    return None
+
+
+def _told_by(
+    op: EndTxn | InitProducer | Stage, epoch: int, entry: int, opened: int | None
+) -> TransactionOutcome | None:
+    """Return how a transaction ended if an operation of its producer says it; without an outcome: it sent nothing.
+
+    Parameters
+    ----------
+    opened : int or None
+        The entry that opened the producer just after the transaction, ``op`` or a later one. It names what it aborted
+        only when that had offsets: of what was staged, the stages before it tell.
+    """
+    name = op.transactional_id
+    if isinstance(op, EndTxn) and op.epoch == epoch:
+        return TransactionOutcome(name, epoch, op.outcome, op.cause, entry)
+    if opened is not None and (
+        (isinstance(op, InitProducer) and op.epoch == epoch + 1 and op.aborted)
+        or (isinstance(op, Stage) and op.epoch == epoch)
+    ):
+        return TransactionOutcome(name, epoch, Outcome.ABORT, Cause.INIT, opened)
+    if not isinstance(op, Stage) and op.epoch <= epoch:
+        return TransactionOutcome(name, epoch, None, None, None)
     return None
 
 
@@ -260,12 +288,3 @@ def known_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[T
             epoch=epoch,
         )
     return found
-
-
-def _ends_in(entry: CommitEntry, transactional_id: str) -> Iterator[TransactionOutcome]:
-    """Yield the ends of an id's transactions in one entry, newest first."""
-    for op in reversed(entry.operations):
-        if isinstance(op, EndTxn) and op.transactional_id == transactional_id:
-            yield TransactionOutcome(transactional_id, op.epoch, op.outcome, op.cause, entry.entry)
-        if isinstance(op, InitProducer) and op.transactional_id == transactional_id and op.aborted:
-            yield TransactionOutcome(transactional_id, op.epoch - 1, Outcome.ABORT, Cause.INIT, entry.entry)

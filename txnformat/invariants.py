@@ -164,9 +164,11 @@ def _check_ids_step(
     expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
     for name in sorted(_named_ids(entry)):
         old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
+        if name in expired:
+            old = None  # what the same entry opens again is a new one
+        elif new is None:
+            yield f"I7 id {name}: it is gone"
         if new is None:
-            if name not in expired:
-                yield f"I7 id {name}: it is gone"
             continue
         current.add((new.producer_id, new.epoch))
         if old is None:

@@ -16,6 +16,7 @@ from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
+    NotFoundError,
     Producer,
     ProducerFencedError,
     ProducerStatus,
@@ -357,3 +358,41 @@ def test_a_transaction_larger_than_its_memory(tmp_path: Path, case: Case) -> Non
     assert found["stages"] >= (6 if case.buffer == "deferred" else 1)
     with TxnLog.open(tmp_path / "log") as log:
         assert sum(int(part.rows["take"].sum()) for part in log.plan("t").partitions) >= found["records"]
+
+
+def test_that_an_opening_aborted_what_was_staged_is_known_later_too() -> None:
+    """Such an abort has no marker anywhere: only the stages before it say that there was something."""
+    log = new_log()
+    first, second = Producer(log, "p", buffer="deferred"), Producer(log, "p")
+    first.init()
+    first.begin()
+    first.send("t", rows(1))
+    first.flush()
+    second.init()
+    aborted = log.outcome("p", 0)
+    assert (aborted.outcome, aborted.cause, aborted.entry) == ("abort", "init", log.state.entry)
+    third = Producer(log, "p")
+    third.init()  # ends nothing
+    with third.transaction() as txn:
+        txn.send("t", rows(2))
+    assert log.outcome("p", 0) == aborted
+    with pytest.raises(NotFoundError):
+        log.outcome("p", 1)
+
+
+def test_a_transaction_that_sent_nothing_is_not_taken_for_the_one_before() -> None:
+    log = new_log()
+    first = Producer(log, "p", buffer="inline")
+    first.init()
+    first.begin()
+    first.send("t", rows(1))
+    first.flush()
+    Producer(log, "p").init()  # aborts epoch 0
+    last = Producer(log, "p")
+    last.init()  # aborts nothing
+    with last.transaction() as txn:
+        txn.send("t", rows(2))
+    assert log.outcome("p", 0).cause == "init"
+    assert log.outcome("p", 2).outcome == "commit"
+    with pytest.raises(NotFoundError):
+        log.outcome("p", 1)

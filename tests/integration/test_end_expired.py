@@ -11,8 +11,8 @@ from tests.integration.failing import ENTRY, Plan, QuickClock, read
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import KeyClass, Operation
-from txnlog import Producer, StorageError, TxnLog
+from txnformat.store.requests import KeyClass, Operation, key_class
+from txnlog import Producer, ProducerStatus, StorageError, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
 
@@ -97,3 +97,25 @@ def test_maintain_ends_what_expired_before_it_seals(held: Held) -> None:
     assert report.timed_out == ("abandoned",)
     assert report.batches == 2, "what the transaction held back is sealed with it"
     assert held.log.maintain("timeouts").timed_out == ()
+
+
+def test_what_its_producer_committed_meanwhile_is_not_reported_as_ended(held: Held) -> None:
+    late = Producer(held.log, "late", buffer="inline")
+    late.init()
+    late.begin()
+    late.send("t", [{"n": 3}])
+    late.flush()
+    held.wait(61)
+
+    class Racing(Plan):
+        """Commits the late transaction just before the tool's own entry arrives."""
+
+        def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+            if (operation, key_class(key)) == ENTRY and late.status is ProducerStatus.IN_TRANSACTION:
+                late.commit()
+            return super().__call__(operation, key, nth)
+
+    ended = held.reader(Racing()).transactions.end_expired()
+    assert held.log.refresh().undecided == frozenset()
+    assert [one.transactional_id for one in ended] == ["abandoned"]
+    assert read(held.log) == [2, 3]

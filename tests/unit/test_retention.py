@@ -17,8 +17,8 @@ from txnformat.errors import (
 )
 from txnformat.folding import At
 from txnformat.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
-from txnformat.invariants import check_whole
-from txnformat.operations import Expire
+from txnformat.invariants import check_state, check_whole
+from txnformat.operations import Expire, InitProducer
 from txnformat.retention import (
     EXPIRED_MAX,
     PRODUCER_RETENTION_MS,
@@ -187,3 +187,15 @@ def test_an_expiry_that_does_not_fit_is_corrupt(change: dict[str, tuple[object, 
     assert apply_operation(log.state, sound, at).retired_below == 4
     with pytest.raises(CorruptDataError):
         apply_operation(log.state, replace(sound, **change), at)  # type: ignore[arg-type]
+
+
+def test_an_id_that_expires_and_opens_in_one_entry_is_a_new_one_and_no_broken_invariant() -> None:
+    log, producer = opened()
+    log.commit(Write(producer, rows(), COMMIT))
+    before = log.state
+    gone = log.intent(ExpireIdle(Expire(("etl",), (), ()), LONG, LONG))
+    done = log.assemble(gone, log.intent(OpenProducer("etl")))
+    assert done.entry is not None
+    assert [type(operation) for operation in done.entry.operations] == [Expire, InitProducer]
+    assert (log.producer().producer_id, log.producer().epoch) == (1, 0)
+    assert check_state(before, done.entry, log.state) == []

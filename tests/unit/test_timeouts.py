@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.test_deferred import stage, staged
+from txnformat.apply import At, apply, apply_operation
 from txnformat.commit import CommitSettings, commit_group
 from txnformat.decide import decide
 from txnformat.effects import Times
+from txnformat.entry import CommitEntry
 from txnformat.errors import (
+    CorruptDataError,
     InvalidInputError,
     InvalidTransactionStateError,
     NotFoundError,
@@ -18,7 +23,7 @@ from txnformat.errors import (
 )
 from txnformat.expiry import Watch
 from txnformat.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
-from txnformat.operations import Cause, EndTxn
+from txnformat.operations import Cause, EndTxn, InitProducer, Marker, Operation
 from txnformat.testing.sim_hand import Hand
 from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
@@ -303,3 +308,49 @@ def test_who_adds_to_a_transaction_whose_time_is_over_learns_it_and_who_commits_
         assert view.state.transactional_ids["etl"].status is status
         is_late = status is TransactionStatus.COMPLETE_ABORT
         assert isinstance(answers[intent.intent_id], TransactionTimedOutError) == is_late
+
+
+def test_an_entry_whose_timeout_ends_a_prepared_transaction_is_corrupt() -> None:
+    log, producer = opened()
+    log.commit(Write(producer, rows(), prepare=True))
+    end = EndTxn("etl", 0, 0, ABORT, Cause.OPERATOR, (Marker(ORDERS.topic_id, 0, 2),))
+    at = At(log.state.entry + 1, NOW_MS + DAY)
+    assert apply_operation(log.state, end, at).undecided == frozenset()
+    with pytest.raises(CorruptDataError, match="a timeout ends a prepared transaction"):
+        apply_operation(log.state, replace(end, cause=Cause.TIMEOUT), at)
+
+
+@pytest.mark.parametrize("beside", ["end", "prepare", "append", "stage", "another open"])
+def test_an_entry_that_opens_an_id_and_does_something_else_with_it_is_corrupt(beside: str) -> None:
+    log, producer = opened()
+    opens = InitProducer("etl", 0, 1, ())
+    successor = replace(producer, epoch=1)
+    others: dict[str, tuple[Operation, ...]] = {
+        "end": (EndTxn("etl", 0, 1, ABORT, Cause.PRODUCER, ()),),
+        "another open": (InitProducer("etl", 0, 2, ()),),
+    }
+    if beside not in others:
+        other = Log(ORDERS, OpenProducer("etl"), OpenProducer("etl"))
+        verdict = other.commit(
+            Write(
+                successor,
+                staged() if beside == "stage" else rows(),
+                deferred=beside == "stage",
+                prepare=beside == "prepare",
+            )
+        )
+        assert isinstance(verdict, Included)
+        others[beside] = verdict.operations
+    entry = CommitEntry(
+        entry=log.state.entry + 1,
+        log_id=log.state.log_id,
+        write_id="write",
+        previous=log.state.entry_sha256,
+        timestamp_ms=NOW_MS + DAY,
+        engine="another",
+        intents=("intent",),
+        operations=(opens, *others[beside]),
+    )
+    assert apply(log.state, replace(entry, operations=(opens,)), "hash").transactional_ids["etl"].epoch == 1
+    with pytest.raises(CorruptDataError, match="an entry opens a producer, and does something else"):
+        apply(log.state, entry, "hash")
