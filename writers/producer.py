@@ -108,6 +108,14 @@ class Producer:
         name = self.settings.transactional_id
         return f"{type(self).__name__}({self._log.url!r}, transactional_id={name!r}, status={self.status.value!r})"
 
+    def __reduce__(self) -> Any:
+        # Pickle would say that a lock inside cannot be pickled, and copy would share all of it.
+        raise InvalidInputError(
+            f"{self!r:.200} cannot be pickled or copied: a producer stays in the process that made it",
+            kind="not-picklable",
+            hint="make a producer in the process, or the task of Spark, that sends; give it the path of the log",
+        )
+
     @property
     def status(self) -> ProducerStatus:
         """Where the producer stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -229,6 +230,14 @@ def test_what_looks_like_a_partition_is_shown_as_it_was_given(log: TxnLog) -> No
 def test_an_id_that_cannot_be_says_what_can(log: TxnLog) -> None:
     with pytest.raises(InvalidInputError, match="1 to 249 UTF-8 bytes"):
         Producer(log, "x" * 250)
+
+
+def test_a_producer_that_is_sent_to_another_process(log: TxnLog) -> None:
+    with Producer(log, "p") as producer, producer.transaction() as txn:
+        txn.send("t", rows(1))
+        calls = (lambda: pickle.dumps(producer), lambda: copy.copy(producer), lambda: pickle.dumps(txn))
+        refused(log, InvalidInputError, "not-picklable", *calls)
+    assert read(log) == [1]
 
 
 def test_large_values_of_what_is_no_log(log: TxnLog) -> None:
