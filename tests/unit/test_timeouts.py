@@ -354,3 +354,21 @@ def test_an_entry_that_opens_an_id_and_does_something_else_with_it_is_corrupt(be
     assert apply(log.state, replace(entry, operations=(opens,)), "hash").transactional_ids["etl"].epoch == 1
     with pytest.raises(CorruptDataError, match="an entry opens a producer, and does something else"):
         apply(log.state, entry, "hash")
+
+
+def test_ends_that_leave_no_room_for_those_who_wait_let_them_into_the_next_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, late = with_open()
+    log.commit(OpenProducer("large"))
+    large = log.intent(Write(log.producer("large"), rows(0, 1, "x", 1)))
+    adds = log.intent(Write(late, rows(2, 1, "late")))
+    monkeypatch.setattr("txnformat.assemble._GROUP_BYTES_MAX", 1)  # one intent fills an entry
+    hand = Hand()
+    hand.wall_ms = begun() + MINUTE
+    view, answers = hand.run(
+        commit_group(hand.view(log.state), [large, adds], CommitSettings(), watch=Watch())
+    )
+    assert answers[large.intent_id].entry == log.state.entry + 2  # type: ignore[union-attr]
+    assert isinstance(answers[adds.intent_id], TransactionTimedOutError)
+    assert view.state.entry == log.state.entry + 2
