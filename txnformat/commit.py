@@ -198,14 +198,13 @@ def _with_ends(
     Who still commits or prepares in time for this entry goes before its end; who would only add to what is over learns
     that it is.
     """
-    adding = {
-        intent.action.producer.transactional_id
-        for intent in waiting
-        if isinstance(intent.action, Write)
-        and intent.action.producer
-        and intent.action.end is None
-        and not intent.action.prepare
-    }
+    adding: set[str | None] = set()
+    completing: set[str | None] = set()
+    for intent in waiting:
+        if isinstance(intent.action, Write) and intent.action.producer:
+            write, name = intent.action, intent.action.producer.transactional_id
+            (adding if write.end is None and not write.prepare else completing).add(name)
+    adding -= completing
     before: list[Intent] = []
     after: list[Intent] = []
     for action in expired:

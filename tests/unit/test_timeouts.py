@@ -372,3 +372,16 @@ def test_ends_that_leave_no_room_for_those_who_wait_let_them_into_the_next_entry
     assert answers[large.intent_id].entry == log.state.entry + 2  # type: ignore[union-attr]
     assert isinstance(answers[adds.intent_id], TransactionTimedOutError)
     assert view.state.entry == log.state.entry + 2
+
+
+def test_a_commit_that_waits_behind_an_append_of_its_transaction_is_in_time_too() -> None:
+    log, producer = with_open()
+    hand = Hand()
+    hand.wall_ms = begun() + MINUTE
+    adds, commits = log.intent(Write(producer, rows(2, 1, "last"))), log.intent(Write(producer, end=COMMIT))
+    view, answers = hand.run(
+        commit_group(hand.view(log.state), [adds, commits], CommitSettings(), watch=Watch())
+    )
+    assert view.state.transactional_ids["etl"].status is TransactionStatus.COMPLETE_COMMIT
+    entries = {answers[intent.intent_id].entry for intent in (adds, commits)}  # type: ignore[union-attr]
+    assert entries == {log.state.entry + 1}
