@@ -317,9 +317,9 @@ def _known_range(
 
 def _check_may_begin(state: LogState, producer: ProducerRef) -> None:
     """Refuse ids that were never given, those whose sequences may have been forgotten, and those of transactional ids."""
-    if producer.epoch != IDEMPOTENT_EPOCH:
-        raise InternalError("a producer without a transactional id has no epochs", epoch=producer.epoch)
     if state.may_begin(producer.producer_id):
+        if producer.epoch != IDEMPOTENT_EPOCH:
+            raise InternalError("a producer without a transactional id has no epochs", epoch=producer.epoch)
         return
     if producer.producer_id >= state.next_producer_id:
         what = "the log has never given this producer id"

@@ -149,6 +149,7 @@ def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> N
         "topics",
         "transactions",
         "producer_id_blocks",
+        "max_transaction_timeout_ms",
     }
     assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
     assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]

@@ -283,7 +283,7 @@ TABLE: tuple[Row, ...] = (
     _ahead("CompleteAbort, by an operator's force"),
     _nothing_open("Empty, after a timeout"),
     _fenced("Empty, after a timeout", Epoch.OLDER),
-    _timed_out("Empty, after a timeout", _ALL_FENCED, _LAST_WHY),
+    Row("Empty, after a timeout", Epoch.ENDED, Answer.FENCED, R, Answer.FENCED, _ALL_FENCED, _LAST_WHY),
     _fenced("Empty, after a timeout", Epoch.PASSED),
     _ahead("Empty, after a timeout"),
     _nothing_open("Empty, after an operator"),

@@ -193,7 +193,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (a_timeout_keeps_the_epoch, "breaks invariants"),
     (init_passes_a_prepared_transaction, "an init ended a prepared transaction"),
     (an_operator_ends_what_is_prepared_without_force, "without force"),
-    (a_timeout_ends_what_is_prepared, "ends what is prepared"),
+    (a_timeout_ends_what_is_prepared, "sound log corrupt: a timeout ends a prepared"),
     (others_ends_go_before_the_own_commit, "waited, and entry"),
     (a_prepared_transaction_takes_more_records, "sound log corrupt|breaks invariants"),
 ]
