@@ -13,7 +13,7 @@ from tests.spark.conftest import Read
 from tests.spark.histories import NUMBERS, Transactions, append, numbers
 from txnformat.errors import TxnLogError
 from txnformat.types import Outcome
-from txnlog import TxnLog
+from txnlog import Producer, TxnLog
 
 
 @pytest.fixture
@@ -122,3 +122,24 @@ def test_a_condition_reaches_sealed_segments(sealed: TxnLog, read: Read) -> None
         assert expected, where
         assert sorted(found) == sorted(expected), where
         assert (where, segments(where=where) < everything) == (where, fewer)
+
+
+def test_what_was_staged_is_read_from_its_commit_on_before_and_after_the_seal(
+    log: TxnLog, read: Read
+) -> None:
+    log.create_topic("staged", NUMBERS, partitions=2)
+    producer = Producer(log, "deferred", buffer="deferred")
+    producer.init()
+    producer.begin()
+    for number in range(3):
+        for partition in range(2):
+            producer.send("staged", numbers(10 * number, 10 * number + 10), partition=partition)
+        producer.flush()
+    assert read("staged", isolation="read_uncommitted").count() == 0
+    producer.commit()
+    for _ in range(2):
+        frame = read("staged", columns="_partition,_offset,n", minPartitions="4")
+        assert sorted(tuple(row) for row in frame.collect()) == [
+            (partition, offset, offset) for partition in range(2) for offset in range(30)
+        ]
+        log.maintain("seal")
