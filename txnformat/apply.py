@@ -100,20 +100,19 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
 
 def _check_opens_alone(entry: CommitEntry, at: At) -> None:
     """Refuse an entry that opens a transactional id and does something else with it."""
-    opened = [op.transactional_id for op in entry.operations if isinstance(op, InitProducer)]
+    opened = {op.transactional_id for op in entry.operations if isinstance(op, InitProducer)}
     if not opened or len(entry.operations) == 1:
         return
-    named = [
+    named = {
         op.transactional_id
         for op in entry.operations
         if isinstance(op, Append | Stage | PrepareTxn | EndTxn) and op.transactional_id is not None
-    ]
-    twice = set(opened).intersection(named)
-    if twice or len(set(opened)) != len(opened):
+    }
+    if opened & named:
         corrupt(
             at,
             "an entry opens a producer, and does something else with its transactional id",
-            transactional_ids=sorted(twice) or sorted(opened),
+            transactional_ids=sorted(opened & named),
         )
 
 
