@@ -17,7 +17,7 @@ from txnformat.errors import (
     ProducerFencedError,
     TxnLogError,
 )
-from txnformat.intents import CommitResult, ProducerRef
+from txnformat.intents import CommitResult
 from txnformat.log import TxnLog
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.prepared import PreparedTransaction
@@ -137,14 +137,6 @@ class Producer:
     def prepared(self) -> PreparedTransaction | None:
         """In status PREPARED: the transaction whose outcome is decided elsewhere; an earlier instance may have left it."""
         return self._session.prepared
-
-    @property
-    def _ref(self) -> ProducerRef | None:
-        return self._session.ref
-
-    @_ref.setter
-    def _ref(self, ref: ProducerRef | None) -> None:
-        self._session.ref = ref
 
     # --- the calls ---------------------------------------------------------------------------------------------------
 
