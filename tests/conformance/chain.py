@@ -174,6 +174,7 @@ class Chain:
         *,
         state: LogState | None = None,
         start: int | None = None,
+        end: int | None = None,
     ) -> list[int]:
         """Return the offsets of the records of partition 0 that a reader gets, out of sealed segments too."""
         plan = plan_read(
@@ -182,6 +183,7 @@ class Chain:
             "orders",
             isolation=isolation,
             start=None if start is None else {0: start},
+            end=None if end is None else {0: end},
             partitions=[0],
         )
         return [

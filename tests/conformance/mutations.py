@@ -23,6 +23,7 @@ from pathlib import Path
 from tests.conformance.cases import ROOT, cited
 from tests.conformance.mutation_rules import MUTATIONS as KAFKA
 from tests.conformance.mutation_rules import Mutation
+from tests.conformance.mutation_rules_fetch import FETCH
 from tests.conformance.mutation_rules_pulsar import PULSAR_AND_FLINK
 from tests.conformance.report import outcomes
 
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 PAGE = Path("docs/mutations.md")
-MUTATIONS = (*KAFKA, *PULSAR_AND_FLINK)
+MUTATIONS = (*KAFKA, *FETCH, *PULSAR_AND_FLINK)
 
 COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "writers")
 

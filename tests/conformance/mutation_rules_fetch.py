@@ -1,0 +1,176 @@
+"""Rules of reading and of appending to a transaction, each broken by a change of one line: see ``mutation_rules.py``."""
+
+from __future__ import annotations
+
+from tests.conformance.mutation_rules import Mutation
+
+__all__ = ["FETCH"]
+
+FETCHER, COMPLETED, COLLECTOR = "FetcherTest", "CompletedFetchTest", "FetchCollectorTest"
+SHARE, OFFSETS, PARTITION = "ShareCompletedFetchTest", "OffsetFetcherTest", "PartitionTest"
+REPLICAS, REMOTE = "ReplicaManagerTest", "RemoteLogManagerTest"
+
+FETCH = (
+    Mutation(
+        "read_committed goes on to the log end",
+        "txnformat/scan.py",
+        "return partition.last_stable_offset\n",
+        "return partition.log_end\n",
+        (
+            (FETCHER, "testReturnCommittedTransactions"),
+            (OFFSETS, "testListOffsetSendsReadCommitted"),
+            (OFFSETS, "testListOffsetsSendsIsolationLevel"),
+            (PARTITION, "testListOffsetIsolationLevels"),
+            (REPLICAS, "testReadCommittedFetchLimitedAtLSO"),
+            (REPLICAS, "testDelayedFetchIncludesAbortedTransactions"),
+        ),
+    ),
+    Mutation(
+        "read_uncommitted ends where read_committed does",
+        "txnformat/scan.py",
+        "return partition.log_end\n",
+        "return partition.last_stable_offset\n",
+        (
+            (FETCHER, "testReturnAbortedTransactionsInUncommittedMode"),
+            (OFFSETS, "testListOffsetSendsReadUncommitted"),
+            (PARTITION, "testListOffsetIsolationLevels"),
+        ),
+    ),
+    Mutation(
+        "what was aborted is read until it is sealed",
+        "txnformat/scan.py",
+        "extents = extents[committed(partition, extents)]",
+        "extents = extents[extents['records'] > 0]",
+        (
+            (FETCHER, "testSkippingAbortedTransactions"),
+            (FETCHER, "testReadCommittedWithCommittedAndAbortedTransactions"),
+            (FETCHER, "testConsumerPositionUpdatedWhenSkippingAbortedTransactions"),
+            (FETCHER, "testMultipleAbortMarkers"),
+            (FETCHER, "testReadCommittedWithCompactedTopic"),
+            (COMPLETED, "testAbortedTransactionRecordsRemoved"),
+            (COLLECTOR, "testReadCommittedWithAbortedTransaction"),
+            (REPLICAS, "testDelayedFetchIncludesAbortedTransactions"),
+        ),
+    ),
+    Mutation(
+        "read_uncommitted leaves out what was aborted",
+        "txnformat/scan.py",
+        "    if isolation is IsolationLevel.READ_COMMITTED:\n        extents",
+        "    if isolation is not None:\n        extents",
+        (
+            (FETCHER, "testReturnAbortedTransactionsInUncommittedMode"),
+            (FETCHER, "testFetcherIgnoresControlRecords"),
+            (COMPLETED, "testAbortedTransactionRecordsRemoved"),
+        ),
+    ),
+    Mutation(
+        "what was aborted is read from sealed segments",
+        "txnformat/scan.py",
+        'chosen &= rows["outcome"] != BatchOutcome.ABORTED',
+        'chosen &= rows["outcome"] >= 0',
+        (
+            (FETCHER, "testReadCommittedWithCommittedAndAbortedTransactions"),
+            (FETCHER, "testReadCommittedWithCompactedTopic"),
+            (REMOTE, "testFindNextSegmentWithTxnIndexTraversesNextEpoch"),
+        ),
+    ),
+    Mutation(
+        "an aborted transaction goes on to hide records behind its marker",
+        "txnformat/visibility.py",
+        "if first_offset <= base_offset < last_offset:",
+        "if first_offset <= base_offset:",
+        ((FETCHER, "testMultipleAbortMarkers"),),
+    ),
+    Mutation(
+        "an aborted transaction hides every producer's records",
+        "txnformat/visibility.py",
+        "active[aborted_producer_id] = (first_offset, last_offset)",
+        "active |= dict.fromkeys(range(10), (first_offset, last_offset))",
+        (
+            (FETCHER, "testReadCommittedWithCommittedAndAbortedTransactions"),
+            (FETCHER, "testReadCommittedWithCompactedTopic"),
+        ),
+    ),
+    Mutation(
+        "a segment of which nothing is to be read is looked up",
+        "txnformat/read_plan.py",
+        'if part.row["records"] <= hidden:',
+        'if part.row["records"] < hidden:',
+        (
+            (FETCHER, "testUpdatePositionOnEmptyBatch"),
+            (REMOTE, "testFetchNextSegmentWithTxnIndex"),
+        ),
+    ),
+    Mutation(
+        "the position stays where the last record was read",
+        "txnformat/scan.py",
+        "return PartitionPlan(number, wanted, _planned(",
+        "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), _planned(",
+        (
+            (FETCHER, "testConsumerPositionUpdatedWhenSkippingAbortedTransactions"),
+            (FETCHER, "testFetcherIgnoresControlRecords"),
+            (FETCHER, "testUpdatePositionOnEmptyBatch"),
+            (COLLECTOR, "testReadCommittedWithAbortedTransaction"),
+            (SHARE, "testGapsForControlRecordsInAcquiredRange"),
+            (SHARE, "testGapsWithControlRecordsAtBeginningAndEnd"),
+        ),
+    ),
+    Mutation(
+        "undecided records are sealed",
+        "txnformat/sealing.py",
+        "    end = partition.last_stable_offset\n",
+        "    end = partition.log_end\n",
+        ((REMOTE, "testCandidateLogSegmentsSkipsSegmentsAfterLastStableOffset"),),
+    ),
+    Mutation(
+        "a segment has no abort index",
+        "txnformat/sealing.py",
+        "encode_txnindex(part.aborted for part in parts)",
+        "encode_txnindex(() for part in parts)",
+        ((REMOTE, "testFindNextSegmentWithTxnIndex"),),
+    ),
+    Mutation(
+        "a transaction is late only after its time",
+        "txnformat/transaction_listing.py",
+        "now_ms >= expires_ms",
+        "now_ms > expires_ms",
+        ((REPLICAS, "testPartitionsWithLateTransactionsCount"),),
+    ),
+    Mutation(
+        "whoever appends under a transactional id is believed",
+        "txnformat/decide_transaction.py",
+        "if owner is None or owner.producer_id != producer.producer_id:",
+        "if owner is None:",
+        ((REPLICAS, "testExceptionWhenUnverifiedTransactionHasMultipleProducerIds"),),
+    ),
+    Mutation(
+        "a transaction of an epoch that was never given is appended to",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch > owner.epoch:",
+        "if producer.epoch > owner.epoch + 9:",
+        (
+            (REPLICAS, "testTransactionVerificationFlow"),
+            (REPLICAS, "testTransactionVerificationGuardOnMultiplePartitions"),
+            (REPLICAS, "testVerificationForTransactionalPartitionsOnly"),
+            (PARTITION, "testMaybeStartTransactionVerification"),
+        ),
+    ),
+    Mutation(
+        "an append of an older epoch joins the transaction of the newer one",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch < owner.epoch:",
+        "if producer.epoch < owner.epoch - 9:",
+        (
+            (REPLICAS, "testTransactionVerificationRejectsLowerProducerEpoch"),
+            (REPLICAS, "testTransactionAddPartitionRetry"),
+            (REPLICAS, "testDisabledTransactionVerification"),
+        ),
+    ),
+    Mutation(
+        "a producer's first sequence may be any",
+        "txnformat/producer_state.py",
+        "SequenceVerdict.NEW if base_sequence == 0 else",
+        "SequenceVerdict.NEW if base_sequence >= 0 else",
+        ((REPLICAS, "testTransactionVerificationBlocksOutOfOrderSequence"),),
+    ),
+)
