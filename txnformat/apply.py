@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from txnformat.apply_expire import apply_expire
+from txnformat.apply_groups import commit_offsets, delete_group, join_group
 from txnformat.apply_seal import apply_seal
 from txnformat.apply_transaction import (
     NUMBER_MAX,
@@ -32,6 +33,7 @@ from txnformat.entry import CommitEntry
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.evolution import next_version
 from txnformat.folding import At, corrupt
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -106,7 +108,8 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
     named = {
         op.transactional_id
         for op in entry.operations
-        if isinstance(op, Append | Stage | PrepareTxn | EndTxn) and op.transactional_id is not None
+        if isinstance(op, Append | Stage | CommitOffsets | PrepareTxn | EndTxn)
+        and op.transactional_id is not None
     }
     if opened & named:
         corrupt(
@@ -366,4 +369,7 @@ _FOLDS: dict[type[Any], Callable[[LogState, Any, At], LogState]] = {
     Checkpoint: _checkpoint,
     Seal: apply_seal,
     Expire: apply_expire,
+    JoinGroup: join_group,
+    CommitOffsets: commit_offsets,
+    DeleteGroup: delete_group,
 }

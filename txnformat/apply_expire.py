@@ -28,7 +28,10 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
     for first in op.blocks:
         if first not in firsts:
             corrupt(at, "a block of producer ids expires that is not there", first=first)
-    for names in (sorted(op.transactional_ids), op.producers, op.blocks):
+    for name in op.groups:
+        if name not in state.groups or state.groups[name].pending:
+            corrupt(at, "a group expires that is not there, or has pending positions", group=name)
+    for names in (sorted(op.transactional_ids), op.producers, op.blocks, sorted(op.groups)):
         if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
@@ -45,6 +48,7 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
             if producer_id not in op.producers
         },
         retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
+        groups={name: group for name, group in state.groups.items() if name not in set(op.groups)},
         blocks=tuple(block for block in state.blocks if block.first not in op.blocks),
         partitions={key: _without(one, gone) for key, one in state.partitions.items()}
         if gone

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from txnformat.apply_group_ends import end_positions
 from txnformat.folding import At, corrupt
 from txnformat.operations import (
     AppendedPartition,
@@ -89,7 +90,7 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         )
     last_end = known.last_end if known else None
     if known is not None and known.status is TransactionStatus.ONGOING:
-        state = _ended(state, known, op.aborted, (), Outcome.ABORT, at)
+        state = _ended(state, op.transactional_id, known, op.aborted, (), Outcome.ABORT, at)
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
         corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
@@ -187,8 +188,12 @@ def _range(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
 def prepare_transaction(state: LogState, op: PrepareTxn, at: At) -> LogState:
     """Return the state after a transaction was prepared."""
     known = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
-    if not is_legal_transition(known.status, TransactionStatus.PREPARED):
-        corrupt(at, "a transaction is prepared that was not open", transactional_id=op.transactional_id)
+    if known.abort_only or not is_legal_transition(known.status, TransactionStatus.PREPARED):
+        corrupt(
+            at,
+            "a transaction is prepared that was not open, or can only be aborted",
+            transactional_id=op.transactional_id,
+        )
     prepared = replace(known, status=TransactionStatus.PREPARED, used_entry=at.entry, used_ms=at.timestamp_ms)
     return state.with_transactional_id(op.transactional_id, prepared)
 
@@ -202,9 +207,11 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
         corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
     if commit and op.cause is not Cause.PRODUCER:
         corrupt(at, "somebody else than its producer commits a transaction", cause=op.cause.value)
+    if commit and known.abort_only:
+        corrupt(at, "a transaction commits that can only be aborted", transactional_id=op.transactional_id)
     if op.cause is Cause.TIMEOUT and known.status is TransactionStatus.PREPARED:
         corrupt(at, "a timeout ends a prepared transaction", transactional_id=op.transactional_id)
-    state = _ended(state, known, op.markers, op.placed, op.outcome, at)
+    state = _ended(state, op.transactional_id, known, op.markers, op.placed, op.outcome, at)
     ended = TransactionalIdState(
         op.producer_id,
         op.epoch + 1,
@@ -221,13 +228,15 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
 
 def _ended(
     state: LogState,
+    transactional_id: str,
     known: TransactionalIdState,
     markers: tuple[Marker, ...],
     placed: tuple[PlacedPartition, ...],
     outcome: Outcome,
     at: At,
 ) -> LogState:
-    """Return the state after the markers that end the transaction of ``known``, and what was staged has its place."""
+    """Return the state after the markers that end the transaction of ``known``: what was staged has its place, and what was pending is decided."""
+    state = end_positions(state, transactional_id, known.groups, outcome, at)
     if outcome is Outcome.COMMIT:
         state = _place(state, known, placed, at)
     else:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from txnformat.decide_groups import join_group, leave_group, remove_group, reset_offsets
 from txnformat.decide_transaction import end_for_another, open_producer
 from txnformat.decide_write import decide_write
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError, TxnLogError
@@ -26,15 +28,19 @@ from txnformat.intents import (
     ExpireIdle,
     Included,
     Intent,
+    JoinAsMember,
+    LeaveGroup,
     OpenProducer,
     Rejected,
+    RemoveGroup,
+    ResetOffsets,
     SealSegments,
     TakeCheckpoint,
     Undecidable,
     Verdict,
     Write,
 )
-from txnformat.operations import AllocateProducerIds, CreateTopic, Operation, Seal
+from txnformat.operations import AllocateProducerIds, CreateTopic, Operation
 from txnformat.retention import expire
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
@@ -65,33 +71,21 @@ def decide(state: LogState, intent: Intent) -> Verdict:
 
 
 def _decide_action(state: LogState, action: Action) -> Verdict:
-    match action:
-        case Write():
-            return decide_write(state, action)
-        case OpenProducer():
-            return _decided(lambda: open_producer(state, action))
-        case EndTransaction():
-            return _decided(lambda: end_for_another(state, action))
-        case AllocateIds():
-            first = state.next_producer_id
-            return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
-        case CreateTopic():
-            return _create_topic(state, action)
-        case ChangeTopic():
-            return _change_topic(state, action)
-        case TakeCheckpoint():
-            newest = state.checkpoints[-1].entry if state.checkpoints else -1
-            if action.checkpoint.entry <= newest:
-                return Rejected(
-                    ConflictError(
-                        "a newer snapshot is named already", kind="checkpoint-superseded", entry=newest
-                    )
-                )
-            return _included(replace(action.checkpoint, intent=0))
-        case ExpireIdle():
-            return expire(state, action)
-        case SealSegments():
-            return _seal(state, action.seal)
+    return _DECISIONS[type(action)](state, action)
+
+
+def _allocate(state: LogState, action: AllocateIds) -> Verdict:
+    first = state.next_producer_id
+    return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
+
+
+def _checkpoint(state: LogState, action: TakeCheckpoint) -> Verdict:
+    newest = state.checkpoints[-1].entry if state.checkpoints else -1
+    if action.checkpoint.entry <= newest:
+        return Rejected(
+            ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
+        )
+    return _included(replace(action.checkpoint, intent=0))
 
 
 def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
@@ -109,15 +103,6 @@ def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
     return _included(replace(action, intent=0))
 
 
-def _decided(decision: Callable[[], Operation | Done]) -> Verdict:
-    """Return a decision as a verdict: rejections are values here."""
-    try:
-        found = decision()
-    except TxnLogError as error:
-        return Rejected(error.with_traceback(None))
-    return found if isinstance(found, Done) else Included((found,))
-
-
 def _included(*operations: Operation) -> Included:
     return Included(operations)
 
@@ -133,8 +118,9 @@ def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
         return Rejected(error.with_traceback(None))
 
 
-def _seal(state: LogState, seal: Seal) -> Verdict:
+def _seal(state: LogState, action: SealSegments) -> Verdict:
     """Refuse what somebody else has sealed in the meantime; offsets below the last stable offset stay so."""
+    seal = action.seal
     for segment in seal.segments:
         topic_id = segment.record.topic_id
         for part in segment.partitions:
@@ -159,3 +145,37 @@ def _superseded(**values: object) -> Rejected:
             **values,
         )
     )
+
+
+def _decided(
+    decide_it: Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done],
+) -> Callable[[LogState, Any], Verdict]:
+    """Return a decision that gives verdicts: rejections are values here."""
+
+    def decided(state: LogState, action: Any) -> Verdict:
+        try:
+            found = decide_it(state, action)
+        except TxnLogError as error:
+            return Rejected(error.with_traceback(None))
+        if isinstance(found, Done):
+            return found
+        return Included(found if isinstance(found, tuple) else (found,))
+
+    return decided
+
+
+_DECISIONS: dict[type[Any], Callable[[LogState, Any], Verdict]] = {
+    Write: decide_write,
+    OpenProducer: _decided(open_producer),
+    EndTransaction: _decided(end_for_another),
+    AllocateIds: _allocate,
+    CreateTopic: _create_topic,
+    ChangeTopic: _change_topic,
+    TakeCheckpoint: _checkpoint,
+    SealSegments: _seal,
+    ExpireIdle: expire,
+    JoinAsMember: _decided(join_group),
+    LeaveGroup: _decided(leave_group),
+    ResetOffsets: _decided(reset_offsets),
+    RemoveGroup: _decided(remove_group),
+}

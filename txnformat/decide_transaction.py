@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from txnformat.decide_groups import hold_broken
 from txnformat.errors import (
     InternalError,
     InvalidInputError,
@@ -108,7 +109,7 @@ def check_identity(
     if owner.status is TransactionStatus.PREPARED:
         if write.prepare:
             return Done(owner.used_entry)
-        if write.appends:
+        if write.appends or write.offsets:
             raise _prepared(transactional_id, owner, "commit or abort it before anything else is sent")
     return None
 
@@ -204,6 +205,8 @@ def prepare(producer: ProducerRef, owner: TransactionalIdState | None, *, added:
         raise InternalError("only a transactional producer can prepare a transaction")
     if owner.status is not TransactionStatus.ONGOING and not added:
         raise _nothing_open("prepare", producer.transactional_id)
+    if owner.abort_only:
+        raise hold_broken(producer.transactional_id, owner)
     return PrepareTxn(producer.transactional_id, producer.producer_id, producer.epoch)
 
 
@@ -236,8 +239,10 @@ def end(
     if owner is None or producer is None or producer.transactional_id is None or write.end is None:
         raise InternalError("only a transactional producer can end a transaction")
     is_open = owner.status in UNDECIDED
-    if write.end is Outcome.COMMIT and not is_open and not ends and not staged:
+    if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets):
         raise _nothing_open("commit", producer.transactional_id)
+    if write.end is Outcome.COMMIT and owner.abort_only:
+        raise hold_broken(producer.transactional_id, owner)
     markers = {
         key: ends.get(key, state.partition(key).log_end)
         for key in {*ends, *(owner.partitions if is_open else ())}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from txnformat.decide_groups import commit_offsets
 from txnformat.decide_transaction import check_identity, end, prepare
 from txnformat.errors import (
     ConflictError,
@@ -72,13 +73,15 @@ def _decide(state: LogState, write: Write) -> Verdict:
     for append in _renamed(write.appends, renamed):
         operations += placing.stage(append) if write.deferred else placing.append(append)
     added = len(operations) > len(created)
+    if write.appends and not added and write.end is None and not write.prepare:
+        # Every partition was known: the answer is the original one.
+        return placing.repeated(deferred=write.deferred)
+    operations += [commit_offsets(state, one, write.producer, owner) for one in write.offsets]
+    added = added or bool(write.offsets)
     if write.end is not None:
         operations.append(end(state, write, owner, placing.ends, placing.staged))
     elif write.prepare and write.producer is not None:
         operations.append(prepare(write.producer, owner, added=added))
-    elif write.appends and not added:
-        # Every partition was known: the answer is the original one.
-        return placing.repeated(deferred=write.deferred)
     if write.app is not None:
         apps = (write.app, *write.apps_beside)
         operations += [AppVersion(app.namespace, app.app_id, app.version) for app in apps]

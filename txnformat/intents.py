@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
+from txnformat.group_operations import OffsetCommit, PositionCommit
 from txnformat.operations import (
     DEFERRED_TIMEOUT_MS,
     TIMEOUT_MS,
@@ -37,12 +38,17 @@ __all__ = [
     "Done",
     "EndTransaction",
     "ExpireIdle",
+    "GroupOffsets",
     "Included",
     "Intent",
+    "JoinAsMember",
+    "LeaveGroup",
     "OpenProducer",
     "PendingPartition",
     "ProducerRef",
     "Rejected",
+    "RemoveGroup",
+    "ResetOffsets",
     "SealSegments",
     "TakeCheckpoint",
     "TopicAppend",
@@ -85,6 +91,19 @@ class TopicAppend:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """Positions that a write commits for a group."""
+
+    group: str
+    offsets: tuple[OffsetCommit, ...] = ()
+    positions: tuple[PositionCommit, ...] = ()
+    generation: int | None = None
+    """The member's; None: whoever commits is no member, or does not care."""
+    read_uncommitted: bool = False
+    """Offsets may lie beyond the last stable offset: whoever commits reads what is not decided."""
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Append, end a transaction, or both, over any number of topics, in one atomic step."""
 
@@ -100,6 +119,8 @@ class Write:
     """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
     prepare: bool = False
     """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
+    offsets: tuple[GroupOffsets, ...] = ()
+    """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +197,55 @@ class ExpireIdle:
     """Log time up to which producers and blocks must have been left alone (inclusive)."""
     id_cutoff_ms: int
     """Likewise transactional ids."""
+    group_cutoff_ms: int = -1
+    """Likewise groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAsMember:
+    """Become the one member of a group, and fence the member before."""
+
+    group: str
+    member: str
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Be a group's member no more."""
+
+    group: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """Set positions of a group that has no live member."""
+
+    offsets: GroupOffsets
+    store_time_ms: int
+    """The store's time when the actor looked."""
+    force: bool = False
+    """Also when it has one, which is then fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """Delete a group without a live member and without pending positions."""
+
+    group: str
+    store_time_ms: int
+    """The store's time when the actor looked."""
+    force: bool = False
+    """Also when it has a live member, which is then fenced."""
 
 
 Action = (
     ExpireIdle
+    | JoinAsMember
+    | LeaveGroup
+    | ResetOffsets
+    | RemoveGroup
     | Write
     | OpenProducer
     | EndTransaction

@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from txnformat.entry import CommitEntry
+from txnformat.group_invariants import check_groups, check_groups_step
+from txnformat.group_operations import CommitOffsets
 from txnformat.operations import (
     AlterTopic,
     Append,
@@ -52,6 +54,7 @@ INVARIANTS: dict[str, str] = {
     "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
     "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
     "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
+    "I18": "A pending position is of an undecided transaction that names its group; one that holds is the only one.",
 }
 """One line per invariant."""
 
@@ -73,6 +76,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
         old, new = before.partition(key), after.partition(key)
         problems += _prefixed(key, check_partition_step(old, new, after))
     problems += _check_versions_step(before, entry, after)
+    problems += check_groups_step(before, entry, after)
     problems += _check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
     return problems
@@ -94,6 +98,7 @@ def check_whole(state: LogState) -> list[str]:
     for topic in state.topics.values():
         problems += _check_versions(topic)
     problems += _check_ids(state)
+    problems += check_groups(state)
     problems += _check_window(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
@@ -151,7 +156,7 @@ def _named_ids(entry: CommitEntry) -> set[str]:
     return {
         operation.transactional_id
         for operation in entry.operations
-        if isinstance(operation, Append | Stage | PrepareTxn | EndTxn | InitProducer)
+        if isinstance(operation, Append | Stage | CommitOffsets | PrepareTxn | EndTxn | InitProducer)
         and operation.transactional_id is not None
     }
 
@@ -235,7 +240,9 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
 
 def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
     is_open = known.status in UNDECIDED
-    if is_open != bool(known.partitions or known.staged) or is_open != (known.started_entry is not None):
+    if is_open != bool(known.partitions or known.staged or known.groups) or is_open != (
+        known.started_entry is not None
+    ):
         yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
     if is_open != (name in state.undecided):
         yield f"I6 id {name}: it is {known.status}, but {'not ' if is_open else ''}among the undecided"

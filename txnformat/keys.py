@@ -40,6 +40,7 @@ __all__ = [
     "boundary_key",
     "bundle_key",
     "check_key",
+    "check_reader_name",
     "check_topic_name",
     "check_transactional_id",
     "check_uuid",
@@ -242,6 +243,16 @@ def check_topic_name(name: object) -> str:
         kind="invalid-topic-name",
         hint="use 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
     )
+
+
+def check_reader_name(name: object, what: str) -> str:
+    """Return ``name`` if a ``what`` ("group", "subscription") may be called so: the rule of topic names."""
+    try:
+        return check_topic_name(name)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{name!r:.80} is not a valid {what} name", kind=f"invalid-{what}-name", hint=error.hint
+        ) from None
 
 
 def check_transactional_id(value: object) -> str:

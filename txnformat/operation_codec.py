@@ -25,6 +25,15 @@ from txnformat.codec_fields import (
 )
 from txnformat.document import Document
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.group_codec import (
+    decode_commit_offsets,
+    decode_delete_group,
+    decode_join_group,
+    encode_commit_offsets,
+    encode_delete_group,
+    encode_join_group,
+)
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -335,11 +344,18 @@ def _encode_expire(op: Expire) -> Json:
         "transactional_ids": list(op.transactional_ids),
         "producers": list(op.producers),
         "blocks": list(op.blocks),
+        **({"groups": list(op.groups)} if op.groups else {}),
     }
 
 
 def _decode_expire(doc: Document, intent: int) -> Expire:
-    return Expire(doc.texts("transactional_ids"), doc.integers("producers"), doc.integers("blocks"), intent)
+    return Expire(
+        doc.texts("transactional_ids"),
+        doc.integers("producers"),
+        doc.integers("blocks"),
+        doc.texts("groups") if doc.has("groups") else (),
+        intent,
+    )
 
 
 _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
@@ -356,6 +372,9 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
     "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
     "seal": (Seal, _encode_seal, _decode_seal),
     "expire": (Expire, _encode_expire, _decode_expire),
+    "join_group": (JoinGroup, encode_join_group, decode_join_group),
+    "commit_offsets": (CommitOffsets, encode_commit_offsets, decode_commit_offsets),
+    "delete_group": (DeleteGroup, encode_delete_group, decode_delete_group),
 }
 _NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
 

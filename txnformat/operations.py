@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
 __all__ = [
@@ -341,6 +342,7 @@ class Expire:
     """Ids of producers without a transactional id, ascending."""
     blocks: tuple[int, ...]
     """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is forgotten."""
+    groups: tuple[str, ...] = ()
     intent: int = 0
 
 
@@ -358,4 +360,7 @@ Operation = (
     | Checkpoint
     | Seal
     | Expire
+    | JoinGroup
+    | CommitOffsets
+    | DeleteGroup
 )

@@ -7,18 +7,29 @@ judged by log time *and* the store's: the earlier of the two.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txnformat.errors import ConflictError
 from txnformat.intents import ExpireIdle, Included, Rejected
 from txnformat.operations import Expire
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED
 
-__all__ = ["EXPIRED_MAX", "PRODUCER_RETENTION_MS", "TRANSACTIONAL_ID_RETENTION_MS", "expirable", "expire"]
+__all__ = [
+    "EXPIRED_MAX",
+    "GROUP_RETENTION_MS",
+    "PRODUCER_RETENTION_MS",
+    "TRANSACTIONAL_ID_RETENTION_MS",
+    "expirable",
+    "expire",
+]
 
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 """After its last append a producer without a transactional id, and a block of ids after it was given."""
 TRANSACTIONAL_ID_RETENTION_MS = 7 * 24 * 3_600_000
 """After its last use a transactional id."""
+GROUP_RETENTION_MS = 30 * 24 * 3_600_000
+"""After its last use a consumer group, unless it has a live member or pending positions."""
 EXPIRED_MAX = 1_000
 """Most names of each kind that one entry expires."""
 
@@ -29,6 +40,7 @@ def expirable(
     *,
     producer_retention_ms: int = PRODUCER_RETENTION_MS,
     transactional_id_retention_ms: int = TRANSACTIONAL_ID_RETENTION_MS,
+    group_retention_ms: int = GROUP_RETENTION_MS,
 ) -> ExpireIdle | None:
     """Return the intent that forgets what was idle for long; None: there is nothing.
 
@@ -39,7 +51,7 @@ def expirable(
 
     Notes
     -----
-    O(ids + producers + blocks).
+    O(ids + producers + blocks + groups).
     """
     now_ms = min(store_ms, state.timestamp_ms)
     wanted = ExpireIdle(
@@ -47,14 +59,16 @@ def expirable(
             tuple(sorted(state.transactional_ids)),
             tuple(sorted(state.producers)),
             tuple(block.first for block in state.blocks),
+            tuple(sorted(state.groups)),
         ),
         now_ms - producer_retention_ms,
         now_ms - transactional_id_retention_ms,
+        now_ms - group_retention_ms,
     )
     found = _idle(state, wanted)
     if found is None:
         return None
-    return ExpireIdle(found, wanted.cutoff_ms, wanted.id_cutoff_ms)
+    return replace(wanted, expire=found)
 
 
 def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
@@ -73,9 +87,21 @@ def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
     ]
     given = {block.first: block.timestamp_ms for block in state.blocks}
     blocks = [first for first in wanted.expire.blocks if first in given and given[first] <= wanted.cutoff_ms]
-    if not (ids or producers or blocks):
+    groups = [
+        name
+        for name in wanted.expire.groups
+        if (group := state.groups.get(name)) is not None
+        and not group.pending
+        and max(group.used_ms, group.lives_until_ms() or 0) <= wanted.group_cutoff_ms
+    ]
+    if not (ids or producers or blocks or groups):
         return None
-    return Expire(tuple(ids[:EXPIRED_MAX]), tuple(producers[:EXPIRED_MAX]), tuple(blocks[:EXPIRED_MAX]))
+    return Expire(
+        tuple(ids[:EXPIRED_MAX]),
+        tuple(producers[:EXPIRED_MAX]),
+        tuple(blocks[:EXPIRED_MAX]),
+        tuple(groups[:EXPIRED_MAX]),
+    )
 
 
 def expire(state: LogState, action: ExpireIdle) -> Included | Rejected:

@@ -19,6 +19,7 @@ from txnformat.partition import PartitionState, SealedTotals, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
 from txnformat.schema import TopicSchema, fields_to_json
+from txnformat.snapshot_groups import decode_group, encode_group
 from txnformat.state import (
     FEATURES,
     Features,
@@ -103,6 +104,8 @@ def encode_state(state: LogState) -> Json:
             {"producer_id": producer_id, **used._asdict()}
             for producer_id, used in sorted(state.producers.items())
         ]
+    if state.groups:
+        encoded["groups"] = [encode_group(name, group) for name, group in sorted(state.groups.items())]
     if state.retired_below:
         encoded["retired_below"] = state.retired_below
     if state.max_transaction_timeout_ms != MAX_TRANSACTION_TIMEOUT_MS:
@@ -142,6 +145,8 @@ def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
         "deferred_timeout_ms": (known.deferred_timeout_ms, DEFERRED_TIMEOUT_MS),
         "used_entry": (known.used_entry, 0),
         "used_ms": (known.used_ms, 0),
+        "groups": (sorted(known.groups), []),
+        "abort_only": (int(known.abort_only), 0),
     }
     encoded |= {field: value for field, (value, default) in rest.items() if value != default}
     if known.staged:
@@ -265,6 +270,7 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             )
             for one in doc.documents("app_versions")
         },
+        groups=dict(map(decode_group, doc.documents("groups"))) if doc.has("groups") else {},
         files=_vector(doc.document("files"), tables.files, "rows"),
         tables=_vector(doc.document("tables"), tables.tables, "rows"),
         segments=_vector(sealed, segments),
@@ -351,6 +357,8 @@ def _transactional_id(doc: Document) -> TransactionalIdState:
         else {},
         timeout_of(doc, "timeout_ms", TIMEOUT_MS),
         timeout_of(doc, "deferred_timeout_ms", DEFERRED_TIMEOUT_MS),
+        frozenset(doc.texts("groups")) if doc.has("groups") else frozenset(),
+        bool(doc.integer("abort_only", maximum=1)) if doc.has("abort_only") else False,
         doc.integer("used_entry") if doc.has("used_entry") else 0,
         doc.integer("used_ms") if doc.has("used_ms") else 0,
     )

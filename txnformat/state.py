@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from txnformat.errors import NotFoundError
+from txnformat.group_state import GroupState
 from txnformat.operations import Checkpoint, CreateTopic
 from txnformat.partition import PartitionState
 from txnformat.persistent import Vector
@@ -144,6 +145,8 @@ class LogState:
     """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
     app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
     """By (namespace, application id)."""
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    """Consumer groups by name."""
     files: Vector[FileRecord] = field(default_factory=Vector)
     """Segment files that extents in the state may refer to."""
     tables: Vector[ObjectRecord] = field(default_factory=Vector)

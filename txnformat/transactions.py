@@ -111,8 +111,12 @@ class TransactionalIdState:
     """Of the partitions that it has staged records for."""
     timeout_ms: int = TIMEOUT_MS
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    groups: frozenset[str] = frozenset()
+    """Consumer groups that the open transaction has positions of."""
+    abort_only: bool = False
+    """What the open transaction had compared its positions with was changed since: it can only be aborted."""
     used_entry: int = 0
-    """Last entry that opened the id, or appended to, staged, prepared or ended a transaction of it."""
+    """Last entry that opened the id, or appended to, staged, committed offsets in, prepared or ended a transaction of it."""
     used_ms: int = 0
     """Log time of that entry."""
 

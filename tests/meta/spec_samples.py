@@ -9,6 +9,7 @@ from typing import Any
 from tests.meta.markdown import ROOT, Table, blocks, codes, section, tables
 from txnformat import keys
 from txnformat.document import Document
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit, PositionCommit
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -93,7 +94,19 @@ SAMPLES: list[Operation] = [
     AppVersion("spark-batch", "nightly", 7),
     CHECKPOINT,
     SEAL,
-    Expire(("etl",), (3,), (0, 1000)),
+    Expire(("etl",), (3,), (0, 1000), ("readers",)),
+    JoinGroup("readers", 3, "a process", 45_000),
+    CommitOffsets("readers", (OffsetCommit(UUID, 0, 5),), generation=3),
+    CommitOffsets(
+        "readers",
+        (OffsetCommit(UUID, 0, 5, "a note", 3),),
+        (PositionCommit("another log/0", "17", "a note", ""),),
+        None,
+        "etl",
+        0,
+        1,
+    ),
+    DeleteGroup("readers"),
     # The last, as _sample_state takes it from here.
     AlterTopic(UUID, 2, 1, (*TOPIC.fields, {"name": "note", "type": "string"})),
 ]

@@ -256,6 +256,8 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
     "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
     "a transactional id that nobody uses": ("txnformat.retention:TRANSACTIONAL_ID_RETENTION_MS",),
+    "a consumer group that nobody uses": ("txnformat.retention:GROUP_RETENTION_MS",),
+    "session timeout of a group's member": ("txnformat.decide_groups:SESSION_TIMEOUT_MS_MAX",),
     "a producer without one that appends nothing": ("txnformat.retention:PRODUCER_RETENTION_MS",),
     "how many times as many workers a parallel job had before, at most, when its leftovers are cleaned": (
         "txnformat.lingering:SAFE_SCALE_DOWN_FACTOR",

@@ -25,6 +25,7 @@ from tests.meta.spec_samples import (
 from txnformat import snapshot
 from txnformat.batch_table import TABLE_ROW
 from txnformat.evolution import next_version
+from txnformat.group_state import Committed, GroupState, Member, PendingPosition
 from txnformat.operations import (
     Cause,
 )
@@ -97,8 +98,19 @@ def _sample_state() -> dict[str, Any]:
         {key: (AppendedRange(0, 4, "0123456789abcdef", -1, 1),)},
         1,
         2,
+        frozenset({"readers"}),
+        True,
         3,
         4,
+    )
+    group = GroupState(
+        3,
+        Member("a process", 45_000, 1),
+        2,
+        {key: Committed(5, "a note", 0, 1, 2), "another log/0": Committed("17", "", 0, 1, 2)},
+        {"etl": {key: PendingPosition(5, "", 1, True), "another log/0": PendingPosition("18", "", 1, False)}},
+        1,
+        2,
     )
     return encode_state(
         LogState(
@@ -120,6 +132,7 @@ def _sample_state() -> dict[str, Any]:
             max_transaction_timeout_ms=1,
             producers={3: UsedAt(1, 2)},
             retired_below=3,
+            groups={"readers": group},
         )
     )
 
@@ -129,13 +142,22 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
     rows = {tuple(codes(row[0])): row[1] for row in one_table(SNAPSHOTS, "`state`: field").rows}
     assert sorted(name for names in rows for name in names) == sorted(state)
     notes = {name: text for names, text in rows.items() for name in names}
-    for name in ("features", "blocks", "app_versions", "partitions", "transactional_ids", "window", "topics"):
+    for name in (
+        "features",
+        "blocks",
+        "app_versions",
+        "partitions",
+        "transactional_ids",
+        "window",
+        "topics",
+        "groups",
+    ):
         value = state[name][0] if isinstance(state[name], list) else state[name]
         extra = {"entry", "create_topic", "fields"} if name in ("window", "topics") else set()
         assert set(codes(notes[name])) - extra - set(value) == set(), name
         assert set(value) <= set(codes(notes[name])), name
     words = " ".join(SNAPSHOTS.split())
-    (known,), (partition,) = state["transactional_ids"], state["partitions"]
+    (known,), (partition,), (group,) = state["transactional_ids"], state["partitions"], state["groups"]
     for item in (
         known["partitions"][0],
         known["last_end"],
@@ -144,6 +166,9 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
         partition["open"][0],
         partition["sequences"][0],
         partition["sequences"][0]["appends"][0],
+        group["member"],
+        group["committed"][0],
+        group["pending"][0],
     ):
         names = re.escape(" ".join(f"`{name}`" for name in item)).replace("\\ ", r"(?: \([^)]*\))? ")
         assert re.search(names, words), list(item)

@@ -11,7 +11,18 @@ import pytest
 from txnformat.apply import apply
 from txnformat.assemble import assemble
 from txnformat.entry import CommitEntry, sha256_hex
-from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
+from txnformat.group_operations import OffsetCommit
+from txnformat.group_state import Committed, PendingPosition
+from txnformat.intents import (
+    Action,
+    AllocateIds,
+    AppRef,
+    GroupOffsets,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    Write,
+)
 from txnformat.invariants import INVARIANTS, check_state, check_whole
 from txnformat.operations import PendingPartition
 from txnformat.partition import PartitionState
@@ -47,6 +58,7 @@ def history() -> LogState:
         [write(ETL, 0, "a"), write(OTHER, 0, "b"), write(PLAIN, 0, "c")],
         [Write(ETL, end=Outcome.ABORT)],
         [write(PLAIN, 4, "d"), write(replace(ETL, epoch=1), 0, "e")],
+        [Write(offsets=(GroupOffsets("readers", (OffsetCommit(ORDERS.topic_id, 0, 2),)),))],
     ):
         _, state = commit(state, *actions)
     return state
@@ -60,6 +72,10 @@ ENTRY, AFTER = commit(
     Write(appends=(make_append(ORDERS, {0: (-1, 1)}, content="g"),), app=AppRef("spark-batch", "job", 1)),
     make_topic("audit"),
     OpenProducer("third"),
+    Write(
+        replace(ETL, epoch=1),
+        offsets=(GroupOffsets("readers", (OffsetCommit(ORDERS.topic_id, 0, 3, "", 2),)),),
+    ),
 )
 
 State = Callable[[LogState], LogState]
@@ -107,6 +123,14 @@ def known(name: str, **changes: Any) -> State:
         return replace(state, transactional_ids={**ids, name: replace(ids[name], **changes)})
 
     return change
+
+
+def group(**changes: Any) -> State:
+    return lambda state: replace(state, groups={"readers": replace(state.groups["readers"], **changes)})
+
+
+def pending(*names: str, holds: bool = True) -> dict[str, Any]:
+    return {name: {KEY: PendingPosition(3, "", 1, holds)} for name in names}
 
 
 def of_state(**changes: Any) -> State:
@@ -160,6 +184,16 @@ WHOLE: list[tuple[str, State]] = [
     ("I16", known("etl", staged=(STAGED,))),
     ("I17", of_state(producers={})),
     ("I17", of_state(retired_below=10_000)),
+    ("I18", of_state(groups={})),
+    ("I18", group(commits=1)),
+    ("I18", group(commits=0)),
+    ("I18", group(pending={})),
+    ("I18", group(pending=pending("etl", "other"))),
+    ("I18", group(pending=pending("etl", "nobody", holds=False))),
+    ("I18", group(committed={KEY: Committed(4, "", 2, 5, 5)}, commits=3)),
+    ("I18", known("etl", groups=frozenset({"others"}))),
+    ("I18", known("other", abort_only=True)),
+    ("I6", known("third", groups=frozenset({"readers"}))),
 ]
 
 STEP: list[tuple[str, State]] = [
@@ -188,6 +222,10 @@ STEP: list[tuple[str, State]] = [
     ("I15", partition(sealed_end=1)),
     ("I17", of_state(producers={})),
     ("I17", of_state(retired_below=1)),
+    ("I18", of_state(groups={})),
+    ("I18", group(committed={})),
+    ("I18", group(commits=0)),
+    ("I18", group(pending=pending("etl", "other"))),
 ]
 
 

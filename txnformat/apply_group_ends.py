@@ -1,0 +1,40 @@
+"""Folding what the end of a transaction does to the positions that are pending in it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from txnformat.folding import At
+from txnformat.group_state import Committed, GroupState
+from txnformat.state import LogState
+from txnformat.types import Outcome
+
+__all__ = ["end_positions"]
+
+
+def end_positions(
+    state: LogState, transactional_id: str, names: frozenset[str], outcome: Outcome, at: At
+) -> LogState:
+    """Return the state after the pending positions of a transaction have come into force, or are forgotten.
+
+    Of two commits of one position that came into force the later by log position wins, not the one that ended later
+    (Kafka's rule for offsets in transactions).
+    """
+    if not names:
+        return state
+    groups = dict(state.groups)
+    for name in names:
+        groups[name] = _ended(groups[name], transactional_id, outcome, at)
+    return replace(state, groups=groups)
+
+
+def _ended(group: GroupState, transactional_id: str, outcome: Outcome, at: At) -> GroupState:
+    pending = {name: found for name, found in group.pending.items() if name != transactional_id}
+    committed = group.committed
+    if outcome is Outcome.COMMIT:
+        committed = dict(committed)
+        for key, one in group.pending[transactional_id].items():
+            before = committed.get(key)
+            if before is None or before.order < one.order:
+                committed[key] = Committed(one.value, one.metadata, one.order, at.entry, at.timestamp_ms)
+    return replace(group, pending=pending, committed=committed, used_entry=at.entry, used_ms=at.timestamp_ms)
