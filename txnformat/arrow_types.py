@@ -179,7 +179,8 @@ def _canonical_nested(type_: pa.DataType, path: str, problems: list[str], depth:
                 f"column {path!r:.300} is a map whose key contains a map; Spark refuses such keys"
             )
         key = _canonical(type_.key_type, f"{path}.key", problems, depth + 1)
-        return map_of(key, _canonical(type_.item_type, f"{path}.value", problems, depth + 1))
+        item = _canonical(type_.item_type, f"{path}.value", problems, depth + 1)
+        return type_ if pt.is_null(key) else map_of(key, item)
     if pt.is_struct(type_):
         names = [field.name for field in type_]
         if not names:
@@ -312,6 +313,8 @@ def _type_from_json(value: object, path: str, problems: list[str], depth: int) -
         case {"map": [key, item], **rest} if not rest:
             key_type = _type_from_json(key, f"{path}.key", problems, depth + 1)
             item_type = _type_from_json(item, f"{path}.value", problems, depth + 1)
+            if pt.is_null(key_type):  # a problem that is told already; Arrow has no map with such a key
+                return pa.null()
             if not _contains_map(key_type, depth):
                 return map_of(key_type, item_type)
         case {"struct": [_, *_] as fields, **rest} if not rest:

@@ -274,7 +274,7 @@ MUTATIONS = (
     Mutation(
         "a transaction without data can be committed",
         "txnformat/decide_transaction.py",
-        "if write.end is Outcome.COMMIT and not is_open and not ends and not staged:",
+        "if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets):",
         "if write.end is None:",
         ((COORDINATOR, "TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2"),),
     ),
@@ -411,8 +411,8 @@ MUTATIONS = (
     Mutation(
         "one entry expires any number of ids",
         "txnformat/retention.py",
-        "Expire(tuple(ids[:EXPIRED_MAX]),",
-        "Expire(tuple(ids),",
+        "tuple(ids[:EXPIRED_MAX]),",
+        "tuple(ids),",
         ((STATE, "testTransactionExpirationShouldRespectBatchSize"),),
     ),
     Mutation(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from txnformat.arrow_types import list_of, map_of, struct_of
@@ -140,6 +140,7 @@ JSON = st.recursive(
 )
 
 
+@example([{"name": "a", "type": {"map": [None, None]}}])
 @given(
     JSON
     | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["a", "b", "A"]), "type": JSON}), max_size=3)
