@@ -14,6 +14,7 @@ from txnformat.errors import (
     OffsetOutOfRangeError,
     TxnLogError,
 )
+from txnformat.group_checks import check_group_offsets, check_member
 from txnformat.group_operations import (
     CommitOffsets,
     DeleteGroup,
@@ -50,6 +51,7 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
             f"session_timeout_ms is {action.session_timeout_ms!r}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
             kind="invalid-session-timeout",
         )
+    check_member(action.group, action.member)
     group = state.groups.get(action.group, _NO_GROUP)
     return JoinGroup(action.group, group.generation + 1, action.member, action.session_timeout_ms)
 
@@ -197,6 +199,7 @@ def hold_broken(transactional_id: str | None, owner: TransactionalIdState) -> Tx
 def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, CommitOffsets]:
     """Return the operations that put a group's member out and set its positions."""
     name = action.offsets.group
+    check_group_offsets((action.offsets,))
     group = state.groups.get(name, _NO_GROUP)
     _check_idle(name, group, action.store_time_ms, force=action.force)
     # Whoever was a member and only slept is fenced: it must not commit over what was set.

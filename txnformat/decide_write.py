@@ -19,6 +19,7 @@ from txnformat.errors import (
     TxnLogError,
     UnknownProducerIdError,
 )
+from txnformat.group_checks import check_group_offsets
 from txnformat.intents import (
     AppRef,
     Done,
@@ -76,6 +77,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
     if write.appends and not added and write.end is None and not write.prepare:
         # Every partition was known: the answer is the original one.
         return placing.repeated(deferred=write.deferred)
+    check_group_offsets(write.offsets)
     operations += [commit_offsets(state, one, write.producer, owner) for one in write.offsets]
     added = added or bool(write.offsets)
     if write.end is not None:

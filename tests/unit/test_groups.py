@@ -111,6 +111,57 @@ def test_a_session_timeout_that_no_member_may_have_is_refused(timeout: int) -> N
     assert isinstance(log.refusal(JoinAsMember(GROUP, "a process", timeout)), InvalidInputError)
 
 
+@pytest.mark.parametrize(
+    ("group", "member"), [("", "m"), ("_g", "m"), ("a/b", "m"), ("g", ""), ("g", "m" * 250), ("g", "\ud800")]
+)
+def test_a_name_that_no_group_or_member_may_have_is_refused(group: str, member: str) -> None:
+    log, _ = with_records()
+    assert isinstance(log.refusal(JoinAsMember(group, member, 1_000)), InvalidInputError)
+
+
+UNREADABLE = {
+    "a group's name": GroupOffsets("a group", (OffsetCommit(ORDERS.topic_id, 0, 1),)),
+    "nothing": GroupOffsets(GROUP),
+    "an offset below 0": at(-1),
+    "an offset that is a number of another kind": at(True),
+    "a partition below 0": at(1, partition=-1),
+    "an expected offset below none": at(1, -2),
+    "a partition twice": GroupOffsets(GROUP, at(1).offsets + at(2).offsets),
+    "metadata too long": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "x" * 4_097),)),
+    "metadata that is no UTF-8": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "\ud800"),)),
+    "metadata that is no text": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, b"x"),)),  # type: ignore[arg-type]
+    "a position without a name": GroupOffsets(GROUP, positions=(PositionCommit("", "1"),)),
+    "a position without a value": GroupOffsets(GROUP, positions=(PositionCommit("a", ""),)),
+    "a position too long": GroupOffsets(GROUP, positions=(PositionCommit("a", "x" * 4_097),)),
+    "a position's name too long": GroupOffsets(GROUP, positions=(PositionCommit("a" * 4_097, "1"),)),
+    "a position twice": GroupOffsets(GROUP, positions=(PositionCommit("a", "1"), PositionCommit("a", "2"))),
+    "an expected position too long": GroupOffsets(
+        GROUP, positions=(PositionCommit("a", "1", "", "x" * 4_097),)
+    ),
+}
+
+
+@pytest.mark.parametrize("offsets", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_no_entry_can_say_is_refused_before_it_is_written(offsets: GroupOffsets) -> None:
+    """It would be an entry that nobody can decode: the end of the log."""
+    log, (producer,) = with_records()
+    for action in (
+        Write(offsets=(offsets,)),
+        Write(producer, rows(), COMMIT, offsets=(offsets,)),
+        ResetOffsets(offsets, NOW_MS),
+    ):
+        error = log.refusal(action)
+        assert isinstance(error, InvalidInputError)
+        assert error.kind in ("invalid-group-name", "invalid-offset-commit")
+    assert log.state.groups == {}
+    assert log.state.partition(KEY).log_end == 10
+
+
+def test_one_step_commits_once_for_each_group() -> None:
+    log, _ = with_records()
+    assert isinstance(log.refusal(Write(offsets=(at(1), at(2, partition=1)))), InvalidInputError)
+
+
 def test_the_generation_is_checked_in_a_transaction_too() -> None:
     log, (producer,) = with_records()
     log.commit(JOIN)
@@ -414,7 +465,7 @@ def test_an_operation_that_breaks_a_rule_is_corrupt(operation: Operation) -> Non
     log.commit(JOIN)
     log.commit(within(producer, 3))
     log.commit(Write(prepared, offsets=(at(3, -1, partition=1),), prepare=True))
-    other = "another group"
+    other = "another-group"
     log.commit(Write(doomed, offsets=(replace(at(3, -1), group=other),)))
     log.commit(Write(offsets=(replace(at(4), group=other),)))
     assert log.state.transactional_ids["doomed"].abort_only
