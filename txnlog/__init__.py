@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
     from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
+    from writers.group_offsets import GroupMetadata, OffsetAndMetadata
     from writers.producer import Producer
     from writers.transaction import CommitInfo, ProducerStatus, Transaction
 
@@ -59,6 +60,7 @@ __all__ = [
     "EndedTransaction",
     "EndingOutcome",
     "FormatError",
+    "GroupMetadata",
     "HangingReport",
     "HistoryEntry",
     "InternalError",
@@ -69,6 +71,7 @@ __all__ = [
     "LogDescription",
     "LogMetrics",
     "NotFoundError",
+    "OffsetAndMetadata",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "Outcome",
@@ -109,11 +112,13 @@ _LATER = {
     "CommitInfo": "writers.transaction",
     "EndedTransaction": "txnformat.transaction_tools",
     "EndingOutcome": "txnformat.transaction_tools",
+    "GroupMetadata": "writers.group_offsets",
     "HangingReport": "txnformat.hanging",
     "HistoryEntry": "txnformat.history",
     "LingeringTransaction": "txnformat.lingering",
     "LogDescription": "txnformat.describe",
     "LogMetrics": "txnformat.metrics",
+    "OffsetAndMetadata": "writers.group_offsets",
     "PartitionOffsets": "txnformat.describe",
     "PreparedTransaction": "txnformat.prepared",
     "Producer": "writers.producer",

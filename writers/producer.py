@@ -23,6 +23,7 @@ from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.prepared import PreparedTransaction
 from txnformat.state import TopicState
 from writers.chunks import LargeValue, Value, large_value
+from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from writers.linger import Linger
 from writers.lookup import commit_info, now_of, topic_named
 from writers.ownership import OwnLock
@@ -230,6 +231,49 @@ class Producer:
                 self._take(found, data, partition)
             if not self.settings.is_transactional:
                 self._linger.arm()
+
+    def send_offsets(
+        self,
+        group: str | GroupMetadata | OffsetSource,
+        offsets: Offsets | None = None,
+        *,
+        expected: Mapping[tuple[str, int], int | None] | None = None,
+        positions: Mapping[str, str] | None = None,
+        expected_positions: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Let a group's positions be committed with the transaction: what was read, and what was made of it, in one step.
+
+        They are written with the next flush, prepare or commit. Requests: none.
+
+        Parameters
+        ----------
+        group : str, GroupMetadata or Consumer
+            A consumer gives its positions, its generation, and the positions that it last knew as committed, which
+            must still be so; then nothing else is to be given.
+        offsets : mapping of (topic, partition) to int or OffsetAndMetadata, optional
+            The *next* offset to read, at most the last stable offset.
+        expected : mapping of (topic, partition) to int or None, optional
+            What must be committed so far (None: nothing), and stay so until the transaction ends.
+        positions, expected_positions : mapping of str to str, optional
+            The same for what is not of this log, as texts.
+
+        Raises
+        ------
+        InvalidInputError, NotFoundError, OffsetOutOfRangeError
+            Nothing was taken; the transaction stays usable.
+        ConflictError
+            Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: somebody else reads under
+            this group; abort. The flush or the commit can still raise them, and kind ``offsets-hold-broken``.
+        """
+        with self._lock:
+            self._session.check(Call.SEND_OFFSETS)
+            if isinstance(group, str | GroupMetadata):
+                source = None
+                found = group_offsets(self._log, group, offsets, expected, positions, expected_positions)
+            else:
+                source = group
+                found = offsets_of(group, self._log.log_id, offsets, expected, positions, expected_positions)
+            self._session.send_offsets(found, source)
 
     def flush(self) -> CommitInfo:
         """Write what is buffered.

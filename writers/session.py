@@ -22,6 +22,7 @@ from dataclasses import replace
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Instant, waited_ms
 from txnformat.committer import operation_of
+from txnformat.decide_groups import commit_offsets
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -33,12 +34,15 @@ from txnformat.errors import (
     TxnLogError,
     UnknownProducerIdError,
 )
-from txnformat.intents import Action, CommitResult, Intent, OpenProducer, ProducerRef, Write
+from txnformat.intents import Action, CommitResult, GroupOffsets, Intent, OpenProducer, ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.prepared import PreparedTransaction
+from txnformat.state import LogState
 from txnformat.types import Outcome
+from writers.group_offsets import OffsetSource
 from writers.producer_ids import next_producer_id
+from writers.progress import Progress
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
@@ -71,6 +75,7 @@ class Session:
         """The transaction whose outcome is decided elsewhere."""
         self.is_torn = False
         """Whether the open transaction holds a large value's beginning alone."""
+        self._progress = Progress()
         self._is_recovered = False  # whether another instance has prepared it
         self._appended = False  # whether the log holds, or may hold, something of the open transaction
         self._uploading_since: Instant | None = None
@@ -152,7 +157,7 @@ class Session:
 
     def flush(self, call: Call) -> CommitResult | None:
         """Append or stage what is buffered, in one entry, or repeat just that."""
-        if not self._staging and self._unsettled is None:
+        if not self._waits and self._unsettled is None:
             return None
         return self._write(call)
 
@@ -166,7 +171,7 @@ class Session:
 
     def commit(self) -> CommitResult | None:
         """Commit the transaction; None when it is empty, and no entry was made."""
-        if not self._staging and not self._appended and self._unsettled is None:
+        if not self._waits and not self._appended and self._unsettled is None:
             self.status = ProducerStatus.READY
             return None
         try:
@@ -175,8 +180,25 @@ class Session:
             if error.kind == "transaction-aborted":  # by somebody who ended what is prepared
                 self._ended()
             raise
+        self._progress.committed()
         self._ended()
         return result
+
+    def send_offsets(self, offsets: GroupOffsets, source: OffsetSource | None) -> None:
+        """Take positions of a group for the next entry, if they can be committed as far as is known.
+
+        Requests: none; 1 GET before it raises.
+        """
+        state = self._log.state
+        try:
+            self._check_offsets(state, offsets)
+        except TxnLogError:
+            self._check_offsets(self._log.refresh(), offsets)
+        self._progress.add(offsets, source)
+
+    def _check_offsets(self, state: LogState, offsets: GroupOffsets) -> None:
+        ref = self._identity()
+        commit_offsets(state, offsets, ref, state.transactional_ids.get(ref.transactional_id or ""))
 
     def prepare(self) -> PreparedTransaction:
         """Write what is left, and let the transaction wait for its outcome, in one entry."""
@@ -200,6 +222,7 @@ class Session:
             self._commit(Call.ABORT, Write(self._identity(), end=Outcome.ABORT))
         except InvalidTransactionStateError as error:
             if error.kind == "transaction-committed":
+                self._progress.committed()
                 self._ended()
             raise
         self._ended()
@@ -229,6 +252,11 @@ class Session:
     def _stages(self) -> bool:
         """Whether a flush of the open transaction stages."""
         return self._streams and (self._appended or self._settings.buffer is Buffer.DEFERRED)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether anything waits for an entry."""
+        return bool(self._staging) or bool(self._progress)
 
     def _identity(self) -> ProducerRef:
         if self.ref is None:
@@ -276,6 +304,7 @@ class Session:
                 continue  # nothing of it is in the log, and the new identity has written nothing
             if isinstance(write, Write):
                 self._staging.landed(write.appends)
+                self._progress.landed()
             self._uploading_since = None
             self._appended = True
             return result
@@ -290,7 +319,8 @@ class Session:
         # What is appended and committed in one entry needs no stage: nobody could see it open.
         deferred = self._streams and (self._appended or end is None)
         appends = self._staging.appends(numbered=self.ref is not None, deferred=deferred)
-        return Write(self.ref, appends, end, deferred=deferred, prepare=prepare)
+        offsets = self._progress.offsets()
+        return Write(self.ref, appends, end, deferred=deferred, prepare=prepare, offsets=offsets)
 
     def _commit(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.
@@ -334,6 +364,10 @@ class Session:
             self._unsettled = None
             self._appended = True
             self.status = ProducerStatus.ABORT_REQUIRED
+        elif call is not Call.ABORT and self._progress.is_refused_by(error):
+            # Nothing of this call is in the log, and what was read is not this transaction's to bring any more.
+            self._known()
+            self.status = ProducerStatus.ABORT_REQUIRED
         elif isinstance(error, ConflictError) and call is not Call.ABORT:
             # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
             # attempts of its own: what it was to settle stays open.
@@ -365,6 +399,7 @@ class Session:
 
     def _discard(self) -> None:
         self._staging.discard()
+        self._progress.discard()
         self._uploading_since = None
 
     def _recover(self, transactional_id: str, producer_id: int, epoch: int) -> None:

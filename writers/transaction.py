@@ -13,6 +13,7 @@ from txnformat.intents import Intent
 
 if TYPE_CHECKING:
     from txnformat.prepared import PreparedTransaction
+    from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from writers.producer import Producer
 
 __all__ = [
@@ -47,7 +48,8 @@ class ProducerStatus(StrEnum):
     """Initialised; of a transactional producer: no transaction is open."""
     IN_TRANSACTION = "in-transaction"
     ABORT_REQUIRED = "abort-required"
-    """Records of the open transaction are lost, a large value is torn, or its time was over: it can only be aborted."""
+    """Records of the open transaction are lost, a large value is torn, its time was over, or its positions were refused:
+    it can only be aborted."""
     PREPARED = "prepared"
     """The transaction's outcome is decided elsewhere: it can be committed or aborted, and nothing else."""
     UNKNOWN_OUTCOME = "unknown-outcome"
@@ -67,6 +69,7 @@ class Call(StrEnum):
     COMMIT = "commit"
     ABORT = "abort"
     PREPARE = "prepare"
+    SEND_OFFSETS = "send_offsets"
 
 
 class Unsettled(NamedTuple):
@@ -86,6 +89,7 @@ LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
     Call.COMMIT: _OPEN | {ProducerStatus.PREPARED},
     Call.ABORT: _OPEN | {ProducerStatus.ABORT_REQUIRED, ProducerStatus.PREPARED},
     Call.PREPARE: _OPEN,
+    Call.SEND_OFFSETS: _OPEN,
 }
 """The statuses in which a call is legal, besides what an unknown outcome allows."""
 
@@ -97,10 +101,11 @@ REPEATS: Mapping[Call, frozenset[Call]] = {
     Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
     Call.ABORT: frozenset({Call.ABORT}),
     Call.PREPARE: frozenset({Call.PREPARE, Call.ABORT}),
+    Call.SEND_OFFSETS: frozenset(),  # it sends nothing by itself
 }
 """After a call with an unknown outcome: the calls that are legal."""
 
-_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE})
+_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE, Call.SEND_OFFSETS})
 
 _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.UNINITIALISED: (
@@ -116,7 +121,7 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
-        "records of this transaction were not taken in whole, or are lost, or it was open for too long",
+        "records of this transaction were not taken in whole or are lost, it was open for too long, or others have read on",
         "abort the transaction and send everything again",
     ),
     ProducerStatus.PREPARED: (
@@ -191,6 +196,25 @@ class Transaction:
         """Send records; see :meth:`writers.producer.Producer.send`."""
         self._check(Call.SEND)
         self._producer.send(topic, data, partition, **record)
+
+    def send_offsets(
+        self,
+        group: str | GroupMetadata | OffsetSource,
+        offsets: Offsets | None = None,
+        *,
+        expected: Mapping[tuple[str, int], int | None] | None = None,
+        positions: Mapping[str, str] | None = None,
+        expected_positions: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Take consumed positions along; see :meth:`writers.producer.Producer.send_offsets`."""
+        self._check(Call.SEND_OFFSETS)
+        self._producer.send_offsets(
+            group,
+            offsets,
+            expected=expected,
+            positions=positions,
+            expected_positions=expected_positions,
+        )
 
     def flush(self) -> CommitInfo:
         """Flush; see :meth:`writers.producer.Producer.flush`."""

@@ -1,0 +1,173 @@
+"""Positions of a group as a caller names them, checked and made an intent's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from txnformat.document import check_text
+from txnformat.errors import InvalidInputError
+from txnformat.group_operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
+from txnformat.intents import GroupOffsets
+from txnformat.keys import check_reader_name
+from txnformat.log import TxnLog
+from writers.lookup import topic_named
+
+__all__ = [
+    "GroupMetadata",
+    "Offset",
+    "OffsetAndMetadata",
+    "OffsetSource",
+    "Offsets",
+    "group_offsets",
+    "offsets_of",
+]
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A position with a text of the application."""
+
+    offset: int
+    metadata: str = ""
+
+
+Offset = int | OffsetAndMetadata
+Offsets = Mapping[tuple[str, int], Offset]
+"""By (topic, partition): the next offset to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A group, and the generation in which its member reads (KIP-447)."""
+
+    group: str
+    generation: int | None = None
+    """None: whoever commits is not the group's one member."""
+
+
+@runtime_checkable
+class OffsetSource(Protocol):
+    """Something that reads under a group, and whose positions a transaction can take along: a consumer."""
+
+    def group_offsets(self, log_id: str) -> GroupOffsets:
+        """Return its positions, compared with those that it last knew as committed, for the log with this id."""
+        ...
+
+    def offsets_committed(self, offsets: GroupOffsets) -> None:
+        """Take note that they are in force."""
+        ...
+
+
+def group_offsets(
+    log: TxnLog,
+    group: str | GroupMetadata,
+    offsets: Offsets | None,
+    expected: Mapping[tuple[str, int], int | None] | None = None,
+    positions: Mapping[str, str] | None = None,
+    expected_positions: Mapping[str, str | None] | None = None,
+) -> GroupOffsets:
+    """Return positions as an intent has them.
+
+    Parameters
+    ----------
+    offsets : mapping of (topic, partition) to int or OffsetAndMetadata, optional
+        The next offset to read.
+    expected : mapping of (topic, partition) to int or None, optional
+        What is committed now of some of them; None: nothing.
+    positions, expected_positions : mapping of str to str, optional
+        The same of what is not of this log.
+
+    Raises
+    ------
+    InvalidInputError
+        Every problem of the form.
+    NotFoundError
+        Kind ``unknown-topic``.
+    """
+    named = group if isinstance(group, GroupMetadata) else GroupMetadata(group)
+    check_reader_name(named.group, "group")
+    wanted, compared = dict(offsets or {}), dict(expected or {})
+    foreign, compared_foreign = dict(positions or {}), dict(expected_positions or {})
+    problems = [
+        f"nothing is committed for {key!r}, so nothing can be expected" for key in {*compared} - {*wanted}
+    ]
+    problems += [
+        f"nothing is committed for {key!r}, so nothing can be expected"
+        for key in {*compared_foreign} - {*foreign}
+    ]
+    for key, offset in wanted.items():
+        problems += _problems(key, offset, compared.get(key))
+    if not wanted and not foreign:
+        problems.append("no offset is given")
+    if problems:
+        raise InvalidInputError(sorted(problems), kind="invalid-offsets")
+    found = []
+    for (topic, partition), offset in wanted.items():
+        at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        topic_id = topic_named(log, topic).topic_id
+        found.append(
+            OffsetCommit(
+                topic_id,
+                partition,
+                at.offset,
+                at.metadata and check_text(at.metadata, name="metadata"),
+                (NO_OFFSET if compared[topic, partition] is None else compared[topic, partition])
+                if (topic, partition) in compared
+                else None,
+            )
+        )
+    return GroupOffsets(
+        named.group,
+        tuple(sorted(found, key=lambda one: one.key)),
+        tuple(
+            PositionCommit(
+                check_text(name, name="name of a position"),
+                check_text(position, name="position"),
+                "",
+                (compared_foreign[name] or NO_POSITION) if name in compared_foreign else None,
+            )
+            for name, position in sorted(foreign.items())
+        ),
+        named.generation,
+    )
+
+
+def _problems(key: object, offset: object, expected: object) -> list[str]:
+    match key:
+        case (str(), int() as partition) if type(partition) is int and partition >= 0:
+            pass
+        case _:
+            return [f"{key!r:.80} is not (topic, partition)"]
+    value = offset.offset if isinstance(offset, OffsetAndMetadata) else offset
+    problems = []
+    if type(value) is not int or value < 0:
+        problems.append(f"the offset of {key!r} is {value!r:.80}, not a number from 0 on")
+    if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
+        problems.append(
+            f"the offset that is expected of {key!r} is {expected!r:.80}, not a number from 0 on, or None"
+        )
+    return problems
+
+
+def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
+    """Return the positions of a consumer, for the log with this id.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no consumer; or something is given besides.
+    """
+    if not isinstance(source, OffsetSource):
+        raise InvalidInputError(
+            f"{source!r:.80} is not a group",
+            kind="invalid-offsets",
+            hint="give a group's name, a GroupMetadata, or a Consumer",
+        )
+    if any(other is not None for other in others):
+        raise InvalidInputError(
+            "a consumer gives its own positions, and others are given besides",
+            kind="invalid-offsets",
+            hint="give consumer.group_metadata, and the positions",
+        )
+    return source.group_offsets(log_id)
