@@ -101,7 +101,6 @@ REPEATS: Mapping[Call, frozenset[Call]] = {
     Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
     Call.ABORT: frozenset({Call.ABORT}),
     Call.PREPARE: frozenset({Call.PREPARE, Call.ABORT}),
-    Call.SEND_OFFSETS: frozenset(),  # it sends nothing by itself
 }
 """After a call with an unknown outcome: the calls that are legal."""
 
