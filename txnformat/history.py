@@ -6,8 +6,11 @@ is shown is the chain itself: an entry that was exchanged is an error, never a l
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
@@ -15,6 +18,7 @@ from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.effects import GetObject, Steps
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.operation_codec import operation_name
 from txnformat.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.reads import get_object, read_boundary, simultaneous
@@ -22,12 +26,21 @@ from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
 
-__all__ = ["EndedTransaction", "HistoryEntry", "TopicChange", "read_history"]
+__all__ = [
+    "EndedTransaction",
+    "GroupChange",
+    "GroupChangeKind",
+    "HistoryEntry",
+    "TopicChange",
+    "read_history",
+]
 
 BATCH_MIN = 16
 """Entries read at once to begin with: who wants the newest few should not wait for more."""
 BATCH_MAX = 128
 """Entries read at once further back."""
+LOOK_BACK = 1_000
+"""Most entries read further back for a transaction without offsets that an opening of its id aborted."""
 
 T = TypeVar("T")
 
@@ -65,6 +78,34 @@ class EndedTransaction:
     cause: Cause
 
 
+class GroupChangeKind(StrEnum):
+    """What an operation did to a consumer group."""
+
+    JOINED = "joined"
+    """It has a new member, which fences the one before."""
+    LEFT = "left"
+    """It has no member any more: that one left, or was put out."""
+    COMMITTED = "committed"
+    """Positions: at once, or with the end of a transaction."""
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What one operation of an entry did to a consumer group."""
+
+    group: str
+    kind: GroupChangeKind
+    generation: int | None = None
+    """JOINED, LEFT: the group's from here on. COMMITTED: the member's that committed, if one did."""
+    member: str | None = None
+    """JOINED: its name."""
+    positions: int = 0
+    """COMMITTED: how many, foreign ones included."""
+    transactional_id: str | None = None
+    """COMMITTED: whose transaction they are in; None: at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One entry of a log, for people."""
@@ -82,6 +123,8 @@ class HistoryEntry:
     """What it appended, by topic name."""
     transactions: tuple[EndedTransaction, ...]
     """Transactions that it ended, in order."""
+    groups: tuple[GroupChange, ...]
+    """What it did to consumer groups, in order."""
     size: int
     """Bytes of the entry as stored."""
     sha256: str
@@ -125,6 +168,10 @@ def read_history(
     -----
     Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles. Deleted entries
     are shown as far as bundles hold them.
+
+    An opening does not name a transaction without offsets that it aborts (staged records, positions of groups). The
+    state tells of each id's last one; of others what the id did before does, for which up to LOOK_BACK entries more
+    are read.
     """
     _check(state, limit, start)
     return _history(state, run, limit, start)
@@ -147,15 +194,86 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
     # The entry after ``start`` says what hash it must have.
     first = newest if newest == state.entry else newest + 1
     backwards = _Backwards(run, first, state.entry_sha256 if first == state.entry else None)
-    for read in backwards.entries(end):
-        if read.entry.entry <= newest:
-            yield describe_entry(read.entry, read.sha256, read.size, names)
+    held: deque[_Told] = deque()
+    try:
+        for read in backwards.entries(end):
+            if read.entry.entry <= newest:
+                held.append(_Told(read))
+                held[-1].ask(state)
+            yield from _described(held, read.entry, names)
+    except CorruptDataError:
+        yield from _rest(held, names)
+        raise
+    if held:
+        oldest = held[-1].read.entry.entry
+        # What is damaged beyond the entries that were asked for is nothing that they could tell.
+        with suppress(CorruptDataError):
+            for read in backwards.entries(max(-1, oldest - LOOK_BACK)):
+                yield from _described(held, read.entry, names)
+                if not held:
+                    break
+    yield from _rest(held, names)
 
 
 class _Read(NamedTuple):
     entry: CommitEntry
     sha256: str
     size: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """An entry that was read, and what is known of transactions that it aborts without naming them."""
+
+    read: _Read
+    aborted: set[tuple[int, int]] = field(default_factory=set)
+    """(producer id, epoch) of the transactions that its openings aborted."""
+    asked: set[tuple[int, int]] = field(default_factory=set)
+    """Those of which older entries will tell whether they were open."""
+
+    def ask(self, state: LogState) -> None:
+        """Find out of each opening whether it aborted a transaction without offsets, as far as the state tells."""
+        for op in self.read.entry.operations:
+            if not isinstance(op, InitProducer):
+                continue
+            if op.aborted:
+                self.aborted.add((op.producer_id, op.epoch - 1))
+                continue
+            known = state.transactional_ids.get(op.transactional_id)
+            if known is not None and known.producer_id != op.producer_id:
+                known = None  # the id was forgotten meanwhile, and came back
+            last = None if known is None else known.last_end
+            if known is not None and last is None:
+                continue  # nothing of the id was ever ended
+            if last is not None and last.entry <= self.read.entry.entry:
+                if last.epoch == op.epoch - 1:
+                    self.aborted.add((op.producer_id, op.epoch - 1))
+            elif op.epoch > 0:
+                self.asked.add((op.producer_id, op.epoch - 1))
+
+    def listen(self, entry: CommitEntry) -> None:
+        """Take from an entry that is not newer whether what was asked about was open."""
+        for op in reversed(entry.operations):
+            if not isinstance(op, Stage | CommitOffsets | EndTxn | InitProducer):
+                continue
+            for one in [one for one in self.asked if one[0] == op.producer_id and one[1] >= op.epoch]:
+                self.asked.remove(one)
+                if one[1] == op.epoch and isinstance(op, Stage | CommitOffsets):
+                    self.aborted.add(one)
+
+
+def _described(held: deque[_Told], entry: CommitEntry, names: Mapping[str, str]) -> Iterator[HistoryEntry]:
+    """Let an entry tell of newer ones, and yield those of which all is known by now, newest first."""
+    for told in held:
+        if told.asked:
+            told.listen(entry)
+    while held and (not held[0].asked or held[0].read.entry.entry - entry.entry >= LOOK_BACK):
+        yield describe_entry(held.popleft(), names)
+
+
+def _rest(held: deque[_Told], names: Mapping[str, str]) -> Iterator[HistoryEntry]:
+    for told in held:
+        yield describe_entry(told, names)
 
 
 class _Backwards:
@@ -248,8 +366,9 @@ def _slots(numbers: range) -> Steps[list[object]]:
     return (yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers)))
 
 
-def describe_entry(entry: CommitEntry, sha256: str, size: int, names: Mapping[str, str]) -> HistoryEntry:
+def describe_entry(told: _Told, names: Mapping[str, str]) -> HistoryEntry:
     """Return what an entry did; ``names`` are the topics' names by id."""
+    entry, sha256, size = told.read
     return HistoryEntry(
         entry.entry,
         entry.timestamp_ms,
@@ -258,7 +377,8 @@ def describe_entry(entry: CommitEntry, sha256: str, size: int, names: Mapping[st
         entry.intents,
         tuple(operation_name(operation) for operation in entry.operations),
         tuple(sorted(_changes(entry, names), key=lambda change: (change.topic, change.topic_id))),
-        tuple(_ends(entry)),
+        tuple(_ends(entry, told.aborted)),
+        tuple(_group_changes(entry)),
         size,
         sha256,
     )
@@ -282,14 +402,34 @@ def _changes(entry: CommitEntry, names: Mapping[str, str]) -> Iterator[TopicChan
         )
 
 
-def _ends(entry: CommitEntry) -> Iterator[EndedTransaction]:
+def _ends(entry: CommitEntry, aborted: set[tuple[int, int]]) -> Iterator[EndedTransaction]:
     for op in entry.operations:
         match op:
             case EndTxn():
                 yield EndedTransaction(op.transactional_id, op.producer_id, op.epoch, op.outcome, op.cause)
-            case InitProducer() if op.aborted:
+            case InitProducer() if (op.producer_id, op.epoch - 1) in aborted:
                 yield EndedTransaction(
                     op.transactional_id, op.producer_id, op.epoch - 1, Outcome.ABORT, Cause.INIT
                 )
+            case _:
+                pass
+
+
+def _group_changes(entry: CommitEntry) -> Iterator[GroupChange]:
+    for op in entry.operations:
+        match op:
+            case JoinGroup():
+                kind = GroupChangeKind.LEFT if op.member is None else GroupChangeKind.JOINED
+                yield GroupChange(op.group, kind, op.generation, op.member)
+            case CommitOffsets():
+                yield GroupChange(
+                    op.group,
+                    GroupChangeKind.COMMITTED,
+                    op.generation,
+                    positions=sum(1 for _ in op.commits()),
+                    transactional_id=op.transactional_id,
+                )
+            case DeleteGroup():
+                yield GroupChange(op.group, GroupChangeKind.DELETED)
             case _:
                 pass

@@ -113,7 +113,8 @@ def test_bad_questions(txnlog: Command, busy: TxnLog) -> None:
 
 def test_history_is_newest_first(txnlog: Command, busy: TxnLog) -> None:
     header, *rows = txnlog("history", "--all").out.splitlines()
-    assert header.split() == ["Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions"]
+    columns = ["Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions", "Groups"]
+    assert header.split() == columns
     assert [int(row.split()[0]) for row in rows] == list(range(busy.state.entry, -1, -1))
     done = next(row for row in rows if "done commit" in row)
     assert "append, end_txn" in done

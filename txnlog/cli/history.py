@@ -10,11 +10,11 @@ from txnlog.cli.options import Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table
 
 if TYPE_CHECKING:
-    from txnformat.history import HistoryEntry
+    from txnformat.history import GroupChange, HistoryEntry
 
 __all__ = ["history"]
 
-COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions")
+COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions", "Groups")
 
 
 @click.command()
@@ -50,4 +50,20 @@ def _row(entry: HistoryEntry) -> tuple[object, ...]:
         ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counted.items()),
         ", ".join(f"{change.topic} +{change.rows}" for change in entry.topics) or None,
         ", ".join(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions) or None,
+        ", ".join(map(_words, entry.groups)) or None,
     )
+
+
+def _words(change: GroupChange) -> str:
+    """Return what happened to a group, in words."""
+    match change.kind:
+        case "committed":
+            noun = "position" if change.positions == 1 else "positions"
+            within = "" if change.transactional_id is None else f" in {change.transactional_id}"
+            return f"{change.group} +{change.positions} {noun}{within}"
+        case "joined":
+            return f"{change.group} joined by {change.member} as generation {change.generation}"
+        case "left":
+            return f"{change.group} without a member from generation {change.generation} on"
+        case _:
+            return f"{change.group} {change.kind}"
