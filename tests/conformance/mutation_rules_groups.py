@@ -1,0 +1,151 @@
+"""Rules of consumer groups, each broken by a change of one line: see ``mutation_rules.py``."""
+
+from __future__ import annotations
+
+from tests.conformance.mutation_rules import Mutation
+
+__all__ = ["GROUPS"]
+
+OFFSETS, LOADING = "OffsetMetadataManagerTest", "GroupMetadataManagerTest"
+GROUP, COORDINATOR, REQUEST = "GroupMetadataTest", "GroupCoordinatorTest", "TxnOffsetCommitRequestTest"
+
+GROUPS = (
+    Mutation(
+        "of two commits the one whose transaction ends later wins",
+        "txnformat/apply_group_ends.py",
+        "if before is None or before.order < one.order:",
+        "if before is None or before.order >= 0:",
+        (
+            (OFFSETS, "testReplayTransactionEndMarkerKeepsTheMostRecentCommittedOffset"),
+            (GROUP, "testConsumerBeatsTransactionalOffsetCommit"),
+            (LOADING, "testGroupLoadWithConsumerAndTransactionalOffsetCommitsConsumerWins"),
+        ),
+    ),
+    Mutation(
+        "what is in force is not replaced by a transaction's offsets",
+        "txnformat/apply_group_ends.py",
+        "if before is None or before.order < one.order:",
+        "if before is None:",
+        (
+            (GROUP, "testTransactionBeatsConsumerOffsetCommit"),
+            (LOADING, "testGroupLoadWithConsumerAndTransactionalOffsetCommitsTransactionWins"),
+            (COORDINATOR, "testFetchPendingTxnOffsetsWithCommit"),
+        ),
+    ),
+    Mutation(
+        "an abort brings offsets into force",
+        "txnformat/apply_group_ends.py",
+        "    if outcome is Outcome.COMMIT:\n",
+        "    if outcome is not None:\n",
+        (
+            (COORDINATOR, "testFetchTxnOffsetsWithAbort"),
+            (COORDINATOR, "testFetchPendingTxnOffsetsWithAbort"),
+            (COORDINATOR, "testFetchTxnOffsetsIgnoreSpuriousCommit"),
+            (GROUP, "testTransactionalCommitIsAbortedAndConsumerCommitWins"),
+            (LOADING, "testDoNotLoadAbortedTransactionalOffsetCommits"),
+            (LOADING, "testLoadWithCommittedAndAbortedTransactionalOffsetCommits"),
+            (LOADING, "testTransactionalCommitOffsetAborted"),
+        ),
+    ),
+    Mutation(
+        "offsets in a transaction are in force at once",
+        "txnformat/apply_groups.py",
+        "if op.transactional_id is None:",
+        "if op.transactional_id != '':",
+        (
+            (OFFSETS, "testTransactionalReplay"),
+            (OFFSETS, "testFetchOffsetsWithPendingTransactionalOffsets"),
+            (OFFSETS, "testFetchAllOffsetsWithPendingTransactionalOffsets"),
+            (GROUP, "testHasPendingTxnOffsets"),
+            (LOADING, "testGroupLoadedWithPendingCommits"),
+            (COORDINATOR, "testBasicFetchTxnOffsets"),
+            (COORDINATOR, "testFetchTxnOffsetsMultipleProducersOneGroup"),
+            (OFFSETS, "testConsumerGroupTransactionalOffsetCommit"),
+        ),
+    ),
+    Mutation(
+        "the end of a transaction leaves its offsets pending",
+        "txnformat/apply_group_ends.py",
+        "for name, found in group.pending.items() if name != transactional_id}",
+        "for name, found in group.pending.items()}",
+        (
+            (OFFSETS, "testReplayTransactionEndMarkerWithCommit"),
+            (COORDINATOR, "testFetchTxnOffsetsMultipleProducersOneGroup"),
+        ),
+    ),
+    Mutation(
+        "any generation commits for its group",
+        "txnformat/decide_groups.py",
+        "if generation is None or (generation == group.generation and group.member is not None):",
+        "if generation is None or generation >= 0:",
+        (
+            (OFFSETS, "testConsumerGroupTransactionalOffsetCommitWithStaleMemberEpoch"),
+            (OFFSETS, "testGenericGroupTransactionalOffsetCommitWithIllegalGenerationId"),
+            (OFFSETS, "testTransactionalOffsetCommitWithUnknownGroupId"),
+            (COORDINATOR, "testTxnCommitOffsetWithIllegalGeneration"),
+            (REQUEST, "testTxnOffsetCommitWithNewConsumerGroupProtocol"),
+        ),
+    ),
+    Mutation(
+        "who compares does not wait for what is pending",
+        "txnformat/decide_groups.py",
+        "    for other, pending in others.items():\n",
+        "    for other, pending in list(others.items())[:0]:\n",
+        (
+            (COORDINATOR, "testFetchPendingTxnOffsetsWithCommit"),
+            (OFFSETS, "testFetchOffsetsWithPendingTransactionalOffsets"),
+        ),
+    ),
+    Mutation(
+        "a group is deleted with what is pending",
+        "txnformat/decide_groups.py",
+        "    if group.pending:\n",
+        "    if len(group.pending) > 9:\n",
+        (
+            (OFFSETS, "testDeleteGroupAllOffsetsWithPendingTransactionalOffsets"),
+            (OFFSETS, "testGroupHasNoOffsetsReturnsFalseWhenOpenTxnPending"),
+        ),
+    ),
+    Mutation(
+        "a group with pending offsets expires",
+        "txnformat/retention.py",
+        "        and not group.pending\n",
+        "",
+        (
+            (OFFSETS, "testCleanupExpiredOffsetsWithPendingTransactionalOffsets"),
+            (OFFSETS, "testCleanupExpiredOffsetsWithPendingTransactionalOffsetsOnly"),
+        ),
+    ),
+    Mutation(
+        "metadata of any size is committed",
+        "txnformat/group_checks.py",
+        "check_text(text, name=what)",
+        "check_text(text, name=what, bytes_max=99_999)",
+        (
+            (COORDINATOR, "testTxnOffsetMetadataTooLarge"),
+            (LOADING, "testTransactionalCommitOffsetWithOffsetMetadataTooLargePartialFailure"),
+        ),
+    ),
+    Mutation(
+        "offsets join the transaction of whoever names its id",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch < owner.epoch:",
+        "if producer.epoch < owner.epoch - 9:",
+        (
+            (REQUEST, "testDelayedTxnOffsetCommitWithBumpedEpochIsRejectedWithNewConsumerGroupProtocol"),
+            (COORDINATOR, "testVerificationErrorsForTxnOffsetCommits"),
+        ),
+    ),
+    Mutation(
+        "an end that comes again ends the next transaction",
+        "txnformat/decide_transaction.py",
+        "if write.end is not None and last is not None and last.epoch == producer.epoch:",
+        "if write.end is None and last is not None and last.epoch == producer.epoch:",
+        (
+            (
+                "WriteTxnMarkersRequestTest",
+                "testDelayedWriteTxnMarkersShouldNotCommitTxnOffsetWithNewConsumerGroupProtocol",
+            ),
+        ),
+    ),
+)
