@@ -68,6 +68,7 @@ class TxnLogBatchReader(DataSourceReader):
             partitions=range(len(self._ranges)),  # the topic may have got more since
             state=state,
             open_sealed=False,
+            as_of=pin.entry,
         )
         plans = [self._as_pinned(part) for part in plan.partitions]
         size = sum(int(part.rows["size"].sum()) for part in plans) + sum(part.size for part in plan.sealed)

@@ -15,9 +15,11 @@ from spark_datasource.logs import absolute
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
 from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
 from txnformat.codec_fields import PARTITIONS_MAX
+from txnformat.cuts import check_version_options
 from txnformat.errors import InvalidInputError, TxnLogError
 from txnformat.intents import AppRef
 from txnformat.keys import check_topic_name
+from txnformat.moments import as_moment_ms
 from txnformat.types import IsolationLevel
 
 __all__ = [
@@ -44,12 +46,12 @@ VERSION_MAX = 2**63 - 1
 _READ = (
     "path", "topic", "subscribe", "isolation", "isolationLevel", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "columns", "where", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
-    "endExpired",
+    "endExpired", "versionAsOf", "timestampAsOf",
 )  # fmt: skip
 _WRITE = ("path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn")
 _LATER = (
-    "order", "versionAsOf", "timestampAsOf", "maxRowsPerTrigger", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
+    "order", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
     "checkpointLocation",
 )  # fmt: skip
 
@@ -84,6 +86,10 @@ class ReadOptions:
     """Whether offsets that are not there fail the read; else they are clipped to what is there."""
     end_expired: bool = False
     """Whether the driver first ends the open transactions whose time is over, where it may write."""
+    version_as_of: int | None = None
+    """The entry of a snapshot; None: the newest, or the one of ``timestamp_as_of_ms``."""
+    timestamp_as_of_ms: int | None = None
+    """Instead of ``version_as_of``: the last entry at or before this time, ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +124,13 @@ def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = Non
             found.problems.append(f"give {name}Offsets or {name}Timestamp, not both")
     if starting_ms is not None and ending_ms is not None and ending_ms < starting_ms:
         found.problems.append("endingTimestamp is before startingTimestamp")
+    version, as_of_ms = found.integer("versionAsOf", 0), found.moment("timestampAsOf")
     path = _path(found)
     parsed = ReadOptions(
         path=path,
         storage=_storage(found, path, s3a),
         topic=topic,
-        isolation=_isolation(found),
+        isolation=_isolation(found, version, as_of_ms),
         starting=parse_offsets(
             found.text("startingOffsets"), "startingOffsets", topic, EARLIEST, found.problems
         ),
@@ -136,6 +143,8 @@ def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = Non
         bytes_per_partition_max=_bytes(found),
         fail_on_data_loss=found.boolean("failOnDataLoss", default=True),
         end_expired=found.boolean("endExpired", default=False),
+        version_as_of=version,
+        timestamp_as_of_ms=as_of_ms,
     )
     found.finish()
     return parsed
@@ -288,6 +297,17 @@ class _Options:
         since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         return -(-since // datetime.timedelta(milliseconds=1))
 
+    def moment(self, name: str) -> int | None:
+        """Return milliseconds since the epoch, as Python's ``timestamp_as_of`` takes them."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return as_moment_ms(text, f"option {name}")
+        except InvalidInputError as error:
+            self.problems.append(f"{error.problems[0]}; {error.hint}")
+            return None
+
 
 def _path(found: _Options) -> str:
     text = found.text("path")
@@ -322,12 +342,18 @@ def _topic(found: _Options, text: str | None) -> str:
         return ""
 
 
-def _isolation(found: _Options) -> IsolationLevel:
+def _isolation(found: _Options, version: int | None, timestamp_ms: int | None) -> IsolationLevel:
     text = found.one_of("isolation", "isolationLevel")
     try:
-        return IsolationLevel(text.lower()) if text else IsolationLevel.READ_COMMITTED
+        level = IsolationLevel(text.lower()) if text else None
     except ValueError:
-        found.problems.append(f"option isolation is {text!r:.100}; use {' or '.join(IsolationLevel)}")
+        *others, last = IsolationLevel
+        found.problems.append(f"option isolation is {text!r:.100}; use {', '.join(others)} or {last}")
+        return IsolationLevel.READ_COMMITTED
+    try:
+        return check_version_options(level, version, timestamp_ms, ("versionAsOf", "timestampAsOf"))
+    except InvalidInputError as error:
+        found.problems.extend(error.problems)
         return IsolationLevel.READ_COMMITTED
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption
 from spark_datasource.options import ReadOptions
+from txnformat.cuts import cut_at, topic_as_of
 from txnformat.errors import NotFoundError
 from txnformat.log import TxnLog
 from txnformat.read_plan import extents_since
@@ -34,30 +35,31 @@ class Pin:
     log_id: str
     topic_id: str
     entry: int
-    """The entry whose state it was made on."""
+    """The entry of a snapshot; else the one whose state it was made on."""
     schema: TopicSchema
     ranges: tuple[OffsetRange, ...]
     """By partition, from 0."""
 
 
 def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
-    """Pin a read on the newest state.
+    """Pin a read on the newest state; of a snapshot the entry decides what is there, and the ends only bound it.
 
-    Requests: none beyond the state's; with ``end_expired`` those of ending transactions; with timestamps, on a topic that declares a timestamp column, the ranges of
+    Requests: none beyond the state's; with ``timestampAsOf`` those of finding the entry; with ``end_expired`` those of ending transactions; with timestamps, on a topic that declares a timestamp column, the ranges of
     that column in one batch for each partition and timestamp.
 
     Raises
     ------
     NotFoundError
-        No such topic or partition.
+        No such topic, partition or version.
     OffsetOutOfRangeError, InvalidInputError
         Offsets that are not there, an end before its start.
     """
     state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
-    topic = state.topic(options.topic)
+    entry = log.committer.read(cut_at(state, options.version_as_of, options.timestamp_as_of_ms))
+    topic = topic_as_of(state, options.topic, entry)
     _check_partitions(topic, options)
     ranges = tuple(_range(log, state, topic, number, options) for number in range(topic.partitions))
-    return Pin(state.log_id, topic.topic_id, state.entry, topic.schema, ranges)
+    return Pin(state.log_id, topic.topic_id, entry, topic.schema, ranges)
 
 
 def _check_partitions(topic: TopicState, options: ReadOptions) -> None:

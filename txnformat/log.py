@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -27,30 +27,25 @@ from txnformat.errors import (
 )
 from txnformat.evolution import as_change
 from txnformat.history import HistoryEntry, read_history
+from txnformat.log_reads import LogReads
 from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
 from txnformat.operations import CreateTopic
-from txnformat.predicate import Predicate
 from txnformat.prepared import PreparedTransaction, end_prepared
-from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan
-from txnformat.reader import output_schema
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
 from txnformat.topic_creation import check_same_topic, new_topic
 from txnformat.transaction_tools import Transactions
-from txnformat.types import IsolationLevel, Outcome
+from txnformat.types import Outcome
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
-
-if TYPE_CHECKING:
-    from txnformat.arrow_dataset import LogDataset
 
 __all__ = ["TxnLog"]
 
 
-class TxnLog:
+class TxnLog(LogReads):
     """A transactional log: topics and partitions under one root.
 
     Made by :meth:`open`, :meth:`create` or :meth:`open_or_create`. Safe for use by many threads. Reading needs
@@ -385,106 +380,6 @@ class TxnLog:
             There is no log; or the store cannot even be listed.
         """
         return verify_log(self.store, deep=deep, progress=progress, clock=self.committer.clock)
-
-    def read(
-        self,
-        topic: str,
-        *,
-        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        start: OffsetSpec = None,
-        end: OffsetSpec = None,
-        columns: Sequence[str] | None = None,
-        partitions: Sequence[int] | None = None,
-        where: str | None = None,
-        end_expired: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Read a topic as it is now: partition by partition, each in offset order.
-
-        Parameters
-        ----------
-        isolation : str
-            "read_committed" (default) or "read_uncommitted".
-        start, end : int or mapping of partition to int, optional
-            First offset (inclusive) and end offset (exclusive).
-        columns : sequence of str, optional
-            The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted order.
-        partitions : sequence of int, optional
-            Only these.
-        where : str, optional
-            Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It also
-            saves reading: extents and row groups in which it cannot be true are not fetched.
-        end_expired : bool
-            First end the open transactions whose time is over, which hold the read back. That writes, only when there
-            are any; where it is not permitted, or fails, a warning is logged once and the read goes on.
-
-        Returns
-        -------
-        pyarrow.RecordBatchReader
-            Data is fetched while it is consumed.
-
-        Raises
-        ------
-        NotFoundError, OffsetOutOfRangeError, InvalidInputError
-        """
-        state = self.transactions.end_expired_if_permitted() if end_expired else None
-        plan = self.plan(
-            topic, isolation=isolation, start=start, end=end, partitions=partitions, where=where, state=state
-        )
-        schema = output_schema(plan.topic.schema, columns)
-        return pa.RecordBatchReader.from_batches(schema, read_plan(self.store, plan, columns))
-
-    def dataset(
-        self,
-        topic: str,
-        *,
-        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        start: OffsetSpec = None,
-        end: OffsetSpec = None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-    ) -> LogDataset:
-        """Return a ``pyarrow.dataset.Dataset`` of a topic as it is now: for DuckDB, Polars, pandas.
-
-        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. What is written
-        later is not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others when it is
-        scanned, by pyarrow's own reader: only page checksums are verified.
-
-        Raises
-        ------
-        NotFoundError, OffsetOutOfRangeError, InvalidInputError
-        """
-        from txnformat.arrow_dataset import plan_dataset  # a quarter of a second that only datasets need
-
-        plan = self.plan(topic, isolation=isolation, start=start, end=end, where=where)
-        return plan_dataset(self.store, plan, columns, may_be_cut=end is not None)
-
-    def plan(
-        self,
-        topic: str,
-        *,
-        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        start: OffsetSpec = None,
-        end: OffsetSpec = None,
-        partitions: Sequence[int] | None = None,
-        where: str | Predicate | None = None,
-        state: LogState | None = None,
-        open_sealed: bool = True,
-    ) -> ReadPlan:
-        """Plan a read on the newest state (or on ``state``) without reading any data.
-
-        ``open_sealed`` is as in :func:`~txnformat.read_plan.plan_read`.
-        """
-        return plan_read(
-            self.sidecars,
-            self.refresh() if state is None else state,
-            topic,
-            isolation=isolation,
-            start=start,
-            end=end,
-            partitions=partitions,
-            where=where,
-            open_sealed=open_sealed,
-        )
 
     def close(self) -> None:
         """Wait for background work (a snapshot being written)."""

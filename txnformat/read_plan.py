@@ -14,12 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
+from txnformat.cuts import check_isolation, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
 from txnformat.pruning import SPAN, may_match_plan
 from txnformat.reader import METADATA_FIELDS, read_rows
-from txnformat.scan import PartitionPlan, check_range, extents_in, plan_partition, plan_sealed
+from txnformat.scan import (
+    PartitionPlan,
+    check_range,
+    extents_in,
+    extents_to_read,
+    plan_partition,
+    plan_sealed,
+)
 from txnformat.schema import TopicSchema
 from txnformat.sealed import SidecarCache
 from txnformat.segment_list import SegmentPart
@@ -32,7 +40,6 @@ __all__ = [
     "OffsetSpec",
     "ReadPlan",
     "SealedRange",
-    "check_isolation",
     "extents_since",
     "open_range",
     "plan_filter",
@@ -60,14 +67,16 @@ class SealedRange:
     """Compressed bytes of the records in range, estimated; aborted ones are left out."""
     owned: OffsetRange | None = None
     """Only batches that begin here; None: all in ``range``."""
+    as_of: int = -1
+    """The entry of a snapshot read."""
 
     @classmethod
-    def of(cls, partition: int, part: SegmentPart, wanted: OffsetRange) -> Self:
+    def of(cls, partition: int, part: SegmentPart, wanted: OffsetRange, as_of: int) -> Self:
         """Return the part of a segment that is in ``wanted``."""
         start, end = max(part.range.start, wanted.start), min(part.range.end, wanted.end)
         size = int(part.row["size"] - part.row["aborted_size"])
         share = (end - start) / (part.range.end - part.range.start)
-        return cls(partition, OffsetRange(start, end), part.record.index, int(size * share))
+        return cls(partition, OffsetRange(start, end), part.record.index, int(size * share), as_of=as_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class ReadPlan:
 
     topic: TopicState
     entry: int
+    """With isolation snapshot the one that is read, else that of the state it was made on."""
     isolation: IsolationLevel
     partitions: tuple[PartitionPlan, ...]
     files: Mapping[int, FileRecord]
@@ -84,18 +94,6 @@ class ReadPlan:
     """Only records for which it is true; what the plan alone excludes is not in it."""
     sealed: tuple[SealedRange, ...] = ()
     """Sealed segments that are not among the plans' rows; they precede them. By partition, then offset."""
-
-
-def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
-    """Return the isolation level that ``value`` names."""
-    try:
-        return IsolationLevel(value)
-    except ValueError:
-        raise InvalidInputError(
-            f"{value!r} is not an isolation level",
-            kind="unknown-isolation-level",
-            hint=f"use one of {', '.join(IsolationLevel)}",
-        ) from None
 
 
 def plan_read(
@@ -109,6 +107,7 @@ def plan_read(
     partitions: Sequence[int] | None = None,
     where: str | Predicate | None = None,
     open_sealed: bool = True,
+    as_of: int | None = None,
 ) -> ReadPlan:
     """Plan a read on ``state``. Requests: 1 GET for each batch table and sealed segment in range.
 
@@ -124,6 +123,8 @@ def plan_read(
         SQL condition on the records (:func:`topic_predicate`).
     open_sealed : bool
         False: leave sealed segments to whoever reads; they are in ``ReadPlan.sealed`` instead of the plans' rows.
+    as_of : int, optional
+        With isolation snapshot the entry to read, from :func:`~txnformat.cuts.cut_at`; by default the state's.
 
     Raises
     ------
@@ -132,8 +133,9 @@ def plan_read(
     CorruptDataError, StorageError
         A batch table or sidecar is not what the log says, or cannot be read.
     """
-    found = state.topic(topic)
     level = check_isolation(isolation)
+    entry = state.entry if as_of is None or level is not IsolationLevel.SNAPSHOT else as_of
+    found = topic_as_of(state, topic, entry)
     numbers = _check_partitions(found, partitions, start, end)
     if where is not None and not isinstance(where, Predicate):
         where = topic_predicate(where, found.schema)
@@ -148,22 +150,22 @@ def plan_read(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )
         keep = None if where is None else plan_filter(where, topic, found.schema, number)
-        extents = extents_in(partition, wanted)
-        _read_tables(sidecars.store, state, extents if keep is None else extents[keep(extents)], tables)
-        plan = plan_partition(number, partition, wanted, level, tables, keep)
+        extents = extents_to_read(partition, wanted, level, keep, entry)
+        _read_tables(sidecars.store, state, extents, tables)
+        plan = plan_partition(number, partition, wanted, level, tables, keep, entry)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
         parts = [
-            SealedRange.of(number, part, wanted)
+            SealedRange.of(number, part, wanted, entry)
             for part in sidecars.segments(state, key, wanted)
             if _has_rows(part, level, keep)
         ]
         if open_sealed and parts:
-            opened = [_open(sidecars, part, level, files, keep) for part in parts]
+            opened = _open_all(sidecars, parts, level, files, keep)
             plan = replace(plan, rows=np.concatenate([*opened, plan.rows]))
         elif parts:
             sealed += parts
         plans.append(plan)
-    return ReadPlan(found, state.entry, level, tuple(plans), files, where, tuple(sealed))
+    return ReadPlan(found, entry, level, tuple(plans), files, where, tuple(sealed))
 
 
 def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
@@ -195,7 +197,7 @@ def plan_filter(where: Predicate, topic: str, schema: TopicSchema, partition: in
 
 def _has_rows(part: SegmentPart, isolation: IsolationLevel, keep: Keep | None) -> bool:
     """Return whether a segment can hold anything to read: else it needs no request."""
-    hidden = part.row["aborted_records"] if isolation is IsolationLevel.READ_COMMITTED else 0
+    hidden = 0 if isolation is IsolationLevel.READ_UNCOMMITTED else part.row["aborted_records"]
     if part.row["records"] <= hidden:
         return False
     if keep is None:
@@ -206,6 +208,21 @@ def _has_rows(part: SegmentPart, isolation: IsolationLevel, keep: Keep | None) -
     for name in ("min_timestamp_ms", "max_timestamp_ms"):
         whole[name] = part.row[name]
     return bool(keep(whole)[0])
+
+
+def _open_all(
+    sidecars: SidecarCache,
+    parts: Sequence[SealedRange],
+    isolation: IsolationLevel,
+    files: dict[int, FileRecord],
+    keep: Keep | None,
+) -> Iterator[Rows]:
+    for part in parts:
+        yield _open(sidecars, part, isolation, files, keep)
+        if isolation is IsolationLevel.SNAPSHOT:
+            batches = sidecars.index(part.index).partition(part.partition)
+            if len(batches) and batches["entry"][-1] > part.as_of:
+                return  # appends stand in the order of their entries: what follows is younger than the snapshot
 
 
 def _open(
@@ -219,7 +236,7 @@ def _open(
     batches = index.partition(part.partition)
     if keep is not None:
         batches = batches[keep(batches)]
-    rows = plan_sealed(batches, part.range, isolation, part.owned)
+    rows = plan_sealed(batches, part.range, isolation, part.owned, part.as_of)
     files |= {number: index.files[number] for number in set(rows["file"].tolist())}
     return rows
 

@@ -27,6 +27,8 @@ __all__ = [
     "committed",
     "expanded",
     "extents_in",
+    "extents_to_read",
+    "in_cut",
     "plan_partition",
     "plan_sealed",
     "readable_end",
@@ -68,7 +70,7 @@ class PartitionPlan:
 
 
 def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
-    """Return where a reader must stop (exclusive): the LSO, or the log end for read_uncommitted."""
+    """Return where a reader must stop (exclusive): the LSO for read_committed, the log end for the others."""
     if isolation is IsolationLevel.READ_COMMITTED:
         return partition.last_stable_offset
     return partition.log_end
@@ -134,6 +136,22 @@ def extents_in(partition: PartitionState, wanted: OffsetRange) -> Rows:
     return found
 
 
+def extents_to_read(
+    partition: PartitionState,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    keep: Callable[[Rows], Rows] | None,
+    as_of: int,
+) -> Rows:
+    """Return those of :func:`extents_in` whose batches are looked at; parameters as in :func:`plan_partition`."""
+    extents = extents_in(partition, wanted)
+    if keep is not None:
+        extents = extents[keep(extents)]
+    if isolation is IsolationLevel.SNAPSHOT:
+        extents = extents[in_cut(commit_entries(partition, extents), as_of)]
+    return extents
+
+
 def plan_partition(
     number: int,
     partition: PartitionState,
@@ -141,6 +159,7 @@ def plan_partition(
     isolation: IsolationLevel,
     tables: Mapping[int, Rows],
     keep: Callable[[Rows], Rows] | None = None,
+    as_of: int = -1,
 ) -> PartitionPlan:
     """Return what to read of the unsealed part of one partition.
 
@@ -153,9 +172,11 @@ def plan_partition(
         ``txnformat.batch_table.TABLE_ROW`` of every section.
     keep : callable, optional
         Gives a mask of the extents that are worth reading; tables of others are not needed.
+    as_of : int
+        The entry of a snapshot; tables of extents that it does not show are not needed, either.
     """
-    extents = extents_in(partition, wanted)
-    extents = expanded(extents if keep is None else extents[keep(extents)], number, tables)
+    extents = extents_to_read(partition, wanted, isolation, keep, as_of)
+    extents = expanded(extents, number, tables)
     # A batch table's batches are finer than its extent: clip again.
     ends = extents["base_offset"] + extents["records"]
     extents = extents[(ends > wanted.start) & (extents["base_offset"] < wanted.end)]
@@ -167,7 +188,11 @@ def plan_partition(
 
 
 def plan_sealed(
-    rows: Rows, wanted: OffsetRange, isolation: IsolationLevel, owned: OffsetRange | None = None
+    rows: Rows,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    owned: OffsetRange | None = None,
+    as_of: int = -1,
 ) -> Rows:
     """Return what to read of a partition's part of a sealed segment: rows of dtype PLANNED.
 
@@ -178,15 +203,28 @@ def plan_sealed(
     owned : OffsetRange, optional
         Only batches whose first offset in ``wanted`` lies in it: readers that share a segment without cutting a
         batch in two.
+    as_of : int
+        The entry of a snapshot.
     """
     begins = np.maximum(rows["base_offset"], wanted.start)
     chosen = (begins < rows["base_offset"] + rows["records"]) & (rows["base_offset"] < wanted.end)
     if isolation is IsolationLevel.READ_COMMITTED:
         chosen &= rows["outcome"] != BatchOutcome.ABORTED
+    elif isolation is IsolationLevel.SNAPSHOT:
+        chosen &= in_cut(rows["commit_entry"], as_of)
     if owned is not None:
         chosen &= (begins >= owned.start) & (begins < owned.end)
     found = rows[chosen]
     return _planned(found, wanted, found["commit_entry"])
+
+
+def in_cut(entries: Rows, as_of: int) -> Rows:
+    """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
+
+    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions (docs/spec.md, section 6).
+    """
+    shown: Rows = (entries >= 0) & (entries <= as_of)
+    return shown
 
 
 def committed(partition: PartitionState, extents: Rows) -> Rows:

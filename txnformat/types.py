@@ -49,12 +49,14 @@ class OffsetRange(NamedTuple):
 
 
 class IsolationLevel(StrEnum):
-    """Which records a reader sees (Kafka's names)."""
+    """Which records a reader sees (the first two are Kafka's)."""
 
     READ_COMMITTED = "read_committed"
     """Up to the last stable offset, aborted transactions skipped."""
     READ_UNCOMMITTED = "read_uncommitted"
     """Up to the log end, open and aborted transactions included."""
+    SNAPSHOT = "snapshot"
+    """All that one entry and those before it committed, over all topics and partitions; also above the last stable offset."""
 
 
 class Outcome(StrEnum):

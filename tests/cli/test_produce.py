@@ -232,6 +232,9 @@ def filled(orders: TxnLog) -> TxnLog:
         (["--where", "note IS NULL AND _offset >= 1"], [1]),
         (["--where", "id > 0", "--limit", "1"], [1]),
         (["--limit", "0"], []),
+        (["--isolation", "snapshot"], [0, 1, 10]),
+        (["--version-as-of", str(BEFORE)], []),
+        (["--version-as-of", str(BEFORE + 2), "--isolation", "snapshot", "--from", "1"], [1]),
     ],
 )
 def test_what_is_asked_for_is_read(
@@ -302,6 +305,12 @@ def test_a_file_appears_whole_or_not_at_all(txnlog: Command, log: TxnLog, tmp_pa
         (["--limit", "-1"], 2, "usage"),
         (["--format", "parquet"], 2, "usage"),
         (["--isolation", "serializable"], 2, "usage"),
+        (["--version-as-of", "-1"], 3, "unknown-version"),
+        (["--version-as-of", "x"], 2, "usage"),
+        (["--version-as-of", "1", "--isolation", "read_committed"], 2, "invalid-version"),
+        (["--timestamp-as-of", "1999-12-31"], 3, "timestamp-before-log"),
+        (["--timestamp-as-of", "2999-12-31T00:00Z"], 3, "timestamp-in-future"),
+        (["--timestamp-as-of", "yesterday"], 2, "invalid-timestamp"),
         (["-o", "/nowhere/file.jsonl"], 2, "invalid-file"),
     ],
 )

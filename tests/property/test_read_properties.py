@@ -80,12 +80,18 @@ class Model:
         """Return where a reader must stop (exclusive)."""
         cells = self.log[partition]
         undecided = [record for records in self.open.values() for record in records]
-        if isolation is IsolationLevel.READ_UNCOMMITTED or not undecided:
+        if isolation is not IsolationLevel.READ_COMMITTED or not undecided:
             return len(cells)
         return next((n for n, cell in enumerate(cells) if any(cell is one for one in undecided)), len(cells))
 
     def rows(
-        self, topic: TopicState, partition: int, start: int, end: int, isolation: IsolationLevel
+        self,
+        topic: TopicState,
+        partition: int,
+        start: int,
+        end: int,
+        isolation: IsolationLevel,
+        as_of: int | None,
     ) -> list[dict[str, Any]]:
         """Return what a reader of [start, end) gets, all columns."""
         return [
@@ -104,7 +110,8 @@ class Model:
             for offset, cell in enumerate(self.log[partition][:end])
             if offset >= start
             and cell is not None
-            and (isolation is IsolationLevel.READ_UNCOMMITTED or not cell.aborted)
+            and (isolation is not IsolationLevel.READ_COMMITTED or not cell.aborted)
+            and (as_of is None or (cell.commit_entry is not None and cell.commit_entry <= as_of))
         ]
 
 
@@ -261,6 +268,9 @@ class Asked:
 def _ask(history: History, log: TxnLog) -> Asked:
     random, model = history.random, history.model
     isolation = random.choice(list(IsolationLevel))
+    as_of = None
+    if isolation is IsolationLevel.SNAPSHOT:
+        as_of = random.randint(history.topic.created_entry, log.refresh().entry)
     partitions = random.choice([None, [0], [1], [0, 1]])
     columns = random.choice([None, random.sample(COLUMNS, random.randint(0, len(COLUMNS)))])
     start: dict[int, int] = {}
@@ -276,10 +286,16 @@ def _ask(history: History, log: TxnLog) -> Asked:
             end[partition] = last
         ranges[partition] = (start.get(partition, 0), end.get(partition, latest))
         if partitions is None or partition in partitions:
-            expected += model.rows(history.topic, partition, *ranges[partition], isolation)
+            expected += model.rows(history.topic, partition, *ranges[partition], isolation, as_of)
     is_left_sealed = random.random() < 0.5
     plan = log.plan(
-        "t", isolation=isolation, start=start, end=end, partitions=partitions, open_sealed=not is_left_sealed
+        "t",
+        isolation=isolation,
+        start=start,
+        end=end,
+        partitions=partitions,
+        open_sealed=not is_left_sealed,
+        as_of=as_of,
     )
     if is_left_sealed:
         plan = _opened_in_pieces(random, log, plan)

@@ -88,7 +88,9 @@ def test_bytes_take_the_suffixes_of_spark(text: str, count: int) -> None:
         ("startingOffsets", '{"t": {"x": 5}}'),
         ("startingOffsets", '{"u": {"0": 5}}'),
         ("order", "commit"),
-        ("versionAsOf", "3"),
+        ("versionAsOf", "-1"),
+        ("versionAsOf", "latest"),
+        ("timestampAsOf", "yesterday"),
         ("storage.key", "secret"),
         ("txnVersion", "1"),
         ("topic", "a,b"),
@@ -102,6 +104,22 @@ def test_a_bad_value_is_one_problem_that_names_the_option(option: str, value: st
     name = {"_hidden": "topic name"}.get(value, "path" if option == "paths" else option)
     assert name in problem
     assert "secret" not in problem
+
+
+def test_a_version_or_a_time_means_a_snapshot_and_nothing_else() -> None:
+    version = parse_read_options({**PATH, "versionAsOf": "0"})
+    assert (version.isolation.value, version.version_as_of) == ("snapshot", 0)
+    for text in (
+        "2026-01-31T12:00:00",
+        "2026-01-31T17:30:00+05:30",
+        "2026-01-31T12:00:00.000999Z",
+        "1769860800000",
+    ):
+        time = parse_read_options({**PATH, "timestampAsOf": text, "isolation": "Snapshot"})
+        assert (time.isolation.value, time.timestamp_as_of_ms) == ("snapshot", 1_769_860_800_000)
+    assert "not both" in problems({**PATH, "versionAsOf": "1", "timestampAsOf": "1"})[0]
+    (problem,) = problems({**PATH, "versionAsOf": "1", "isolation": "read_committed"})
+    assert problem == "versionAsOf and timestampAsOf are for isolation snapshot, not for read_committed"
 
 
 def test_offsets_and_timestamps_exclude_each_other_and_keep_their_order() -> None:

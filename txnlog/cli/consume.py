@@ -50,10 +50,20 @@ Batches = Iterator["pa.RecordBatch"]
 )
 @click.option(
     "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="read_uncommitted shows open and aborted transactions, too.",
+    type=click.Choice(["read_committed", "read_uncommitted", "snapshot"]),
+    help="read_uncommitted shows open and aborted transactions, too; snapshot all that is committed, also behind open "
+    "transactions. Default: read_committed.",
+)
+@click.option(
+    "--version-as-of",
+    type=int,
+    metavar="ENTRY",
+    help="The snapshot at this entry of the log (txnlog history shows them). Default: the newest.",
+)
+@click.option(
+    "--timestamp-as-of",
+    metavar="TIME",
+    help="The snapshot at the last entry up to this time: ISO 8601, UTC without a zone, or ms since the epoch.",
 )
 @click.option(
     "--where",
@@ -91,7 +101,9 @@ def consume(
     start: int | dict[int, int] | None,
     end: int | dict[int, int] | None,
     partitions: list[int] | None,
-    isolation: str,
+    isolation: str | None,
+    version_as_of: int | None,
+    timestamp_as_of: str | None,
     where: str | None,
     columns: str | None,
     metadata: bool,
@@ -112,6 +124,8 @@ def consume(
         reader = log.read(
             topic,
             isolation=isolation,
+            version_as_of=version_as_of,
+            timestamp_as_of=timestamp_as_of,
             start=start,
             end=end,
             columns=names,

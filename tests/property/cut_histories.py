@@ -1,0 +1,124 @@
+"""Random histories of several topics by real producers, beside a ledger of what each unit wrote and when it committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pyarrow as pa
+
+from txnlog import Producer, TxnLog
+from writers.bulk import BulkAppend
+
+__all__ = ["COLUMNS", "PARTITIONS", "TOPICS", "CutHistory", "Row"]
+
+TOPICS = ("orders", "payments")
+PARTITIONS = 2
+SCHEMA = pa.schema([("value", pa.int64())])
+COLUMNS = ["_partition", "value", "_commit_entry"]
+BUFFERS = ("inline", "inline", "auto", "deferred")
+
+Row = tuple[str, int, int]
+"""Topic, partition, value: every value is there once."""
+
+
+@dataclass
+class Unit:
+    """A transaction, or one plain append: what is visible together."""
+
+    rows: list[Row] = field(default_factory=list)
+    committed: int | None = None
+    """The entry that committed it."""
+
+
+class CutHistory:
+    """Writes step by step; :meth:`shown` says what a snapshot at an entry has to show, and nothing else.
+
+    Four transactional producers (two inline, one that is one-shot unless it flushes, one deferred), one idempotent, and
+    bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended by the next instance.
+    """
+
+    def __init__(self, random: Random, log: TxnLog) -> None:
+        self.random, self.log = random, log
+        for topic in TOPICS:
+            log.create_topic(topic, SCHEMA, partitions=PARTITIONS)
+        self.units: list[Unit] = []
+        self._value = 0
+        self._names = [f"tx-{number}" for number in range(len(BUFFERS))]
+        self._producers = [self._opened(number) for number in range(len(BUFFERS))]
+        self._open: list[Unit | None] = [None] * len(BUFFERS)
+        self._plain = Producer(log)
+        self._plain.init()
+
+    def _opened(self, number: int) -> Producer:
+        producer = Producer(self.log, self._names[number], buffer=BUFFERS[number])
+        producer.init()
+        return producer
+
+    def shown(self, entry: int) -> set[Row]:
+        """Return what is committed at an entry."""
+        units = [unit for unit in self.units if unit.committed is not None and unit.committed <= entry]
+        return {row for unit in units for row in unit.rows}
+
+    def commit_entries(self) -> dict[Row, int]:
+        """Return the entry that committed each row."""
+        return {row: unit.committed for unit in self.units if unit.committed is not None for row in unit.rows}
+
+    def step(self) -> None:
+        """Do one thing."""
+        what = self.random.choice(["send"] * 5 + ["end"] * 3 + ["plain", "bulk", "prepare", "again", "seal"])
+        number = self.random.randrange(len(BUFFERS))
+        if what == "plain":
+            unit = self._unit()
+            self._send(self._plain, unit)
+            unit.committed = self._plain.flush().entry
+        elif what == "bulk":
+            unit = self._unit()
+            with BulkAppend(self.log) as bulk:
+                self._send(bulk, unit)
+                unit.committed = bulk.commit().entry
+        elif what == "seal":
+            self.log.maintain("seal")
+        else:
+            self._transact(what, number)
+
+    def _transact(self, what: str, number: int) -> None:
+        producer, unit = self._producers[number], self._open[number]
+        is_prepared = producer.prepared is not None
+        if what == "send" and not is_prepared:
+            if unit is None:
+                producer.begin()
+                unit = self._open[number] = self._unit()
+            self._send(producer, unit)
+            if self.random.random() < 0.6:
+                producer.flush()
+        elif what == "prepare" and unit is not None and not is_prepared:
+            producer.prepare()
+        elif what == "again":
+            if is_prepared:  # the next instance finds it as it is
+                self._producers[number] = self._opened(number)
+            elif unit is not None:
+                self._producers[number], self._open[number] = self._opened(number), None
+        elif what == "end" and unit is not None:
+            if self.random.random() < 0.6:
+                unit.committed = producer.commit().entry
+            else:
+                producer.abort()
+            self._open[number] = None
+
+    def _unit(self) -> Unit:
+        self.units.append(Unit())
+        return self.units[-1]
+
+    def _send(self, producer: Producer | BulkAppend, unit: Unit) -> None:
+        for _ in range(self.random.randint(1, 3)):
+            topic, partition = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
+            values = list(range(self._value, self._value + self.random.randint(1, 3)))
+            self._value += len(values)
+            producer.send(topic, pa.table({"value": values}, schema=SCHEMA), partition=partition)
+            unit.rows += [(topic, partition, value) for value in values]
+
+    def close(self) -> None:
+        """Close the producers, which aborts what is open and not prepared."""
+        for producer in [*self._producers, self._plain]:
+            producer.close()

@@ -1,0 +1,202 @@
+"""Cuts: which entry a snapshot read shows, by its number or by a time. Steps without IO.
+
+A cut is one entry. A record is in it iff the entry that committed it is the cut's or an older one (docs/spec.md,
+section 6). Since a transaction is committed by one entry, over all its topics and partitions, every cut shows it whole
+or not at all, and an open transaction hides nothing but itself.
+"""
+
+from __future__ import annotations
+
+from txnformat import keys
+from txnformat.bundle import bundle_first
+from txnformat.effects import ReadClock, Steps
+from txnformat.entry import CommitEntry, decode_entry
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
+from txnformat.moments import Moment, as_moment_ms
+from txnformat.reads import get_object, read_entry
+from txnformat.state import LogState, TopicState
+from txnformat.tail import bundle_key_of, usable_bundle
+from txnformat.types import IsolationLevel
+
+__all__ = [
+    "check_isolation",
+    "check_version_options",
+    "cut_at",
+    "entry_time_ms",
+    "history_floor",
+    "topic_as_of",
+]
+
+
+def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
+    """Return the isolation level that ``value`` names."""
+    try:
+        return IsolationLevel(value)
+    except ValueError:
+        raise InvalidInputError(
+            f"{value!r} is not an isolation level",
+            kind="unknown-isolation-level",
+            hint=f"use one of {', '.join(IsolationLevel)}",
+        ) from None
+
+
+def check_version_options(
+    isolation: str | IsolationLevel | None,
+    version_as_of: int | None,
+    timestamp_as_of: Moment | None,
+    names: tuple[str, str] = ("version_as_of", "timestamp_as_of"),
+) -> IsolationLevel:
+    """Return the isolation level that a read has; a version or a time by itself makes it a snapshot read.
+
+    Parameters
+    ----------
+    isolation : str or None
+        As the caller gave it; None: it did not.
+    names : tuple of str
+        What the caller calls the other two, for messages.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unknown-isolation-level``; kind ``invalid-version``: a version and a time, one of them with another
+        isolation level, or something that is not the number of an entry.
+    """
+    is_versioned = version_as_of is not None or timestamp_as_of is not None
+    default = IsolationLevel.SNAPSHOT if is_versioned else IsolationLevel.READ_COMMITTED
+    level = default if isolation is None else check_isolation(isolation)
+    problems = []
+    if version_as_of is not None and timestamp_as_of is not None:
+        problems.append(f"give {names[0]} or {names[1]}, not both")
+    if is_versioned and level is not IsolationLevel.SNAPSHOT:
+        problems.append(f"{names[0]} and {names[1]} are for isolation snapshot, not for {level}")
+    if version_as_of is not None and type(version_as_of) is not int:
+        problems.append(f"{names[0]} is {version_as_of!r:.100}, not the number of an entry")
+    if problems:
+        raise InvalidInputError(problems, kind="invalid-version")
+    return level
+
+
+def history_floor(state: LogState) -> int:
+    """Return the oldest entry whose cut can be read. THE place of the rule: nothing of this version removes history."""
+    return 0
+
+
+def cut_at(
+    state: LogState, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
+) -> Steps[int]:
+    """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time.
+
+    Parameters
+    ----------
+    state : LogState
+        The newest known.
+    version_as_of : int, optional
+        The number of an entry.
+    timestamp_as_of : datetime, str or int, optional
+        As in :func:`~txnformat.moments.as_moment_ms`. By log time, which strictly increases from entry to entry.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``unknown-version``: no such entry (yet, or any more). ``timestamp-before-log``: the time is before the
+        oldest entry. ``timestamp-in-future``: it is after the store's now, so what will have happened by then is not
+        known yet.
+    InvalidInputError
+        Kind ``invalid-timestamp``.
+
+    Notes
+    -----
+    Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where entries
+    are deleted).
+    """
+    if timestamp_as_of is not None:
+        return (yield from _last_at(state, as_moment_ms(timestamp_as_of, "timestamp_as_of")))
+    entry = state.entry if version_as_of is None else version_as_of
+    if version_as_of is not None and not history_floor(state) <= entry <= state.entry:
+        raise _unknown_version(state, entry)
+    return entry
+
+
+def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
+    if timestamp_ms >= state.timestamp_ms:
+        times = yield ReadClock()
+        now_ms = max(times.store_ms, state.timestamp_ms)
+        if timestamp_ms > now_ms:
+            raise NotFoundError(
+                "the time is in the future",
+                kind="timestamp-in-future",
+                hint="use a time up to the store's now, or leave it out for the newest entry",
+                timestamp_ms=timestamp_ms,
+                now_ms=now_ms,
+            )
+        if state.entry >= 0:
+            return state.entry
+    floor = low = history_floor(state)
+    high = max(
+        state.entry, floor
+    )  # every entry below ``low`` is at or before the time, ``high`` and all after it not
+    while low < high:
+        middle = (low + high) // 2
+        if (yield from entry_time_ms(state, middle)) > timestamp_ms:
+            high = middle
+        else:
+            low = middle + 1
+    if low == floor:
+        raise NotFoundError(
+            "the time is before the oldest entry of the log",
+            kind="timestamp-before-log",
+            hint="use a later time; txnlog history shows when what was written",
+            timestamp_ms=timestamp_ms,
+        )
+    return low - 1
+
+
+def entry_time_ms(state: LogState, number: int) -> Steps[int]:
+    """Return the log time of an entry. Requests: 1 GET; none for the newest; 2 where it is deleted."""
+    if number == state.entry:
+        return state.timestamp_ms
+    entry = yield from read_entry(number)
+    if entry is None:
+        entry = yield from _bundled(number)
+    if entry is None:
+        raise CorruptDataError(
+            "a commit entry is missing: later ones are there",
+            kind="missing-entry",
+            hint="restore it from a copy; verify lists everything that is wrong",
+            object=keys.entry_key(number),
+        )
+    return entry.timestamp_ms
+
+
+def _bundled(number: int) -> Steps[CommitEntry | None]:
+    first = bundle_first(number)
+    entries = usable_bundle((yield from get_object(bundle_key_of(first))), first)
+    return None if entries is None else decode_entry(entries[number - first], number)
+
+
+def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
+    """Return a topic as it is now, if it was there at an entry.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``unknown-topic``: there is none, or it was created later.
+    """
+    topic = state.topic(name)
+    if topic.created_entry > entry:
+        raise NotFoundError(
+            "there was no such topic yet",
+            kind="unknown-topic",
+            hint=f"it was created at entry {topic.created_entry}: read that version or a later one",
+            topic=name,
+            version=entry,
+        )
+    return topic
+
+
+def _unknown_version(state: LogState, entry: int) -> NotFoundError:
+    floor = history_floor(state)
+    there_is = (
+        f"there are versions {floor} to {state.entry}" if state.entry >= floor else "the log has none yet"
+    )
+    return NotFoundError("no such version of the log", kind="unknown-version", hint=there_is, version=entry)

@@ -1,0 +1,270 @@
+"""The reading half of TxnLog: topics as record batches and datasets, by isolation level; cuts through all topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from txnformat.committer import Committer
+from txnformat.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
+from txnformat.moments import Moment
+from txnformat.predicate import Predicate
+from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan, topic_predicate
+from txnformat.reader import output_schema
+from txnformat.sealed import SidecarCache
+from txnformat.state import LogState, TopicState
+from txnformat.store.base import ObjectStore
+from txnformat.transaction_tools import Transactions
+from txnformat.types import IsolationLevel
+
+if TYPE_CHECKING:
+    from txnformat.arrow_dataset import LogDataset
+
+__all__ = ["LogReads", "LogSnapshot"]
+
+
+class LogReads:
+    """What a log can be asked for."""
+
+    store: ObjectStore
+    sidecars: SidecarCache
+    committer: Committer
+    transactions: Transactions
+
+    def read(
+        self,
+        topic: str,
+        *,
+        isolation: str | IsolationLevel | None = None,
+        version_as_of: int | None = None,
+        timestamp_as_of: Moment | None = None,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[int] | None = None,
+        where: str | None = None,
+        end_expired: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Read a topic as it is now: partition by partition, each in offset order.
+
+        Parameters
+        ----------
+        isolation : str
+            "read_committed" (default): up to the last stable offset, where the oldest open transaction begins.
+            "read_uncommitted": up to the log end, with open and aborted transactions. "snapshot": up to the log end
+            all that was committed by one entry, held back by nothing (docs/spec.md, section 6).
+        version_as_of : int, optional
+            The entry of the snapshot; by default the newest. Implies "snapshot".
+        timestamp_as_of : datetime, str or int, optional
+            Instead: the last entry at or before this time, which is UTC without a zone; ISO 8601 as text, ms since the
+            epoch as a number. Costs log2(entries) requests.
+        start, end : int or mapping of partition to int, optional
+            First offset (inclusive) and end offset (exclusive).
+        columns : sequence of str, optional
+            The topic's own columns and metadata columns (``_offset``, ``_partition``, …), in the wanted order. The
+            schema is that of now, also of an older version.
+        partitions : sequence of int, optional
+            Only these.
+        where : str, optional
+            Only records for which this SQL condition is true, such as ``"amount > 5 AND _offset < 1000"``. It also
+            saves reading: extents and row groups in which it cannot be true are not fetched.
+        end_expired : bool
+            First end the open transactions whose time is over, which hold the read back. That writes, only when there
+            are any; where it is not permitted, or fails, a warning is logged once and the read goes on.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Data is fetched while it is consumed.
+
+        Raises
+        ------
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+        """
+        level = check_version_options(isolation, version_as_of, timestamp_as_of)
+        state = self.transactions.end_expired_if_permitted() if end_expired else self.committer.refresh()
+        plan = self.plan(
+            topic,
+            isolation=level,
+            start=start,
+            end=end,
+            partitions=partitions,
+            where=where,
+            state=state,
+            as_of=self.committer.read(cut_at(state, version_as_of, timestamp_as_of)),
+        )
+        return _records(self.store, plan, columns)
+
+    def dataset(
+        self,
+        topic: str,
+        *,
+        isolation: str | IsolationLevel | None = None,
+        version_as_of: int | None = None,
+        timestamp_as_of: Moment | None = None,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> LogDataset:
+        """Return a ``pyarrow.dataset.Dataset`` of a topic as it is now: for DuckDB, Polars, pandas.
+
+        The parameters are those of :meth:`read`, but ``_partition`` is the only metadata column. What is written
+        later is not in it. Row groups that ``start`` or ``end`` cuts are read at once, all others when it is
+        scanned, by pyarrow's own reader: only page checksums are verified.
+
+        Raises
+        ------
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+        """
+        from txnformat.arrow_dataset import plan_dataset  # a quarter of a second that only datasets need
+
+        level = check_version_options(isolation, version_as_of, timestamp_as_of)
+        state = self.committer.refresh()
+        as_of = self.committer.read(cut_at(state, version_as_of, timestamp_as_of))
+        plan = self.plan(topic, isolation=level, start=start, end=end, where=where, state=state, as_of=as_of)
+        return plan_dataset(self.store, plan, columns, may_be_cut=end is not None)
+
+    def snapshot(
+        self, *, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
+    ) -> LogSnapshot:
+        """Return the log as of one entry, to read several topics of the same moment.
+
+        Parameters
+        ----------
+        version_as_of, timestamp_as_of
+            As of :meth:`read`; by default the newest entry.
+
+        Raises
+        ------
+        NotFoundError
+            Kinds ``unknown-version``, ``timestamp-before-log``, ``timestamp-in-future``.
+        InvalidInputError
+            Kinds ``invalid-version``, ``invalid-timestamp``.
+        """
+        check_version_options(IsolationLevel.SNAPSHOT, version_as_of, timestamp_as_of)
+        state = self.committer.refresh()
+        return LogSnapshot(self, state, self.committer.read(cut_at(state, version_as_of, timestamp_as_of)))
+
+    def plan(
+        self,
+        topic: str,
+        *,
+        isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        partitions: Sequence[int] | None = None,
+        where: str | Predicate | None = None,
+        state: LogState | None = None,
+        open_sealed: bool = True,
+        as_of: int | None = None,
+    ) -> ReadPlan:
+        """Plan a read on the newest state (or on ``state``) without reading any data.
+
+        ``open_sealed`` and ``as_of`` are as in :func:`~txnformat.read_plan.plan_read`.
+        """
+        return plan_read(
+            self.sidecars,
+            self.committer.refresh() if state is None else state,
+            topic,
+            isolation=isolation,
+            start=start,
+            end=end,
+            partitions=partitions,
+            where=where,
+            open_sealed=open_sealed,
+            as_of=as_of,
+        )
+
+
+class LogSnapshot:
+    """A log as of one entry: all topics at the same moment, each transaction whole or not at all.
+
+    Made by :meth:`TxnLog.snapshot`. It always gives the same: what is written, sealed or altered later does not change
+    it. Safe for use by many threads.
+
+    Parameters
+    ----------
+    state : LogState
+        What topics looked like when the snapshot was made.
+    entry : int
+        The last entry that is in it.
+    """
+
+    def __init__(self, log: LogReads, state: LogState, entry: int) -> None:
+        self._log = log
+        self._state = state
+        self.entry = entry
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._log.store.url!r}, entry={self.entry})"
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Log time of the entry, ms since the epoch. Requests: 1 GET, none when it was the newest."""
+        return self._log.committer.read(entry_time_ms(self._state, self.entry))
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics that were there, sorted."""
+        return sorted(
+            topic.name for topic in self._state.topics.values() if topic.created_entry <= self.entry
+        )
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[int] | None = None,
+        where: str | None = None,
+    ) -> pa.RecordBatchReader:
+        """Read a topic; parameters and errors are those of :meth:`TxnLog.read`. Its schema is that of when this was made."""
+        plan = self._plan(topic, start, end, partitions, where)
+        return _records(self._log.store, plan, columns)
+
+    def dataset(
+        self,
+        topic: str,
+        *,
+        start: OffsetSpec = None,
+        end: OffsetSpec = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> LogDataset:
+        """Return a topic as a ``pyarrow.dataset.Dataset``; otherwise as :meth:`TxnLog.dataset`."""
+        from txnformat.arrow_dataset import plan_dataset
+
+        plan = self._plan(topic, start, end, None, where)
+        return plan_dataset(self._log.store, plan, columns, may_be_cut=end is not None)
+
+    def _plan(
+        self,
+        topic: str,
+        start: OffsetSpec,
+        end: OffsetSpec,
+        partitions: Sequence[int] | None,
+        where: str | None,
+    ) -> ReadPlan:
+        """Plan on the newest state that is known, where everything is found that was moved since; no request for it."""
+        pinned: TopicState = topic_as_of(self._state, topic, self.entry)
+        plan = self._log.plan(
+            topic,
+            isolation=IsolationLevel.SNAPSHOT,
+            start=start,
+            end=end,
+            partitions=range(pinned.partitions) if partitions is None else partitions,
+            where=None if where is None else topic_predicate(where, pinned.schema),
+            state=self._log.committer.state,
+            as_of=self.entry,
+        )
+        return replace(plan, topic=pinned)
+
+
+def _records(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    schema = output_schema(plan.topic.schema, columns)
+    return pa.RecordBatchReader.from_batches(schema, read_plan(store, plan, columns))

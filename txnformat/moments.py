@@ -1,0 +1,53 @@
+"""Points in time as people write them. Pure."""
+
+from __future__ import annotations
+
+import datetime
+
+from txnformat.errors import InvalidInputError
+
+__all__ = ["Moment", "as_moment_ms"]
+
+Moment = datetime.datetime | str | int
+"""A time: with a zone or in UTC; as text ISO 8601 or digits; as a number ms since the epoch."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def as_moment_ms(value: Moment, name: str) -> int:
+    """Return a time as ms since the epoch, rounded down: what is of that millisecond is not after it.
+
+    Parameters
+    ----------
+    value : datetime, str or int
+        Without a zone it is UTC. Text is ISO 8601, or ms since the epoch in digits. A number is ms since the epoch.
+    name : str
+        What the caller calls it, for messages.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-timestamp``.
+    """
+    if type(value) is int:
+        return value
+    moment = value if isinstance(value, datetime.datetime) else None
+    if isinstance(value, str):
+        text = value.strip()
+        digits = text.removeprefix("-")
+        try:
+            if digits.isascii() and digits.isdigit():
+                return int(text)
+            moment = datetime.datetime.fromisoformat(text)
+        except ValueError:  # neither, or more digits than Python takes for a number
+            moment = None
+    if moment is None:
+        raise InvalidInputError(
+            f"{name} is {value!r:.100}",
+            kind="invalid-timestamp",
+            hint="use a datetime, ISO 8601 such as 2026-01-31T12:00:00Z (without a zone: UTC), or ms since the epoch",
+        )
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    # In integers: a float of seconds is a millisecond off for some times.
+    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
