@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hypothesis import strategies as st
 
+from txnformat.background import Background
 from txnformat.clock import Clock, Instant
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind
@@ -19,10 +23,12 @@ __all__ = [
     "OPEN",
     "TIMEOUT_MS",
     "Client",
+    "DrawnIds",
     "Group",
     "JumpingClock",
     "ManualClock",
     "Readers",
+    "WhenAsked",
 ]
 
 TIMEOUT_MS = 60_000
@@ -52,6 +58,42 @@ class ManualClock:
 
     def sleep(self, seconds: float, wake: object = None) -> None:
         self.ms += 1_000 * seconds
+
+
+class DrawnIds:
+    """Ids and randomness that follow from a number which Hypothesis has drawn.
+
+    How long a commit waits for its next attempt is random. It moves the clock of a test, and so what has timed out:
+    with the machine's randomness the same rules would lead now to one state, now to another.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def new(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def uniform(self) -> float:
+        return self._rng.random()
+
+
+class WhenAsked(Background):
+    """Does background work in the thread that waits for it: another would meet faults and moments of its own choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[str, Callable[[], object]] = {}
+
+    def is_running(self, name: str) -> bool:
+        return name in self._jobs
+
+    def start(self, name: str, job: Callable[[], object]) -> None:
+        self._jobs.setdefault(name, job)
+
+    def wait(self) -> None:
+        while self._jobs:
+            name = next(iter(self._jobs))
+            self._run(name, self._jobs.pop(name))
 
 
 class JumpingClock:

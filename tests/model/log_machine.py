@@ -26,6 +26,7 @@ from tests.model.groups import (
     OPEN,
     TIMEOUT_MS,
     Client,
+    DrawnIds,
     Group,
     JumpingClock,
     ManualClock,
@@ -64,12 +65,15 @@ class LogMachine(LogWorld):
     @initialize(
         partitions=st.integers(1, 2),
         kinds=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1)), min_size=1, max_size=3),
+        seed=st.integers(0, 2**16),
     )
-    def create(self, partitions: int, kinds: list[tuple[str, int]]) -> None:
+    def create(self, partitions: int, kinds: list[tuple[str, int]], seed: int) -> None:
         """Make the log and its topic, and start some processes."""
-        self.store = self.make_store()
-        TxnLog.create(self.store, clock=self.clock).create_topic("t", NUMBERS, partitions=partitions)
-        self.reader = TxnLog.open(self.store, clock=self.clock)
+        self.store, self.ids = self.make_store(), DrawnIds(seed)
+        TxnLog.create(self.store, clock=self.clock, ids=self.ids).create_topic(
+            "t", NUMBERS, partitions=partitions
+        )
+        self.reader = self.open(self.store)
         for kind, which in kinds:
             self.start_one(kind, which, None)
 
@@ -94,6 +98,7 @@ class LogMachine(LogWorld):
         except (StorageError, ConflictError):
             told = "failed"
         finally:
+            client.log.close()  # what a commit leaves to the background happens now, and meets the same faults
             self.plan.clear()
         note(f"{client.kind} {client.name} -> {told}, {client.status}")
         event(f"{client.kind}: {told}")
@@ -146,9 +151,10 @@ class LogMachine(LogWorld):
         if self.call(client, fault, client.producer.init) != "ok":
             self.drop(client)
             return
-        self.clients.append(client)
         if client.status is ProducerStatus.PREPARED:
             self.adopt(client)
+        self.clients.append(client)
+        if client.group is not None:
             return
         for group in self.groups:
             if name is not None and group.name == name:
@@ -158,11 +164,14 @@ class LogMachine(LogWorld):
     def adopt(self, client: Client) -> None:
         """Go on with what an earlier instance has prepared."""
         token = str(client.producer.prepared)
-        found = [one for one in self.groups if one.name == client.name and one.state in OPEN]
+        found = [one for one in self.groups if one.name == client.name and one.state in (*OPEN, "doubt")]
         known = [one for one in found if one.token == token]
-        (client.group,) = known or found[-1:]
-        if client.group.state == "open":
-            client.group.state, client.group.token = "prepared", token
+        (group,) = known or found[-1:]
+        if group.state == "open":
+            group.state, group.token = "prepared", token
+        # An older instance that lives holds it as well, and so does an end of it that is on its way: either may be first.
+        client.may_fail = group.state != "prepared" or any(one.group is group for one in self.clients)
+        client.group = group
         event("prepared transaction found by the next instance")
 
     @some(ProducerStatus.READY, transactional=True)
@@ -226,13 +235,13 @@ class LogMachine(LogWorld):
             assert group.state != "aborted", "committed what was aborted"
             group.state, client.group = "committed", None
         elif told == "unknown" and ends:
-            group.state = "doubt"
+            group.state = "doubt" if group.state in OPEN else group.state
         elif (
             told == "failed"
             and group.state == "doubt"
             and client.status is not ProducerStatus.UNKNOWN_OUTCOME
         ):
-            group.state = "open"
+            group.state = "prepared" if client.status is ProducerStatus.PREPARED else "open"
         elif told in ("timed-out", "fenced", "transaction-aborted"):
             self.is_ended(client, group)
 
@@ -324,7 +333,8 @@ class LogMachine(LogWorld):
             tokens.append(str(client.producer.prepare()))
 
         self.write(client, fault, prepare, ends=False)
-        if tokens and client.group is not None:
+        # Repeated, it may have been ended since by another instance that found it.
+        if tokens and client.group is not None and client.group.state in OPEN:
             client.group.state, client.group.token = "prepared", tokens[0]
 
     @precondition(lambda self: any(one.state == "prepared" for one in self.groups))
@@ -366,7 +376,7 @@ class LogMachine(LogWorld):
         if client.status is not ProducerStatus.CLOSED:
             return
         self.clients.remove(client)
-        if group is None or group.state == "prepared":
+        if group is None or status is ProducerStatus.PREPARED:
             return
         if client.is_transactional:
             if status is not ProducerStatus.FENCED and group.state != "aborted":
@@ -397,10 +407,12 @@ class MemoryMachine(LogMachine):
     """On memory, with faults, and with time as the test says."""
 
     has_faults = True
+    histories = count()
 
     def make_store(self) -> ObjectStore:
         self.clock = ManualClock()
-        return MemoryStore(self.clock)
+        # A name of its own: the block of producer ids that a process holds is kept by log and place, and drawn ids repeat.
+        return MemoryStore(self.clock, f"history-{next(self.histories)}")
 
 
 class RealMachine(LogMachine):

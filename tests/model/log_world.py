@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.integration.failing import Plan
-from tests.model.groups import (
-    OPEN,
-    TIMEOUT_MS,
-    Client,
-    Group,
-    Readers,
-)
+from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Readers, WhenAsked
 from txnformat.commit import CommitSettings
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import FaultyStore
@@ -42,6 +36,7 @@ class LogWorld(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock: Any = None
+        self.ids: DrawnIds
         self.store: ObjectStore
         self.reader: TxnLog
         self.plan = Plan()
@@ -63,8 +58,16 @@ class LogWorld(RuleBasedStateMachine):
 
     def process(self) -> tuple[ObjectStore, TxnLog]:
         """Return what a new process has."""
-        store: ObjectStore = FaultyStore(self.store, self.plan) if self.has_faults else self.store
-        return store, TxnLog.open(store, clock=self.clock, settings=CommitSettings(deadline_ms=2_000))
+        if not self.has_faults:
+            return self.store, self.open(self.store)
+        store = FaultyStore(self.store, self.plan)
+        return store, self.open(store, settings=CommitSettings(deadline_ms=2_000))
+
+    def open(self, store: ObjectStore, **components: Any) -> TxnLog:
+        """Open the log; what comes of it follows from what was drawn and nothing else."""
+        log = TxnLog.open(store, clock=self.clock, ids=self.ids, **components)
+        log.committer._background = WhenAsked()
+        return log
 
     def is_late(self, group: Group | None, *, strictly: bool = False) -> bool:
         """Return whether a group's time is over; not strictly: whether it may be, by the longest reckoning."""
@@ -152,7 +155,7 @@ class LogWorld(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         """Compare what everybody sees with what there must be."""
-        self.readers.check(TxnLog.open(self.store, clock=self.clock), self.reader, self.groups)
+        self.readers.check(self.open(self.store), self.reader, self.groups)
 
     def teardown(self) -> None:
         """End everything, and read it all."""

@@ -46,6 +46,25 @@ def test_users_of_a_log_in_memory_under_faults() -> None:
     _run(MemoryMachine, 150, 50)
 
 
+def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
+    """The same draws lead to the same objects under the same names at the same time, or Hypothesis cannot shrink."""
+
+    def histories() -> list[tuple[float, list[str]]]:
+        ends = []
+
+        class Traced(MemoryMachine):
+            def teardown(self) -> None:
+                super().teardown()
+                if hasattr(self, "store"):
+                    ends.append((self.clock.ms, [info.key for info in self.store.list("")]))
+
+        chosen = settings(max_examples=15, stateful_step_count=50, derandomize=True, database=None)
+        run_state_machine_as_test(Traced, settings=chosen)
+        return ends
+
+    assert histories() == histories()
+
+
 def test_users_of_a_log_on_disk(tmp_path: Path) -> None:
     """The same on the local file system."""
     _run(_machine(lambda name: open_store(tmp_path / name)), 80, 40)
