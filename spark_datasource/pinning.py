@@ -9,21 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption
 from spark_datasource.options import ReadOptions
 from txnformat.cuts import cut_at, topic_as_of
 from txnformat.errors import NotFoundError
 from txnformat.log import TxnLog
-from txnformat.read_plan import extents_since
-from txnformat.reader import read_rows
 from txnformat.scan import check_range, readable_end
 from txnformat.schema import TopicSchema
 from txnformat.state import LogState, TopicState
-from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
+from txnformat.time_lookup import first_at
+from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = ["Pin", "pin_read"]
 
@@ -84,9 +79,8 @@ def _range(log: TxnLog, state: LogState, topic: TopicState, number: int, options
 
     def resolve(option: OffsetsOption, timestamp_ms: int | None, default: int) -> int:
         if timestamp_ms is not None:
-            found = _first_at(
-                log, state, topic, number, OffsetRange(partition.log_start, latest), timestamp_ms
-            )
+            readable = OffsetRange(partition.log_start, latest)
+            found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)
             return latest if found is None else found
         offset = option.get(number, default) if isinstance(option, Mapping) else option
         return {EARLIEST: partition.log_start, LATEST: latest}.get(offset, offset)
@@ -98,47 +92,3 @@ def _range(log: TxnLog, state: LogState, topic: TopicState, number: int, options
     # An end that is simply the latest cannot be what is wrong with a start beyond it.
     asked_end = None if end == latest else end
     return check_range(partition, options.isolation, start, asked_end, topic=topic.name, number=number)
-
-
-def _first_at(
-    log: TxnLog, state: LogState, topic: TopicState, number: int, within: OffsetRange, timestamp_ms: int
-) -> int | None:
-    """Return the first offset in ``within`` whose record is at or after a time, as Kafka's offsetsForTimes.
-
-    A record's time is the topic's timestamp column, else the log time of its append. Records without a time never
-    match. Aborted records count: the answer is a place in the log.
-    """
-    key = TopicPartition(topic.topic_id, number)
-    for extent in extents_since(log.sidecars, state, key, within, timestamp_ms):
-        if topic.schema.timestamp_column is None:
-            return extent.start
-        found = _first_record_at(log, state, topic, number, extent, timestamp_ms)
-        if found is not None:
-            return found
-    return None
-
-
-def _first_record_at(
-    log: TxnLog, state: LogState, topic: TopicState, number: int, within: OffsetRange, timestamp_ms: int
-) -> int | None:
-    """Look at the records of one extent."""
-    plan = log.plan(
-        topic.name,
-        isolation=IsolationLevel.READ_UNCOMMITTED,
-        start={number: within.start},
-        end={number: within.end},
-        partitions=[number],
-        state=state,
-    )
-    columns = ["_timestamp", "_offset"]
-    rows = plan.partitions[0].rows
-    # In whole microseconds, so that a record half a millisecond too early does not match.
-    wanted = pa.scalar(timestamp_ms * 1_000, pa.int64())
-    for batch in read_rows(
-        log.store, topic.name, topic.schema, number, rows, plan.files.__getitem__, columns
-    ):
-        late = pc.fill_null(pc.greater_equal(batch.column("_timestamp").cast(pa.int64()), wanted), False)
-        hits = np.flatnonzero(late.to_numpy(zero_copy_only=False))
-        if len(hits):
-            return int(batch.column("_offset")[int(hits[0])].as_py())
-    return None

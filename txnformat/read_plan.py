@@ -13,7 +13,6 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from txnformat.batch_table import decode_batch_table
 from txnformat.cuts import check_isolation, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
@@ -109,7 +108,7 @@ def plan_read(
     open_sealed: bool = True,
     as_of: int | None = None,
 ) -> ReadPlan:
-    """Plan a read on ``state``. Requests: 1 GET for each batch table and sealed segment in range.
+    """Plan a read on ``state``. Requests: 1 GET for each batch table and sealed segment in range that is not kept.
 
     Parameters
     ----------
@@ -151,7 +150,7 @@ def plan_read(
         )
         keep = None if where is None else plan_filter(where, topic, found.schema, number)
         extents = extents_to_read(partition, wanted, level, keep, entry)
-        _read_tables(sidecars.store, state, extents, tables)
+        _read_tables(sidecars, state, extents, tables)
         plan = plan_partition(number, partition, wanted, level, tables, keep, entry)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
         parts = [
@@ -288,13 +287,13 @@ def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None)
         )
 
 
-def _read_tables(store: ObjectStore, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:
+def _read_tables(sidecars: SidecarCache, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:
     """Read the batch tables that extents refer to and ``tables`` lacks: one holds batches of many partitions.
 
-    Requests: 1 GET each.
+    Requests: 1 GET for each that is not kept.
     """
     for number in sorted(set(extents["table"].tolist()) - {-1} - tables.keys()):
-        tables[number] = decode_batch_table(store.get(state.tables[number].key), state.tables[number])
+        tables[number] = sidecars.table(state.tables[number])
 
 
 def _offset(spec: OffsetSpec, partition: int) -> int | None:

@@ -94,6 +94,7 @@ def read_rows(
     where: Predicate | None = None,
     batch_rows_max: int = ROWS_PER_BATCH,
     files_ahead: int = RUNS_AHEAD,
+    open_file: Callable[[FileRecord], SegmentFileReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
@@ -113,6 +114,8 @@ def read_rows(
 
     files_ahead : int, optional
         Files on their way while the caller works on the one before; 0 reads file after file in the caller's thread.
+    open_file : callable, optional
+        Gives the reader of a segment file, which may be used again: its footer is then fetched once. Called by any thread.
 
     Raises
     ------
@@ -134,8 +137,12 @@ def read_rows(
 
     def begin(run: Rows) -> _Run | None:
         file = file_of(int(run["file"][0]))
-        segment = SegmentFileReader(
-            store, file, schema.version(file.schema_id), alone=len(runs) == 1 or not files_ahead
+        segment = (
+            open_file(file)
+            if open_file is not None
+            else SegmentFileReader(
+                store, file, schema.version(file.schema_id), alone=len(runs) == 1 or not files_ahead
+            )
         )
         if where is not None:
             run = narrowed(run, segment, where, topic, partition)

@@ -1,4 +1,4 @@
-"""Reading sidecars: fetched when a read touches their segment, verified, and kept for the next read."""
+"""Reading sidecars and batch tables: fetched when a read touches them, verified, and kept for the next read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from txnformat.batch_table import decode_batch_table
 from txnformat.forking import renew_after_fork
+from txnformat.persistent import Rows
 from txnformat.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
 from txnformat.sidecar import SegmentIndex, decode_index
 from txnformat.state import LogState
@@ -27,7 +29,7 @@ PART_BYTES = 300
 
 
 class SidecarCache:
-    """Sidecars and segment lists of one log, decoded; the last used are kept. Safe for use by many threads.
+    """Sidecars, segment lists and batch tables of one log, decoded; the last used are kept. Safe for use by many threads.
 
     Parameters
     ----------
@@ -61,6 +63,10 @@ class SidecarCache:
     def listed(self, named: ObjectRecord) -> ListedSegments:
         """Return a segment list. Requests: 1 GET, none when it is kept."""
         return self._get(named, decode_segment_list, lambda found: PART_BYTES * sum(map(len, found.values())))
+
+    def table(self, named: ObjectRecord) -> Rows:
+        """Return the rows of a batch table. Requests: 1 GET, none when it is kept."""
+        return self._get(named, decode_batch_table, lambda rows: int(rows.nbytes))
 
     def _get(
         self,

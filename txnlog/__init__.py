@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
     from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
+    from writers.consumer import Consumer
     from writers.group_offsets import GroupMetadata, OffsetAndMetadata
     from writers.producer import Producer
     from writers.transaction import CommitInfo, ProducerStatus, Transaction
@@ -56,6 +57,7 @@ __all__ = [
     "CommitInfo",
     "CommitStateUnknownError",
     "ConflictError",
+    "Consumer",
     "CorruptDataError",
     "EndedTransaction",
     "EndingOutcome",
@@ -110,6 +112,7 @@ __all__ = [
 # pyarrow go to both places; tests/meta/test_facade.py tells what is missing.
 _LATER = {
     "CommitInfo": "writers.transaction",
+    "Consumer": "writers.consumer",
     "EndedTransaction": "txnformat.transaction_tools",
     "EndingOutcome": "txnformat.transaction_tools",
     "GroupMetadata": "writers.group_offsets",

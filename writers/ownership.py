@@ -8,7 +8,7 @@ from types import TracebackType
 from txnformat.errors import InvalidTransactionStateError
 from txnformat.forking import generation
 
-__all__ = ["OwnLock"]
+__all__ = ["OneThread", "OwnLock"]
 
 
 class OwnLock:
@@ -38,15 +38,38 @@ class OwnLock:
         InvalidTransactionStateError
             Kind ``forked``.
         """
+        self._check_own()
+        self._lock.acquire()
+
+    def _check_own(self) -> None:
         if self.is_foreign:
             raise InvalidTransactionStateError(
                 f"this {self._what} belongs to the process that this one was forked from",
                 kind="forked",
                 hint=f"make a {self._what} of its own in the child",
             )
-        self._lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+
+
+class OneThread(OwnLock):
+    """As OwnLock, but nobody waits: what it guards is of one thread at a time, and two are a mistake."""
+
+    def __enter__(self) -> None:
+        """Take the lock.
+
+        Raises
+        ------
+        InvalidTransactionStateError
+            Kind ``forked``; kind ``concurrent-use``: another thread has it.
+        """
+        self._check_own()
+        if not self._lock.acquire(blocking=False):
+            raise InvalidTransactionStateError(
+                f"another thread is using this {self._what}",
+                kind="concurrent-use",
+                hint=f"a {self._what} serves one thread at a time: make one for each thread, or take turns",
+            )

@@ -1,0 +1,123 @@
+"""Finding offsets by time, as Kafka's offsetsForTimes does: where a partition's records begin to be that young.
+
+A record's time is the topic's timestamp column, else the log time of its append. Records without a time never match.
+Aborted records count: the answer is a place in the log.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnformat.errors import InvalidInputError
+from txnformat.read_plan import extents_since, plan_read
+from txnformat.reader import read_rows
+from txnformat.sealed import SidecarCache
+from txnformat.state import LogState, TopicState
+from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
+
+__all__ = ["first_at", "microseconds_of"]
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+TIME_US_MAX = 2**63 - 1
+"""Largest time that a column of timestamps can hold."""
+
+
+def microseconds_of(when: object) -> int:
+    """Return a time as microseconds since the epoch.
+
+    Parameters
+    ----------
+    when : datetime.datetime or int
+        A naive datetime is UTC; an int is milliseconds since the epoch, as in Kafka.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-time``.
+    """
+    if isinstance(when, datetime.datetime):
+        moment = when if when.tzinfo is not None else when.replace(tzinfo=datetime.UTC)
+        return (moment - _EPOCH) // _MICROSECOND
+    if type(when) is int and abs(when) <= TIME_US_MAX // 1_000:
+        return when * 1_000
+    raise InvalidInputError(
+        f"{when!r:.80} is not a time",
+        kind="invalid-time",
+        hint="pass a datetime (without a zone it is UTC), or milliseconds since 1970-01-01 UTC",
+    )
+
+
+def first_at(
+    sidecars: SidecarCache,
+    state: LogState,
+    topic: TopicState,
+    number: int,
+    within: OffsetRange,
+    time_us: int,
+) -> int | None:
+    """Return the first offset in ``within`` whose record is at or after a time; None when there is none.
+
+    Parameters
+    ----------
+    number : int
+        The partition.
+    time_us : int
+        Microseconds since the epoch.
+
+    Notes
+    -----
+    Requests: those of metadata; on a topic that declares a timestamp column also the ranges of that column in one
+    batch, or in several where a batch's times are out of order at its edge.
+    """
+    key = TopicPartition(topic.topic_id, number)
+    declared = topic.schema.timestamp_column is not None
+    # The log has milliseconds, rounded down: of what has more, the millisecond of the time itself is looked at.
+    time_ms = time_us // 1_000 if declared else -(-time_us // 1_000)
+    for extent in extents_since(sidecars, state, key, within, time_ms):
+        if not declared:
+            return extent.start
+        found = _first_record_at(sidecars, state, topic, number, extent, time_us)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_record_at(
+    sidecars: SidecarCache,
+    state: LogState,
+    topic: TopicState,
+    number: int,
+    within: OffsetRange,
+    time_us: int,
+) -> int | None:
+    """Look at the records of one extent."""
+    plan = plan_read(
+        sidecars,
+        state,
+        topic.name,
+        isolation=IsolationLevel.READ_UNCOMMITTED,
+        start={number: within.start},
+        end={number: within.end},
+        partitions=[number],
+    )
+    rows = plan.partitions[0].rows
+    wanted = pa.scalar(time_us, pa.int64())
+    for batch in read_rows(
+        sidecars.store,
+        topic.name,
+        topic.schema,
+        number,
+        rows,
+        plan.files.__getitem__,
+        ["_timestamp", "_offset"],
+    ):
+        late = pc.fill_null(pc.greater_equal(batch.column("_timestamp").cast(pa.int64()), wanted), False)
+        hits = np.flatnonzero(late.to_numpy(zero_copy_only=False))
+        if len(hits):
+            return int(batch.column("_offset")[int(hits[0])].as_py())
+    return None

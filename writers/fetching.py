@@ -1,0 +1,371 @@
+"""Fetching records for a consumer: of each partition an open read, of all of them together the next batch.
+
+Rules of this file:
+
+* Nothing is fetched that may still be aborted: a read ends where its isolation level does, at the time it was planned.
+* A position goes with the last record that was handed out. Only behind the last record of a read it moves on to the
+  read's end, past markers and aborted batches.
+* A batch is handed out whole or not at all: positions move when it is made. A read that is ahead of its partition's
+  position (an error, an interrupt, a seek) is begun anew from there.
+* Turns go round: who was served goes to the end of the queue. Who has to wait for memory lets nobody go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from txnformat.datafile import SegmentFileReader
+from txnformat.errors import InternalError, TxnLogError
+from txnformat.persistent import Rows
+from txnformat.read_plan import ReadPlan, plan_read
+from txnformat.reader import output_schema, read_rows
+from txnformat.scan import readable_end
+from txnformat.sealed import SidecarCache
+from txnformat.state import LogState, TopicState
+from txnformat.store.base import ObjectStore
+from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
+
+__all__ = ["METADATA_COLUMNS", "Assigned", "Fetcher", "Turns"]
+
+METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
+"""Behind a topic's own columns, unless other columns are asked for."""
+
+CHUNK_BYTES = 8 * 2**20
+"""Compressed bytes of a partition that are read in its turn; at least one batch of a producer."""
+WHOLE_BYTES = 2**20
+"""Chunks up to this size are read at once; larger ones as they are asked for, with a thread ahead."""
+OPEN_BYTES_MAX = 64 * 2**20
+"""Compressed bytes of the chunks, over all partitions, that may be begun and not handed out."""
+BATCH_BYTES_MAX = 32 * 2**20
+"""Arrow bytes beyond which no further partition's records join a batch."""
+FOOTERS_BYTES_MAX = 16 * 2**20
+"""Footers of segment files that are kept: a file often holds records of many partitions."""
+
+NOWHERE = -1
+"""The offset of a read that is broken: no position is there, so it is begun anew."""
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """A partition that a consumer reads."""
+
+    key: TopicPartition
+    topic: str
+    position: int | None = None
+    """Offset of the next record to hand out; None before it is known."""
+    is_paused: bool = False
+    read: Read | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, int]:
+        """Topic and partition, as users name them."""
+        return self.topic, self.key.partition
+
+    def seek(self, offset: int) -> None:
+        """Go on from another offset."""
+        self.position = offset
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget what is fetched and not handed out."""
+        if self.read is not None:
+            self.read.close()
+            self.read = None
+
+
+Turns = OrderedDict[TopicPartition, Assigned]
+"""The partitions of a consumer, in the order in which it is their turn."""
+
+
+class Footers:
+    """Readers of segment files with their footers, the last used ones. Safe for use by many threads."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._kept: OrderedDict[str, tuple[SegmentFileReader, int]] = OrderedDict()
+
+    def open(self, file: FileRecord, schema: pa.Schema) -> SegmentFileReader:
+        """Return the reader of a file. No request."""
+        with self._lock:
+            if file.key not in self._kept:
+                self._kept[file.key] = SegmentFileReader(self._store, file, schema), file.footer_bytes
+                self._bytes += file.footer_bytes
+            self._kept.move_to_end(file.key)
+            while len(self._kept) > 1 and self._bytes > FOOTERS_BYTES_MAX:
+                _, (_, size) = self._kept.popitem(last=False)
+                self._bytes -= size
+            return self._kept[file.key][0]
+
+
+class Read:
+    """An open read of consecutive offsets of one partition, chunk by chunk.
+
+    Parameters
+    ----------
+    plan : ReadPlan
+        Of this partition alone.
+    asked : pyarrow.Schema
+        What the consumer wants. Batches that come out have ``_offset``, too.
+    """
+
+    def __init__(self, plan: ReadPlan, asked: pa.Schema, footers: Footers, store: ObjectStore) -> None:
+        (part,) = plan.partitions
+        self.asked = asked
+        self.weight = 0
+        """Compressed bytes of the chunk that is begun, as far as they are in memory at a time; 0 when none is."""
+        self._plan = plan
+        self._number = part.partition
+        self._rows = part.rows
+        self._left = int(part.rows["take"].sum())
+        self._end = part.range.end
+        self.offset = part.range.start if self._left else self._end
+        """The position that goes with what was taken."""
+        self._footers = footers
+        self._store = store
+        self._chunk: Iterator[pa.RecordBatch] | None = None
+        self._rest: pa.RecordBatch | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was taken."""
+        return self.offset == self._end
+
+    @property
+    def next_weight(self) -> int:
+        """What ``weight`` would be with the next chunk."""
+        return _weight(self._next_chunk())
+
+    def take(self, rows_max: int) -> pa.RecordBatch | None:
+        """Return up to ``rows_max`` of the next records; None at the end of a chunk, and of the read."""
+        try:
+            batch = self._rest if self._rest is not None else self._next_batch()
+        except BaseException:
+            # A generator that was interrupted looks as if it had come to its end.
+            self.close()
+            self.offset = NOWHERE
+            raise
+        if batch is None:
+            return None
+        taken, rest = batch.slice(0, rows_max), batch.slice(rows_max)
+        self._rest = rest if rest.num_rows else None
+        self._left -= taken.num_rows
+        self.offset = taken.column("_offset")[-1].as_py() + 1
+        if not self._left:
+            self.offset = self._end
+            self.close()
+        return taken
+
+    def close(self) -> None:
+        """Let go of the chunk that is begun."""
+        chunk, self._chunk, self._rest, self.weight = self._chunk, None, None, 0
+        if isinstance(chunk, Generator):
+            chunk.close()
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        if self._chunk is None:
+            rows = self._next_chunk()
+            if not len(rows):
+                raise InternalError(
+                    "a read ended before its last record", partition=self._number, records_left=self._left
+                )
+            self._rows = self._rows[len(rows) :]
+            self.weight = _weight(rows)
+            self._chunk = self._begin(rows)
+        batch = next(self._chunk, None)
+        if batch is None:
+            self.close()
+        return batch
+
+    def _next_chunk(self) -> Rows:
+        """Return the next rows of the plan, of about CHUNK_BYTES; at least one."""
+        sizes = np.cumsum(self._rows["size"])
+        return self._rows[: max(1, int(np.searchsorted(sizes, CHUNK_BYTES, side="right")))]
+
+    def _begin(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        topic = self._plan.topic
+        batches = read_rows(
+            self._store,
+            topic.name,
+            topic.schema,
+            self._number,
+            rows,
+            self._plan.files.__getitem__,
+            list(dict.fromkeys([*self.asked.names, "_offset"])),
+            open_file=lambda file: self._footers.open(file, topic.schema.version(file.schema_id)),
+        )
+        return iter(list(batches)) if self.weight <= WHOLE_BYTES else batches
+
+
+def _weight(rows: Rows) -> int:
+    # A larger chunk is one batch of a producer, read window by window.
+    return min(int(rows["size"].sum()), CHUNK_BYTES)
+
+
+class Fetcher:
+    """Makes batches for a consumer out of what is known of the log. It never looks at the log itself.
+
+    Parameters
+    ----------
+    columns : sequence of str or None
+        What batches have; None: the topic's own and METADATA_COLUMNS.
+    """
+
+    def __init__(
+        self, sidecars: SidecarCache, isolation: IsolationLevel, columns: Sequence[str] | None
+    ) -> None:
+        self._sidecars = sidecars
+        self._isolation = isolation
+        self._columns = columns
+        self._footers = Footers(sidecars.store)
+
+    def schema(self, topic: TopicState) -> pa.Schema:
+        """Return the schema of a topic's batches.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``unknown-column``: the topic lacks one that is asked for.
+        """
+        names = self._columns
+        return output_schema(
+            topic.schema, [*topic.schema.arrow_schema.names, *METADATA_COLUMNS] if names is None else names
+        )
+
+    def next_batch(
+        self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]
+    ) -> pa.RecordBatch | None:
+        """Return the next records, all of one topic, and move the positions of their partitions; None if there are none.
+
+        Positions also move past markers and aborted records.
+
+        Requests: those of the data, and of sidecars.
+
+        Parameters
+        ----------
+        assigned : OrderedDict
+            In the order of turns; their positions are known. Who is served goes to its end.
+        is_late : callable
+            Whether there is no time left to add the records of other partitions.
+        """
+        filling = _Filling(rows_max)
+        for one in list(assigned.values()):
+            if one.is_paused or filling.topic_id not in (None, one.key.topic_id):
+                continue
+            try:
+                self._fill(state, assigned, one, filling)
+            except TxnLogError:
+                assigned.move_to_end(one.key)  # it shall not keep the others from their turn
+                if not filling.parts:
+                    raise
+                break  # what is fetched comes first; its next turn meets the error
+            if filling.is_full or (filling.parts and is_late()):
+                break
+        batch = filling.batch()
+        for key, offset in filling.positions.items():
+            assigned[key].position = offset
+        for key in filling.served:
+            assigned.move_to_end(key)
+        return batch
+
+    def _fill(self, state: LogState, assigned: Turns, one: Assigned, filling: _Filling) -> None:
+        """Add a partition's next records, as many as fit."""
+        if one.read is not None and one.read.offset != one.position:
+            one.drop()
+        while filling.room:
+            if one.read is None or one.read.is_over:
+                start = one.position if one.read is None else one.read.offset
+                read = self._open(state, one.key, start)
+                if read is None:
+                    return
+                one.read = read
+            elif not filling.may_join(one.read.asked):
+                return  # the topic has changed: its newer records come in a batch of their own
+            elif not one.read.weight and not self._may_begin(one.read, assigned, filling):
+                return
+            else:
+                taken = one.read.take(filling.room)
+                if taken is not None:
+                    filling.add(one, taken, one.read.asked)
+            filling.positions[one.key] = one.read.offset
+
+    def _may_begin(self, read: Read, assigned: Turns, filling: _Filling) -> bool:
+        """Return whether another chunk may be begun; those of paused partitions make room."""
+        begun = {one.key: one.read for one in assigned.values() if one.read is not None and one.read.weight}
+        for key in [key for key in begun if assigned[key].is_paused]:
+            if sum(other.weight for other in begun.values()) + read.next_weight <= OPEN_BYTES_MAX:
+                break
+            assigned[key].drop()
+            del begun[key]
+        fits = sum(other.weight for other in begun.values()) + read.next_weight <= OPEN_BYTES_MAX
+        filling.is_blocked |= not fits and bool(begun)
+        return not filling.is_blocked
+
+    def _open(self, state: LogState, key: TopicPartition, start: int | None) -> Read | None:
+        """Plan the next sealed segment of a partition, or all that is not sealed; None when there is nothing yet.
+
+        Requests: 1 GET for a segment, and for each batch table, that is not kept.
+        """
+        partition = state.partition(key)
+        end = readable_end(partition, self._isolation)
+        if start is None or start >= end:
+            return None
+        if start < partition.sealed_end:
+            parts = self._sidecars.segments(state, key, OffsetRange(start, partition.sealed_end))
+            end = min(end, parts[0].range.end)
+        topic = state.topics[key.topic_id]
+        plan = plan_read(
+            self._sidecars,
+            state,
+            topic.name,
+            isolation=self._isolation,
+            start={key.partition: start},
+            end={key.partition: end},
+            partitions=[key.partition],
+        )
+        return Read(plan, self.schema(topic), self._footers, self._sidecars.store)
+
+
+class _Filling:
+    """A batch that is being made."""
+
+    def __init__(self, rows_max: int) -> None:
+        self.parts: list[pa.RecordBatch] = []
+        self.positions: dict[TopicPartition, int] = {}
+        self.served: dict[TopicPartition, None] = {}
+        self.room = rows_max
+        """Records that still fit."""
+        self.is_blocked = False
+        """Whether a partition waits for memory."""
+        self.topic_id: str | None = None
+        self._schema: pa.Schema | None = None
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return not self.room or self._size >= BATCH_BYTES_MAX
+
+    def may_join(self, schema: pa.Schema) -> bool:
+        return self._schema is None or self._schema.equals(schema)
+
+    def add(self, one: Assigned, records: pa.RecordBatch, schema: pa.Schema) -> None:
+        self.topic_id, self._schema = one.key.topic_id, schema
+        self.parts.append(records)
+        self.served[one.key] = None
+        self.room -= records.num_rows
+        self._size += records.nbytes
+        if self._size >= BATCH_BYTES_MAX:
+            self.room = 0
+
+    def batch(self) -> pa.RecordBatch | None:
+        if self._schema is None:
+            return None
+        whole = self.parts[0] if len(self.parts) == 1 else pa.concat_batches(self.parts)
+        return whole.select(self._schema.names)
