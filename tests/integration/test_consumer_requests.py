@@ -91,8 +91,12 @@ def test_sealed_segments_cost_their_index_once_each_and_none_when_all_in_them_wa
     world.append(30)
     with world.consumer() as consumer:
         with world.store.measure() as measured:
+            assert numbers(consumer.poll(0, max_records=2)) == [0, 1]
+        assert measured.counts.requests[SIDECAR_GET] == 1, "that of the next one when it is reached"
+        consumer.seek_to_beginning()
+        with world.store.measure() as rest:
             assert sorted(drained(consumer)) == [0, 0, 1, 1, 10, 10, 11, 11, 30]
-        assert measured.counts.requests[SIDECAR_GET] == 2
+        assert rest.counts.requests[SIDECAR_GET] == 1
         with world.store.measure() as measured:
             consumer.seek_to_beginning()
             assert consumer.lag() == {("t", 0): 5, ("t", 1): 4}
@@ -146,6 +150,20 @@ def test_the_constructor_asks_nobody(tmp_path: Path) -> None:
     assert measured.counts.requests == {}
 
 
+def test_a_large_chunk_is_fetched_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "WHOLE_BYTES", 0)
+    world = World()
+    for number in range(20):
+        world.append(number)
+    with world.consumer() as consumer, world.store.measure() as measured:
+        assert numbers(consumer.poll(0, max_records=1)) == [0]
+        assert measured.counts.requests[DATA_GET] <= 2 * (1 + 1 + 4), (
+            "this file, the next one, and some ahead"
+        )
+        assert drained(consumer) == list(range(1, 20))
+        assert measured.counts.requests[DATA_GET] == 2 * 20
+
+
 # --- memory --------------------------------------------------------------------------------------------------------------
 
 
@@ -186,8 +204,8 @@ def test_a_paused_partition_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_batches_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(partitions=4)
-    for partition in range(4):
+    world = World(partitions=2)
+    for partition in (0, 0, 0, 1):
         world.append(*range(100), partition=partition)
     monkeypatch.setattr(fetching, "BATCH_BYTES_MAX", 2_000)
     with world.consumer(max_poll_records=1_000) as consumer:
@@ -262,17 +280,17 @@ def test_a_consumer_that_has_enough_looks_once_a_second() -> None:
 
 
 def test_a_late_batch_goes_out_with_what_it_has() -> None:
-    world = World(partitions=3)
-    for partition in range(3):
+    world = World(partitions=4)
+    for partition in range(4):
         world.append(partition, partition=partition)
     clock = QuickClock()
-    store = HookedStore(world.memory, lambda: clock.sleep(0.06))
+    store = HookedStore(world.memory, lambda: clock.sleep(0.07))
     with Consumer(TxnLog.open(store, clock=clock)) as consumer:
         consumer.subscribe(["t"])
-        assert numbers(consumer.poll(0)) == [0, 1], "two files take 240 ms"
-        assert numbers(consumer.poll(0)) == [2]
+        assert numbers(consumer.poll(0)) == [0, 1], "two files take 280 ms"
+        assert numbers(consumer.poll(0)) == [2, 3]
         consumer.seek_to_beginning()
-        assert numbers(consumer.poll(10_000)) == [0, 1, 2], "who has time waits"
+        assert numbers(consumer.poll(10_000)) == [0, 1, 2, 3], "who has time waits"
 
 
 # --- failures ------------------------------------------------------------------------------------------------------------
