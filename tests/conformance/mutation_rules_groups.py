@@ -6,6 +6,7 @@ from tests.conformance.mutation_rules import Mutation
 
 __all__ = ["GROUPS"]
 
+CLIENT, MOCK = "TransactionManagerTest", "librdkafka-0105-transactions_mock"
 OFFSETS, LOADING = "OffsetMetadataManagerTest", "GroupMetadataManagerTest"
 GROUP, COORDINATOR, REQUEST = "GroupMetadataTest", "GroupCoordinatorTest", "TxnOffsetCommitRequestTest"
 
@@ -146,6 +147,40 @@ GROUPS = (
                 "WriteTxnMarkersRequestTest",
                 "testDelayedWriteTxnMarkersShouldNotCommitTxnOffsetWithNewConsumerGroupProtocol",
             ),
+        ),
+    ),
+    Mutation(
+        "offsets are compared with nothing",
+        "txnformat/decide_groups.py",
+        "    if commit.expected != group.value(commit.key):",
+        "    if commit.expected is commit:",
+        (
+            (CLIENT, "testTransactionAbortableExceptionInAddOffsetsToTxn"),
+            (CLIENT, "testBumpTransactionalEpochOnRecoverableAddOffsetsRequestError"),
+        ),
+    ),
+    Mutation(
+        "offsets that are sent are left out of the commit",
+        "writers/session.py",
+        "        self._progress.add(offsets, source)\n",
+        "",
+        (
+            (CLIENT, "testSendOffsetsWithGroupMetadata"),
+            (CLIENT, "testHandlingOfNetworkExceptionOnTxnOffsetCommit"),
+            (MOCK, "do_test_txn_recoverable_errors"),
+            ("ProducerIntegrationTest", "testTransactionWithSendOffset"),
+            ("librdkafka-0103-transactions", "do_test_empty_txn (send offsets, commit)"),
+        ),
+    ),
+    Mutation(
+        "a producer whose group has another member by now goes on",
+        "txnformat/decide_groups.py",
+        "if generation is None or (generation == group.generation and group.member is not None):",
+        "if generation is None or generation <= group.generation:",
+        (
+            (CLIENT, "testIllegalGenerationInTxnOffsetCommitByGroupMetadata"),
+            (CLIENT, "testTransactionAbortableExceptionInTxnOffsetCommit"),
+            (OFFSETS, "testStreamsGroupTransactionalOffsetCommitWithStaleMemberEpoch"),
         ),
     ),
 )
