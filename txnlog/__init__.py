@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from txnformat.history import HistoryEntry
     from txnformat.lingering import LingeringTransaction
     from txnformat.log import TxnLog
+    from txnformat.log_reads import LogSnapshot
     from txnformat.metrics import LogMetrics
     from txnformat.prepared import PreparedTransaction
     from txnformat.transaction_listing import ProducerOfPartition, TransactionDetails, TransactionListing
@@ -72,6 +73,7 @@ __all__ = [
     "LingeringTransaction",
     "LogDescription",
     "LogMetrics",
+    "LogSnapshot",
     "NotFoundError",
     "OffsetAndMetadata",
     "OffsetOutOfRangeError",
@@ -121,6 +123,7 @@ _LATER = {
     "LingeringTransaction": "txnformat.lingering",
     "LogDescription": "txnformat.describe",
     "LogMetrics": "txnformat.metrics",
+    "LogSnapshot": "txnformat.log_reads",
     "OffsetAndMetadata": "writers.group_offsets",
     "PartitionOffsets": "txnformat.describe",
     "PreparedTransaction": "txnformat.prepared",

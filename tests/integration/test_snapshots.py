@@ -149,6 +149,7 @@ def test_a_snapshot_of_the_log_is_one_moment_of_all_topics_for_good(log: TxnLog)
     assert snapshot.dataset("t", columns=["n"]).count_rows() == 2
     refused(NotFoundError, "unknown-topic", lambda: snapshot.read("v"))
     older = log.snapshot(version_as_of=snapshot.entry)
+    assert older.topics() == ["t", "u"]
     assert older.read("t").read_all().to_pylist() == [{"n": 0, "more": None}, {"n": 1, "more": None}]
     assert older.timestamp_ms == snapshot.timestamp_ms == next(log.history(1, snapshot.entry)).timestamp_ms
 

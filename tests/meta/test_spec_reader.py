@@ -62,6 +62,8 @@ class SpecReader:
         self.owners: dict[str, tuple[int, int]] = {}
         self.staged: dict[tuple[int, int], Rows] = {}
         """The stages of each transaction that is not decided."""
+        self.committed: dict[tuple[int, int], int] = {}
+        """The entry that committed each transaction."""
         self.checkpoints: Rows = []
         data = (root / "_txnlog/format.json").read_bytes()
         log_id, number = document(data)["log_id"], 0
@@ -103,6 +105,8 @@ class SpecReader:
 
     def end_txn(self, entry: Json, op: Json) -> None:
         transaction = (op["producer_id"], op["epoch"])
+        if op["outcome"] == "commit":
+            self.committed[transaction] = entry["entry"]
         stages = self.staged.pop(transaction, [])
         for placed in op.get("placed", []):
             assert op["outcome"] == "commit"
@@ -167,7 +171,11 @@ class SpecReader:
                 "object": op["files"][batch["file"]],
                 "entry": entry["entry"],
             }
-            who = {"producer_id": op["producer_id"], "transactional": op["transactional_id"] is not None}
+            who = {
+                "producer_id": op["producer_id"],
+                "epoch": op["epoch"],
+                "transactional": op["transactional_id"] is not None,
+            }
             partition.batches.append({**batch, **place, **who})
             partition.log_end += batch["records"]
 
@@ -196,6 +204,18 @@ class SpecReader:
             for index, row in enumerate(self._rows(batch)):
                 values = {field["name"]: row.get(field["name"]) for field in self.topics[topic]["fields"]}
                 found.append({**values, "_offset": first + index, "_entry": batch["entry"]})
+        return found
+
+    def snapshot(self, topic: str, number: int, entry: int) -> list[list[int]]:
+        """Section 6: of each record of one partition that is committed at an entry, offset and commit entry."""
+        found = []
+        for batch in self.partitions[self.topics[topic]["topic_id"], number].batches:
+            committed: int | None = batch["entry"]
+            if batch["transactional"]:
+                committed = self.committed.get((batch["producer_id"], batch["epoch"]))
+            if committed is not None and committed <= entry:
+                first = batch["offset"]
+                found += [[offset, committed] for offset in range(first, first + batch["records"])]
         return found
 
     def _rows(self, batch: Json) -> Rows:
@@ -296,6 +316,30 @@ def test_a_reader_made_from_the_specification_gets_the_same_rows(root: Path) -> 
                 )
                 found = reader.read(topic, offsets.partition, committed=isolation == "read_committed")
                 assert found == expected.read_all().to_pylist()
+    log.close()
+
+
+def test_every_snapshot_is_what_the_specification_says_and_what_the_log_was_at_that_entry(root: Path) -> None:
+    """By the rule, from the whole log; and without it: all that is committed in a log that ends at the entry."""
+    whole, log = SpecReader(root), TxnLog.open(root)
+    for sealed in (False, True):
+        for entry in range(1, whole.next_slot, 9 if sealed else 3):
+            then = SpecReader(root, entry)
+            snapshot = log.snapshot(version_as_of=entry)
+            assert snapshot.topics() == sorted(then.topics)
+            for topic in snapshot.topics():
+                for number in range(then.topics[topic]["partitions"]):
+                    expected = whole.snapshot(topic, number, entry)
+                    assert expected == then.snapshot(topic, number, 2**63)
+                    plan = log.plan(topic, isolation="snapshot", partitions=[number], as_of=entry)
+                    (part,) = plan.partitions
+                    found = [
+                        [int(row["base_offset"]) + index, int(row["commit_entry"])]
+                        for row in part.rows
+                        for index in range(int(row["take"]))
+                    ]
+                    assert found == expected
+        log.maintain("seal")
     log.close()
 
 

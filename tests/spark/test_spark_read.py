@@ -18,7 +18,7 @@ from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import Instant, SystemClock
 from txnformat.log import TxnLog
 from txnformat.store.local import LocalStore
-from txnformat.types import Outcome
+from txnformat.types import IsolationLevel, Outcome
 
 Read = Callable[..., DataFrame]
 
@@ -60,7 +60,12 @@ def test_read_uncommitted_gives_open_and_aborted_records_too(busy: TxnLog, read:
     assert sorted(found) == sorted([*COMMITTED, 20, 21, 120, 30, 31, 32, 40, 41])
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@BOTH_SESSIONS
+def test_a_snapshot_is_not_held_back_by_the_open_transaction(busy: TxnLog, read: Read) -> None:
+    assert sorted(values(read("t", isolation="snapshot"))) == sorted([*COMMITTED, 40, 41])
+
+
+@pytest.mark.parametrize("isolation", list(IsolationLevel))
 def test_spark_and_the_python_reader_agree_row_by_row(busy: TxnLog, read: Read, isolation: str) -> None:
     columns = [
         "_topic",
@@ -355,7 +360,7 @@ def test_an_unknown_option_names_the_nearest_and_all_problems_come_at_once(read:
         read("a,b", startingOfsets="earliest", isolation="serializable", order="commit", zzz="1")
     text = str(caught.value)
     assert "did you mean startingOffsets?" in text
-    assert "use read_committed or read_uncommitted" in text
+    assert "use read_committed, read_uncommitted or snapshot" in text
     assert "option order is not supported by this version" in text
     assert "one topic at a time" in text
     assert "there is no option 'zzz'; there are path, topic" in text
