@@ -108,10 +108,11 @@ def test_a_generation_that_is_over_leaves_a_transaction_that_is_to_be_aborted(
     assert caught.value.kind == "member-fenced"
     producer.send_offsets(GroupMetadata("g", 1), {READ: 5})
     log.committer.commit(log.committer.intend(join))
+    call = (
+        producer.flush if flushes and buffer != "auto" else producer.commit
+    )  # auto's entry comes with the commit
     with pytest.raises(ConflictError) as caught:
-        if flushes and buffer != "auto":  # whose entry comes with the commit
-            producer.flush()
-        producer.commit()
+        call()
     assert (caught.value.kind, producer.status) == ("member-fenced", ProducerStatus.ABORT_REQUIRED)
     with pytest.raises(InvalidTransactionStateError):
         producer.commit()
