@@ -173,4 +173,43 @@ FETCH = (
         "SequenceVerdict.NEW if base_sequence >= 0 else",
         ((REPLICAS, "testTransactionVerificationBlocksOutOfOrderSequence"),),
     ),
+    Mutation(
+        "a consumer stays behind the last record that it returned",
+        "writers/fetching.py",
+        "            self.offset = self._end\n            self.close()",
+        "            self.close()",
+        (
+            (FETCHER, "testFetcherIgnoresControlRecords"),
+            (FETCHER, "testReturnCommittedTransactions"),
+            (COLLECTOR, "testReadCommittedWithAbortedTransaction"),
+        ),
+    ),
+    Mutation(
+        "a consumer stays before what it has not returned",
+        "writers/fetching.py",
+        "self.offset = part.range.start if self._left else self._end",
+        "self.offset = part.range.start",
+        (
+            (FETCHER, "testConsumerPositionUpdatedWhenSkippingAbortedTransactions"),
+            (FETCHER, "testUpdatePositionOnEmptyBatch"),
+            (REPLICAS, "testDelayedFetchIncludesAbortedTransactions"),
+        ),
+    ),
+    Mutation(
+        "aborted records count as lag",
+        "txnformat/record_counts.py",
+        "        extents = extents[committed(partition, extents)]",
+        "        extents = extents[extents['records'] > 0]",
+        ((FETCHER, "testReadCommittedLagMetric"),),
+    ),
+    Mutation(
+        "a consumer's end is that of the log",
+        "writers/reading.py",
+        "return partition.log_start, readable_end(partition, self._settings.isolation)",
+        "return partition.log_start, partition.log_end",
+        (
+            (OFFSETS, "testListOffsetSendsReadCommitted"),
+            (OFFSETS, "testListOffsetsSendsIsolationLevel"),
+        ),
+    ),
 )
