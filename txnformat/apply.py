@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.apply_acks import acknowledge, create_subscription, delete_subscription
 from txnformat.apply_expire import apply_expire
 from txnformat.apply_groups import commit_offsets, delete_group, join_group
 from txnformat.apply_seal import apply_seal
@@ -108,7 +110,7 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
     named = {
         op.transactional_id
         for op in entry.operations
-        if isinstance(op, Append | Stage | CommitOffsets | PrepareTxn | EndTxn)
+        if isinstance(op, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn)
         and op.transactional_id is not None
     }
     if opened & named:
@@ -372,4 +374,7 @@ _FOLDS: dict[type[Any], Callable[[LogState, Any, At], LogState]] = {
     JoinGroup: join_group,
     CommitOffsets: commit_offsets,
     DeleteGroup: delete_group,
+    CreateSubscription: create_subscription,
+    DeleteSubscription: delete_subscription,
+    Ack: acknowledge,
 }

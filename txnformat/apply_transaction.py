@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from txnformat.apply_ack_ends import end_acks
 from txnformat.apply_group_ends import end_positions
 from txnformat.folding import At, corrupt
 from txnformat.operations import (
@@ -237,6 +238,7 @@ def _ended(
 ) -> LogState:
     """Return the state after the markers that end the transaction of ``known``: what was staged has its place, and what was pending is decided."""
     state = end_positions(state, transactional_id, known.groups, outcome, at)
+    state = end_acks(state, transactional_id, known.subscriptions, outcome, at)
     if outcome is Outcome.COMMIT:
         state = _place(state, known, placed, at)
     else:

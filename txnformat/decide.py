@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from txnformat.ack_operations import CreateSubscription, DeleteSubscription
+from txnformat.decide_acks import create_subscription, delete_subscription
 from txnformat.decide_groups import join_group, leave_group, remove_group, reset_offsets
 from txnformat.decide_transaction import end_for_another, open_producer
 from txnformat.decide_write import decide_write
@@ -178,4 +180,6 @@ _DECISIONS: dict[type[Any], Callable[[LogState, Any], Verdict]] = {
     LeaveGroup: _decided(leave_group),
     ResetOffsets: _decided(reset_offsets),
     RemoveGroup: _decided(remove_group),
+    CreateSubscription: _decided(create_subscription),
+    DeleteSubscription: _decided(delete_subscription),
 }

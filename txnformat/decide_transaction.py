@@ -109,7 +109,7 @@ def check_identity(
     if owner.status is TransactionStatus.PREPARED:
         if write.prepare:
             return Done(owner.used_entry)
-        if write.appends or write.offsets:
+        if write.appends or write.offsets or write.acks:
             raise _prepared(transactional_id, owner, "commit or abort it before anything else is sent")
     return None
 
@@ -239,7 +239,7 @@ def end(
     if owner is None or producer is None or producer.transactional_id is None or write.end is None:
         raise InternalError("only a transactional producer can end a transaction")
     is_open = owner.status in UNDECIDED
-    if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets):
+    if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets or write.acks):
         raise _nothing_open("commit", producer.transactional_id)
     if write.end is Outcome.COMMIT and owner.abort_only:
         raise hold_broken(producer.transactional_id, owner)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from txnformat.decide_acks import acknowledge
 from txnformat.decide_groups import commit_offsets
 from txnformat.decide_transaction import check_identity, end, prepare
 from txnformat.errors import (
@@ -79,7 +80,8 @@ def _decide(state: LogState, write: Write) -> Verdict:
         return placing.repeated(deferred=write.deferred)
     check_group_offsets(write.offsets)
     operations += [commit_offsets(state, one, write.producer, owner) for one in write.offsets]
-    added = added or bool(write.offsets)
+    operations += acknowledge(state, write.acks, write.producer, owner)
+    added = added or bool(write.offsets or write.acks)
     if write.end is not None:
         operations.append(end(state, write, owner, placing.ends, placing.staged))
     elif write.prepare and write.producer is not None:

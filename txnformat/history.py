@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
+from txnformat.ack_operations import Ack
 from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.effects import GetObject, Steps
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
@@ -169,7 +170,7 @@ def read_history(
     Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles. Deleted entries
     are shown as far as bundles hold them.
 
-    An opening does not name a transaction without offsets that it aborts (staged records, positions of groups). The
+    An opening does not name a transaction without offsets that it aborts (staged records, positions of groups, acknowledgements). The
     state tells of each id's last one; of others what the id did before does, for which up to LOOK_BACK entries more
     are read.
     """
@@ -254,11 +255,11 @@ class _Told:
     def listen(self, entry: CommitEntry) -> None:
         """Take from an entry that is not newer whether what was asked about was open."""
         for op in reversed(entry.operations):
-            if not isinstance(op, Stage | CommitOffsets | EndTxn | InitProducer):
+            if not isinstance(op, Stage | CommitOffsets | Ack | EndTxn | InitProducer):
                 continue
             for one in [one for one in self.asked if one[0] == op.producer_id and one[1] >= op.epoch]:
                 self.asked.remove(one)
-                if one[1] == op.epoch and isinstance(op, Stage | CommitOffsets):
+                if one[1] == op.epoch and isinstance(op, Stage | CommitOffsets | Ack):
                     self.aborted.add(one)
 
 

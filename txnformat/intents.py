@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txnformat.ack_operations import (
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionKey,
+)
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
@@ -30,6 +37,7 @@ from txnformat.operations import (
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 
 __all__ = [
+    "Acks",
     "Action",
     "AllocateIds",
     "AppRef",
@@ -104,6 +112,27 @@ class GroupOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class Acks:
+    """What a write acknowledges in a subscription.
+
+    Offsets that hold no record which anybody reads (markers, aborted records) need no acknowledgement: who acknowledges the
+    record at offset o acknowledges everything after the visible record before it, too, but what is acknowledged
+    already. So what follows one another becomes one range.
+    """
+
+    topic_id: str
+    subscription: str
+    mode: AckMode
+    partitions: tuple[AckedPartition, ...]
+    """Each once."""
+
+    @property
+    def key(self) -> SubscriptionKey:
+        """Return the subscription."""
+        return self.topic_id, self.subscription
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Append, end a transaction, or both, over any number of topics, in one atomic step."""
 
@@ -121,6 +150,8 @@ class Write:
     """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
     offsets: tuple[GroupOffsets, ...] = ()
     """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at once."""
+    acks: tuple[Acks, ...] = ()
+    """In order; in the transaction of ``producer`` if that has a transactional id, else at once. A seek is always at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +285,8 @@ Action = (
     | SealSegments
     | CreateTopic
     | ChangeTopic
+    | CreateSubscription
+    | DeleteSubscription
 )
 
 

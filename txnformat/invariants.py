@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from txnformat.ack_operations import Ack
 from txnformat.entry import CommitEntry
 from txnformat.group_invariants import check_groups, check_groups_step
 from txnformat.group_operations import CommitOffsets
@@ -31,6 +32,7 @@ from txnformat.partition import Transaction
 from txnformat.partition_invariants import check_partition, check_partition_step
 from txnformat.schema import fields_from_json
 from txnformat.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
+from txnformat.subscription_invariants import check_subscriptions, check_subscriptions_step
 from txnformat.transactions import UNDECIDED, TransactionalIdState
 from txnformat.types import NO_PRODUCER, TopicPartition
 
@@ -55,6 +57,7 @@ INVARIANTS: dict[str, str] = {
     "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
     "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
     "I18": "A pending position is of an undecided transaction that names its group; one that holds is the only one.",
+    "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
 }
 """One line per invariant."""
 
@@ -77,6 +80,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
         problems += _prefixed(key, check_partition_step(old, new, after))
     problems += _check_versions_step(before, entry, after)
     problems += check_groups_step(before, entry, after)
+    problems += check_subscriptions_step(before, entry, after)
     problems += _check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
     return problems
@@ -99,6 +103,7 @@ def check_whole(state: LogState) -> list[str]:
         problems += _check_versions(topic)
     problems += _check_ids(state)
     problems += check_groups(state)
+    problems += check_subscriptions(state)
     problems += _check_window(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
@@ -156,7 +161,7 @@ def _named_ids(entry: CommitEntry) -> set[str]:
     return {
         operation.transactional_id
         for operation in entry.operations
-        if isinstance(operation, Append | Stage | CommitOffsets | PrepareTxn | EndTxn | InitProducer)
+        if isinstance(operation, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn | InitProducer)
         and operation.transactional_id is not None
     }
 
@@ -240,9 +245,9 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
 
 def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
     is_open = known.status in UNDECIDED
-    if is_open != bool(known.partitions or known.staged or known.groups) or is_open != (
-        known.started_entry is not None
-    ):
+    if is_open != bool(
+        known.partitions or known.staged or known.groups or known.subscriptions
+    ) or is_open != (known.started_entry is not None):
         yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
     if is_open != (name in state.undecided):
         yield f"I6 id {name}: it is {known.status}, but {'not ' if is_open else ''}among the undecided"

@@ -9,6 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from txnformat import keys
+from txnformat.ack_codec import (
+    decode_ack,
+    decode_create_subscription,
+    decode_delete_subscription,
+    encode_ack,
+    encode_create_subscription,
+    encode_delete_subscription,
+)
+from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.codec_fields import (
     INT32_MAX,
     PARTITIONS_MAX,
@@ -375,6 +384,9 @@ _CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, i
     "join_group": (JoinGroup, encode_join_group, decode_join_group),
     "commit_offsets": (CommitOffsets, encode_commit_offsets, decode_commit_offsets),
     "delete_group": (DeleteGroup, encode_delete_group, decode_delete_group),
+    "create_subscription": (CreateSubscription, encode_create_subscription, decode_create_subscription),
+    "delete_subscription": (DeleteSubscription, encode_delete_subscription, decode_delete_subscription),
+    "ack": (Ack, encode_ack, decode_ack),
 }
 _NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
@@ -363,4 +364,7 @@ Operation = (
     | JoinGroup
     | CommitOffsets
     | DeleteGroup
+    | CreateSubscription
+    | DeleteSubscription
+    | Ack
 )

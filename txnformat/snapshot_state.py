@@ -20,6 +20,7 @@ from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
 from txnformat.schema import TopicSchema, fields_to_json
 from txnformat.snapshot_groups import decode_group, encode_group
+from txnformat.snapshot_subscriptions import decode_subscription, encode_subscription, subscription_key
 from txnformat.state import (
     FEATURES,
     Features,
@@ -106,6 +107,11 @@ def encode_state(state: LogState) -> Json:
         ]
     if state.groups:
         encoded["groups"] = [encode_group(name, group) for name, group in sorted(state.groups.items())]
+    if state.subscriptions:
+        encoded["subscriptions"] = [
+            encode_subscription(key, subscription)
+            for key, subscription in sorted(state.subscriptions.items())
+        ]
     if state.retired_below:
         encoded["retired_below"] = state.retired_below
     if state.max_transaction_timeout_ms != MAX_TRANSACTION_TIMEOUT_MS:
@@ -146,6 +152,10 @@ def _encode_transactional_id(name: str, known: TransactionalIdState) -> Json:
         "used_entry": (known.used_entry, 0),
         "used_ms": (known.used_ms, 0),
         "groups": (sorted(known.groups), []),
+        "subscriptions": (
+            [{"topic_id": topic_id, "subscription": name} for topic_id, name in sorted(known.subscriptions)],
+            [],
+        ),
         "abort_only": (int(known.abort_only), 0),
     }
     encoded |= {field: value for field, (value, default) in rest.items() if value != default}
@@ -271,6 +281,9 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             for one in doc.documents("app_versions")
         },
         groups=dict(map(decode_group, doc.documents("groups"))) if doc.has("groups") else {},
+        subscriptions=dict(map(decode_subscription, doc.documents("subscriptions")))
+        if doc.has("subscriptions")
+        else {},
         files=_vector(doc.document("files"), tables.files, "rows"),
         tables=_vector(doc.document("tables"), tables.tables, "rows"),
         segments=_vector(sealed, segments),
@@ -358,6 +371,9 @@ def _transactional_id(doc: Document) -> TransactionalIdState:
         timeout_of(doc, "timeout_ms", TIMEOUT_MS),
         timeout_of(doc, "deferred_timeout_ms", DEFERRED_TIMEOUT_MS),
         frozenset(doc.texts("groups")) if doc.has("groups") else frozenset(),
+        frozenset(map(subscription_key, doc.documents("subscriptions")))
+        if doc.has("subscriptions")
+        else frozenset(),
         bool(doc.integer("abort_only", maximum=1)) if doc.has("abort_only") else False,
         doc.integer("used_entry") if doc.has("used_entry") else 0,
         doc.integer("used_ms") if doc.has("used_ms") else 0,

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from txnformat.ack_operations import SubscriptionKey
 from txnformat.errors import NotFoundError
 from txnformat.group_state import GroupState
 from txnformat.operations import Checkpoint, CreateTopic
 from txnformat.partition import PartitionState
 from txnformat.persistent import Vector
 from txnformat.schema import TopicSchema
+from txnformat.subscription_state import SubscriptionState
 from txnformat.transactions import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -147,6 +149,8 @@ class LogState:
     """By (namespace, application id)."""
     groups: dict[str, GroupState] = field(default_factory=dict)
     """Consumer groups by name."""
+    subscriptions: dict[SubscriptionKey, SubscriptionState] = field(default_factory=dict)
+    """By topic id and name; they never expire."""
     files: Vector[FileRecord] = field(default_factory=Vector)
     """Segment files that extents in the state may refer to."""
     tables: Vector[ObjectRecord] = field(default_factory=Vector)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from txnformat.ack_operations import SubscriptionKey
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, PendingPartition
 from txnformat.producer_state import SequenceWindow
 from txnformat.types import Outcome, TopicPartition
@@ -101,7 +102,7 @@ class TransactionalIdState:
     partitions: dict[TopicPartition, int]
     """Partitions that the open transaction has appended to, and its first offset there."""
     started_entry: int | None = None
-    """Entry of the open transaction's first append or stage."""
+    """Entry of the open transaction's first append, stage, position or acknowledgement."""
     started_ms: int | None = None
     """Log time of that entry."""
     last_end: LastEnd | None = None
@@ -113,10 +114,12 @@ class TransactionalIdState:
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
     groups: frozenset[str] = frozenset()
     """Consumer groups that the open transaction has positions of."""
+    subscriptions: frozenset[SubscriptionKey] = frozenset()
+    """Subscriptions that the open transaction has acknowledged records of."""
     abort_only: bool = False
     """What the open transaction had compared its positions with was changed since: it can only be aborted."""
     used_entry: int = 0
-    """Last entry that opened the id, or appended to, staged, committed offsets in, prepared or ended a transaction of it."""
+    """Last entry that opened the id, or appended to, staged, committed offsets or acknowledged in, prepared or ended a transaction of it."""
     used_ms: int = 0
     """Log time of that entry."""
 

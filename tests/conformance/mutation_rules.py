@@ -274,7 +274,7 @@ MUTATIONS = (
     Mutation(
         "a transaction without data can be committed",
         "txnformat/decide_transaction.py",
-        "if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets):",
+        "if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets or write.acks):",
         "if write.end is None:",
         ((COORDINATOR, "TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2"),),
     ),

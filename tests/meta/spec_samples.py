@@ -8,6 +8,14 @@ from typing import Any
 
 from tests.meta.markdown import ROOT, Table, blocks, codes, section, tables
 from txnformat import keys
+from txnformat.ack_operations import (
+    Ack,
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionStart,
+)
 from txnformat.document import Document
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit, PositionCommit
 from txnformat.operations import (
@@ -107,6 +115,12 @@ SAMPLES: list[Operation] = [
         1,
     ),
     DeleteGroup("readers"),
+    CreateSubscription(UUID, "billing", (SubscriptionStart(0, 5),)),
+    CreateSubscription(UUID, "audit"),
+    Ack(UUID, "billing", AckMode.INDIVIDUAL, (AckedPartition(0, ((5, 7), (9, 10))),), "etl", 0, 1),
+    Ack(UUID, "billing", AckMode.CUMULATIVE, (AckedPartition(0, position=5),)),
+    Ack(UUID, "billing", AckMode.SEEK, (AckedPartition(0, position=0),)),
+    DeleteSubscription(UUID, "billing"),
     # The last, as _sample_state takes it from here.
     AlterTopic(UUID, 2, 1, (*TOPIC.fields, {"name": "note", "type": "string"})),
 ]

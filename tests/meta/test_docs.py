@@ -258,6 +258,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "a transactional id that nobody uses": ("txnformat.retention:TRANSACTIONAL_ID_RETENTION_MS",),
     "a consumer group that nobody uses": ("txnformat.retention:GROUP_RETENTION_MS",),
     "session timeout of a group's member": ("txnformat.decide_groups:SESSION_TIMEOUT_MS_MAX",),
+    "separate ranges of acknowledged and pending records, per partition of a subscription": (
+        "txnformat.subscription_state:ACK_RANGES_MAX",
+    ),
     "a producer without one that appends nothing": ("txnformat.retention:PRODUCER_RETENTION_MS",),
     "how many times as many workers a parallel job had before, at most, when its leftovers are cleaned": (
         "txnformat.lingering:SAFE_SCALE_DOWN_FACTOR",

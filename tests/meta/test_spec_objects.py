@@ -32,11 +32,13 @@ from txnformat.operations import (
 from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT, PartitionState
 from txnformat.persistent import Vector
 from txnformat.producer_state import AppendedRange
+from txnformat.ranges import Ranges
 from txnformat.schema import TopicSchema
 from txnformat.segment_list import SegmentPart, encode_segment_list
 from txnformat.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.snapshot_state import encode_state
 from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
+from txnformat.subscription_state import PartitionAcks, PendingAcks, SubscriptionState
 from txnformat.transactions import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
 from txnformat.types import FileRecord, Outcome, TopicPartition
 
@@ -99,6 +101,7 @@ def _sample_state() -> dict[str, Any]:
         1,
         2,
         frozenset({"readers"}),
+        frozenset({(UUID, "billing")}),
         True,
         3,
         4,
@@ -111,6 +114,9 @@ def _sample_state() -> dict[str, Any]:
         {"etl": {key: PendingPosition(5, "", 1, True), "another log/0": PendingPosition("18", "", 1, False)}},
         1,
         2,
+    )
+    subscription = SubscriptionState(
+        {0: PartitionAcks(1, Ranges.of([(2, 3)]), {"etl": PendingAcks(Ranges.of([(4, 5)]), 2)})}, 1, 1, 2
     )
     return encode_state(
         LogState(
@@ -133,6 +139,7 @@ def _sample_state() -> dict[str, Any]:
             producers={3: UsedAt(1, 2)},
             retired_below=3,
             groups={"readers": group},
+            subscriptions={(UUID, "billing"): subscription},
         )
     )
 
@@ -151,6 +158,7 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
         "window",
         "topics",
         "groups",
+        "subscriptions",
     ):
         value = state[name][0] if isinstance(state[name], list) else state[name]
         extra = {"entry", "create_topic", "fields"} if name in ("window", "topics") else set()
@@ -158,6 +166,7 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
         assert set(value) <= set(codes(notes[name])), name
     words = " ".join(SNAPSHOTS.split())
     (known,), (partition,), (group,) = state["transactional_ids"], state["partitions"], state["groups"]
+    (subscription,) = state["subscriptions"]
     for item in (
         known["partitions"][0],
         known["last_end"],
@@ -169,6 +178,9 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
         group["member"],
         group["committed"][0],
         group["pending"][0],
+        known["subscriptions"][0],
+        subscription["partitions"][0],
+        subscription["partitions"][0]["pending"][0],
     ):
         names = re.escape(" ".join(f"`{name}`" for name in item)).replace("\\ ", r"(?: \([^)]*\))? ")
         assert re.search(names, words), list(item)

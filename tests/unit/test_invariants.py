@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription, DeleteSubscription
 from txnformat.apply import apply
 from txnformat.assemble import assemble
 from txnformat.entry import CommitEntry, sha256_hex
 from txnformat.group_operations import OffsetCommit
 from txnformat.group_state import Committed, PendingPosition
 from txnformat.intents import (
+    Acks,
     Action,
     AllocateIds,
     AppRef,
@@ -27,18 +29,26 @@ from txnformat.invariants import INVARIANTS, check_state, check_whole
 from txnformat.operations import PendingPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
+from txnformat.ranges import NO_RANGES, Ranges
 from txnformat.state import IntentWindow, LogState, ProducerIdBlock, VersionAt
+from txnformat.subscription_state import PendingAcks
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import StagedFlush, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 ORDERS = make_topic("orders")
 KEY = TopicPartition(ORDERS.topic_id, 0)
+BILLING = (ORDERS.topic_id, "billing")
 ETL, OTHER, PLAIN = ProducerRef(0, 0, "etl"), ProducerRef(1, 0, "other"), ProducerRef(2, 0)
 
 
 def write(producer: ProducerRef, sequence: int, content: str, end: Outcome | None = None) -> Write:
     return Write(producer, (make_append(ORDERS, {0: (sequence, 4)}, content=content),), end)
+
+
+def acks(offset: int) -> Acks:
+    part = AckedPartition(0, ((offset, offset + 1),))
+    return Acks(ORDERS.topic_id, "billing", AckMode.INDIVIDUAL, (part,))
 
 
 def commit(state: LogState, *actions: Action) -> tuple[CommitEntry, LogState]:
@@ -59,6 +69,8 @@ def history() -> LogState:
         [Write(ETL, end=Outcome.ABORT)],
         [write(PLAIN, 4, "d"), write(replace(ETL, epoch=1), 0, "e")],
         [Write(offsets=(GroupOffsets("readers", (OffsetCommit(ORDERS.topic_id, 0, 2),)),))],
+        [CreateSubscription(ORDERS.topic_id, "billing"), CreateSubscription(ORDERS.topic_id, "old")],
+        [Write(acks=(acks(1),))],
     ):
         _, state = commit(state, *actions)
     return state
@@ -76,6 +88,8 @@ ENTRY, AFTER = commit(
         replace(ETL, epoch=1),
         offsets=(GroupOffsets("readers", (OffsetCommit(ORDERS.topic_id, 0, 3, "", 2),)),),
     ),
+    Write(replace(ETL, epoch=1), acks=(acks(3),)),
+    DeleteSubscription(ORDERS.topic_id, "old"),
 )
 
 State = Callable[[LogState], LogState]
@@ -131,6 +145,22 @@ def group(**changes: Any) -> State:
 
 def pending(*names: str, holds: bool = True) -> dict[str, Any]:
     return {name: {KEY: PendingPosition(3, "", 1, holds)} for name in names}
+
+
+def subscription(number: int = 0, /, **changes: Any) -> State:
+    """Change one partition of the subscription."""
+
+    def change(state: LogState) -> LogState:
+        found = state.subscriptions[BILLING]
+        part = replace(found.partition(number), **changes)
+        subscriptions = {**state.subscriptions, BILLING: found.with_partition(number, part)}
+        return replace(state, subscriptions=subscriptions)
+
+    return change
+
+
+def held(*names: str, start: int = 3, position: int | None = None) -> dict[str, Any]:
+    return {name: PendingAcks(Ranges.of([(start, start + 1)]), position) for name in names}
 
 
 def of_state(**changes: Any) -> State:
@@ -194,10 +224,25 @@ WHOLE: list[tuple[str, State]] = [
     ("I18", known("etl", groups=frozenset({"others"}))),
     ("I18", known("other", abort_only=True)),
     ("I6", known("third", groups=frozenset({"readers"}))),
+    ("I19", of_state(subscriptions={})),
+    ("I19", subscription(99, mark=1)),
+    ("I19", subscription(acked=Ranges.of([(0, 1)]))),
+    ("I19", subscription(acked=Ranges.of([(3, 4)]))),
+    ("I19", subscription(acked=Ranges.of([(10**6, 10**6 + 1)]))),
+    ("I19", subscription(acked=Ranges.of([(2 * n, 2 * n + 1) for n in range(5, 20_000)]))),
+    ("I19", subscription(mark=4)),
+    ("I19", subscription(pending={})),
+    ("I19", subscription(pending={"etl": PendingAcks()})),
+    ("I19", subscription(pending=held("etl", "nobody"))),
+    ("I19", subscription(pending=held("etl", position=0))),
+    ("I19", subscription(pending=held("etl", position=4))),
+    ("I19", subscription(pending=held("etl") | held("third", start=2, position=1))),
+    ("I19", known("etl", subscriptions=frozenset({(ORDERS.topic_id, "old")}))),
+    ("I6", known("third", subscriptions=frozenset({BILLING}))),
 ]
 
 STEP: list[tuple[str, State]] = [
-    ("I1", of_state(entry=7)),
+    ("I1", of_state(entry=99)),
     ("I2", of_state(timestamp_ms=BEFORE.timestamp_ms)),
     ("I3", partition(log_end=0)),
     ("I4", partition(open={(0, 1): 0})),
@@ -226,6 +271,11 @@ STEP: list[tuple[str, State]] = [
     ("I18", group(committed={})),
     ("I18", group(commits=0)),
     ("I18", group(pending=pending("etl", "other"))),
+    ("I19", of_state(subscriptions={})),
+    ("I19", subscription(acked=NO_RANGES)),
+    ("I19", subscription(pending=held("etl", start=1))),
+    ("I19", of_state(subscriptions=BEFORE.subscriptions)),
+    ("I19", of_state(subscriptions={**BEFORE.subscriptions, BILLING: AFTER.subscriptions[BILLING]})),
 ]
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
+from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription, SubscriptionStart
 from txnformat.apply import apply
 from txnformat.assemble import assemble
 from txnformat.batch_table import encode_batch_table
@@ -24,6 +25,7 @@ from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureE
 from txnformat.follow import parse_hint
 from txnformat.group_operations import OffsetCommit, PositionCommit
 from txnformat.intents import (
+    Acks,
     Action,
     AllocateIds,
     AppRef,
@@ -60,6 +62,10 @@ TABLE = ObjectRecord(keys.table_key(3, LOG_ID), len(TABLE_DATA), sha256_hex(TABL
 def checkpoint_of(state: LogState, data: bytes) -> Checkpoint:
     key = keys.snapshot_key(state.entry, LOG_ID)
     return Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+
+
+def _acks(part: AckedPartition) -> Acks:
+    return Acks(ORDERS.topic_id, "billing", AckMode.INDIVIDUAL, (part,))
 
 
 def full_state() -> LogState:
@@ -106,6 +112,13 @@ def full_state() -> LogState:
             ),
         ),
         Write(offsets=(GroupOffsets("readers", (OffsetCommit(ORDERS.topic_id, 0, 4),)),)),
+        CreateSubscription(ORDERS.topic_id, "billing", (SubscriptionStart(0, 1),)),
+        Write(acks=(_acks(AckedPartition(0, ((2, 3), (5, 6)))),)),
+        Write(ProducerRef(2_001, 0, "deferred"), acks=(_acks(AckedPartition(0, ((3, 4), (7, 8)))),)),
+        Write(
+            ProducerRef(2_001, 0, "deferred"),
+            acks=(Acks(ORDERS.topic_id, "billing", AckMode.CUMULATIVE, (AckedPartition(0, position=4),)),),
+        ),
     ]
     for number, action in enumerate(after):
         state = step(state, action, f"after the seal {number}")
@@ -180,7 +193,7 @@ def test_the_digest_of_a_known_state_never_changes() -> None:
 
 
 GOLDEN_EMPTY = "94fbe617523aaac0d2b6960f3561f7bf5021d5c64cd959ba5c14db87fac59abc"
-GOLDEN_FULL = "5d2ffe50625770a8ba4a13853fce65b17f81b11d622b6176420c601610340a54"
+GOLDEN_FULL = "6ff40cf69b970702ee2083305d0cb87f847c3be64b7e84494c9bc69ddcf0dd16"
 
 
 DERIVED = {"topic_ids", "extents", "undecided"}
