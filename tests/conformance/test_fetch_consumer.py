@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.consuming import World, drained, numbers
 
 from tests.conformance.cases import case
+from tests.integration.consuming import World, drained, numbers
 from txnformat.errors import OffsetOutOfRangeError
 from txnlog import Producer
 
