@@ -1,0 +1,103 @@
+"""Two workers of one group at once, one of which stood still (SIGSTOP) while the other worked: what it then does is refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.killing.etl import Job
+from tests.killing.outside import feed, glance, look, prepare
+from tests.killing.workers import FENCED, REFUSED, Nursery, Worker
+
+BUFFERS = ("auto", "inline", "deferred")
+INPUTS = 16
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def asleep(nursery: Nursery, job: Job, point: str, nth: int = 2) -> Worker:
+    """Start a worker, and wait until it stands still at a point."""
+    worker = nursery.start(replace(job, at=point, nth=nth, stops=True))
+    assert worker.status(waits=True).is_stopped
+    return worker
+
+
+def wake(worker: Worker) -> int:
+    """Let it go on, and wait for its end."""
+    worker.send_signal(signal.SIGCONT)
+    return worker.end()
+
+
+@pytest.mark.parametrize("buffer", BUFFERS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        "after-poll",
+        "after-first-send",
+        "flush-offsets/after-entry",
+        "after-send-offsets",
+        "commit/before-entry",
+    ],
+)
+def test_a_zombie_of_the_same_transactional_id_is_fenced(
+    point: str, buffer: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    if buffer == "auto" and point.startswith("flush"):
+        point = "after-flush-offsets"
+    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, flushes="flush" in point)
+    feed(job, *range(INPUTS))
+    zombie = asleep(nursery, job, point)
+    assert nursery.run(job) == 0
+    whole = look(job)
+    assert whole.is_exact
+    assert whole.inputs == INPUTS
+    assert wake(zombie) in (FENCED, REFUSED)
+    assert look(job) == whole, "it wrote nothing that anybody sees"
+
+
+@pytest.mark.parametrize("buffer", BUFFERS)
+@pytest.mark.parametrize(
+    "point", ["after-poll", "after-first-send", "after-send-offsets", "commit/before-entry"]
+)
+def test_a_zombie_under_another_transactional_id_finds_other_positions_than_it_read_from(
+    point: str, buffer: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH)
+    feed(job, *range(INPUTS))
+    zombie = asleep(nursery, job, point)
+    assert nursery.run(replace(job, transactional_id="successor")) == 0
+    whole = look(job)
+    assert whole.is_exact
+    assert whole.inputs == INPUTS
+    assert wake(zombie) == REFUSED
+    assert look(job) == whole
+
+
+@pytest.mark.parametrize("buffer", ["inline", "deferred"])
+def test_while_a_zombies_transaction_holds_positions_its_successor_waits_for_its_end(
+    buffer: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Under another transactional id nobody ends it but its timeout, or itself; under its own the successor does."""
+    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, flushes=True)
+    feed(job, *range(INPUTS))
+    zombie = asleep(nursery, job, "flush-offsets/after-entry")
+    other = replace(job, transactional_id="successor")
+    assert nursery.run(other) == REFUSED
+    assert glance(job).inputs == BATCH
+    successor = nursery.start(job)
+    assert successor.end() == 0
+    assert wake(zombie) in (FENCED, REFUSED)
+    whole = look(job)
+    assert whole.is_exact
+    assert whole.inputs == INPUTS
+    assert nursery.run(other) == 0
+    assert look(job) == whole
