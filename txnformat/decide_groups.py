@@ -33,6 +33,7 @@ __all__ = [
     "commit_offsets",
     "hold_broken",
     "join_group",
+    "known_group",
     "leave_group",
     "remove_group",
     "reset_offsets",
@@ -207,17 +208,23 @@ def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, Com
     return put_out, commit_offsets(state, action.offsets, None, None)
 
 
-def remove_group(state: LogState, action: RemoveGroup) -> DeleteGroup:
-    """Return the operation that deletes a group."""
-    group = state.groups.get(action.group)
+def known_group(state: LogState, name: str) -> GroupState:
+    """Return what the log knows of a group, or raise NotFoundError of kind ``unknown-group``."""
+    group = state.groups.get(name)
     if group is None:
         raise NotFoundError(
             "no such group",
             kind="unknown-group",
             hint="list them with: txnlog groups list",
-            group=action.group,
+            group=name,
             groups=sorted(state.groups)[:20],
         )
+    return group
+
+
+def remove_group(state: LogState, action: RemoveGroup) -> DeleteGroup:
+    """Return the operation that deletes a group."""
+    group = known_group(state, action.group)
     if group.pending:
         raise ConflictError(
             "the group has positions that are pending in open transactions",

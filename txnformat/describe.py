@@ -7,6 +7,7 @@ from typing import Any
 
 from txnformat.effects import Steps
 from txnformat.errors import NotFoundError
+from txnformat.group_listing import GroupListing, list_groups
 from txnformat.keys import check_transactional_id
 from txnformat.operations import Cause, EndTxn, InitProducer, Stage
 from txnformat.producer_ids import IdBlock
@@ -112,6 +113,8 @@ class LogDescription:
     timestamp_ms: int
     topics: tuple[TopicDescription, ...]
     transactions: tuple[TransactionDescription, ...]
+    groups: tuple[GroupListing, ...]
+    """Consumer groups, by name."""
     producer_id_blocks: tuple[IdBlock, ...]
     """Which process may hand out which producer ids, ascending; those that are used up included."""
     max_transaction_timeout_ms: int
@@ -170,8 +173,8 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
     return found
 
 
-def describe_log(state: LogState, url: str) -> LogDescription:
-    """Return the description of a state."""
+def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescription:
+    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead."""
     topics = tuple(
         TopicDescription(
             topic.name,
@@ -213,6 +216,7 @@ def describe_log(state: LogState, url: str) -> LogDescription:
         state.timestamp_ms,
         topics,
         transactions,
+        tuple(list_groups(state, max(store_time_ms, state.timestamp_ms))),
         blocks,
         state.max_transaction_timeout_ms,
     )

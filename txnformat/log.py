@@ -26,6 +26,7 @@ from txnformat.errors import (
     NotFoundError,
 )
 from txnformat.evolution import as_change
+from txnformat.group_tools import Groups
 from txnformat.history import HistoryEntry, read_history
 from txnformat.log_reads import LogReads
 from txnformat.maintenance import MaintenanceReport, maintain
@@ -70,6 +71,7 @@ class TxnLog(LogReads):
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
         self.transactions = Transactions(self.committer)
+        self.groups = Groups(self.committer, self.sidecars)
 
     @classmethod
     def open(
@@ -306,8 +308,8 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, who holds which partition back."""
-        return describe_log(self.refresh(), self.url)
+        """Return what is in the log: topics, partitions, transactional ids, groups, who holds which partition back."""
+        return describe_log(self.refresh(), self.url, self.store.store_time_ms())
 
     def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:
         """Return how transaction (transactional id, epoch) ended, or that it is open.

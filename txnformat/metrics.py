@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
+from txnformat.group_metrics import GROUP_METRICS, GroupMetrics, group_samples, measure_groups
 from txnformat.partition import PartitionState
 from txnformat.prometheus import Metric, Sample, render
 from txnformat.state import LogState
@@ -103,6 +105,7 @@ METRICS: dict[str, Metric] = {
             _PARTITION,
             "Those of them that belong to aborted transactions.",
         ),
+        *GROUP_METRICS,
         Metric("txnlog_entries_total", "counter", (), "Commit entries of the log."),
         Metric(
             "txnlog_last_entry_timestamp_seconds",
@@ -261,6 +264,7 @@ class LogMetrics:
     prepared_transactions: int
     oldest_prepared: PreparedTransactionAge | None
     partitions: tuple[PartitionMetrics, ...]
+    groups: tuple[GroupMetrics, ...]
     commits: CommitCounts
     """Of this process, since it opened the log."""
 
@@ -294,7 +298,8 @@ class LogMetrics:
 
     def _samples(self) -> Iterator[Sample]:
         log = (("log", self.url),)
-        for sample in (*self._partition_samples(), *self._log_samples(), *self._process_samples()):
+        samples = (self._partition_samples(), group_samples(self.groups), self._log_samples())
+        for sample in chain(*samples, self._process_samples()):
             yield sample._replace(labels=log + sample.labels)
 
     def _partition_samples(self) -> Iterator[Sample]:
@@ -404,6 +409,7 @@ def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts
         prepared_transactions=statuses[TransactionStatus.PREPARED],
         oldest_prepared=_oldest_prepared(ongoing.values(), now_ms),
         partitions=partitions,
+        groups=measure_groups(state, now_ms),
         commits=commits,
     )
 

@@ -37,6 +37,8 @@ from txnformat.version import __version__
 
 if TYPE_CHECKING:
     from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
+    from txnformat.group_listing import GroupDetails, GroupListing, GroupPosition
+    from txnformat.group_tools import DeletedGroup, GroupReset, Groups
     from txnformat.hanging import HangingReport
     from txnformat.history import HistoryEntry
     from txnformat.lingering import LingeringTransaction
@@ -60,10 +62,16 @@ __all__ = [
     "ConflictError",
     "Consumer",
     "CorruptDataError",
+    "DeletedGroup",
     "EndedTransaction",
     "EndingOutcome",
     "FormatError",
+    "GroupDetails",
+    "GroupListing",
     "GroupMetadata",
+    "GroupPosition",
+    "GroupReset",
+    "Groups",
     "HangingReport",
     "HistoryEntry",
     "InternalError",
@@ -115,9 +123,15 @@ __all__ = [
 _LATER = {
     "CommitInfo": "writers.transaction",
     "Consumer": "writers.consumer",
+    "DeletedGroup": "txnformat.group_tools",
     "EndedTransaction": "txnformat.transaction_tools",
     "EndingOutcome": "txnformat.transaction_tools",
+    "GroupDetails": "txnformat.group_listing",
+    "GroupListing": "txnformat.group_listing",
     "GroupMetadata": "writers.group_offsets",
+    "GroupPosition": "txnformat.group_listing",
+    "GroupReset": "txnformat.group_tools",
+    "Groups": "txnformat.group_tools",
     "HangingReport": "txnformat.hanging",
     "HistoryEntry": "txnformat.history",
     "LingeringTransaction": "txnformat.lingering",

@@ -151,10 +151,15 @@ def _usage_hint(error: click.ClickException) -> str | None:
     return f"see {context.command_path} --help"
 
 
+_KNOWN = {"unknown-topic": ("topic", "topics"), "unknown-group": ("group", "groups")}
+"""Kinds of errors about a name, to the values that have it and those that there are."""
+
+
 def _nearest(error: TxnLogError) -> str | None:
     """Return a hint that names what the user may have meant."""
-    known = error.values.get("topics")
-    if error.kind != "unknown-topic" or not isinstance(known, list):
+    name, names = _KNOWN.get(error.kind, ("", ""))
+    known = error.values.get(names)
+    if not isinstance(known, list):
         return None
-    near = difflib.get_close_matches(str(error.values.get("topic")), known, n=1)
+    near = difflib.get_close_matches(str(error.values.get(name)), known, n=1)
     return f"did you mean {near[0]!r}?" if near else None

@@ -25,6 +25,7 @@ COLUMNS = (
     "Records",
     "AbortedShare",
 )
+GROUP_COLUMNS = ("Group", "State", "Topic", "Partition", "CommittedOffset", "LagRecords")
 
 
 @click.command()
@@ -32,7 +33,10 @@ COLUMNS = (
 @click.option("--prometheus", is_flag=True, help="Prometheus' text format, for a textfile collector.")
 @json_option
 def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
-    """Measure the log: lag, open, late and prepared transactions, aborted share."""
+    """Measure the log: lag, open, late and prepared transactions, aborted share, and how far groups are behind.
+
+    LagRecords of a group is a bound (<=) while its position lies inside a sealed segment: txnlog groups describe counts.
+    """
     if prometheus and as_json:
         raise click.UsageError("--prometheus and --json exclude each other")
     with place.open() as log:
@@ -62,6 +66,21 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
                 for part in measured.partitions
             ],
         )
+        groups = [
+            (
+                group.group,
+                group.state,
+                part.topic,
+                part.partition,
+                part.committed_offset,
+                part.lag_records if part.lag_exact else f"<= {part.lag_records}",
+            )
+            for group in measured.groups
+            for part in group.partitions
+        ]
+        if groups:
+            print()
+            print_table(GROUP_COLUMNS, groups)
         say(
             f"{measured.entries} entries, {measured.tail_entries} after the newest snapshot; "
             f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late and "

@@ -1,0 +1,112 @@
+"""Measures of consumer groups, from the state alone. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from txnformat.group_listing import GroupStatus, Unread, group_status
+from txnformat.prometheus import Metric, Sample
+from txnformat.state import LogState
+from txnformat.types import TopicPartition
+
+__all__ = ["GROUP_METRICS", "GroupMetrics", "GroupPartitionMetrics", "group_samples", "measure_groups"]
+
+_POSITION = ("group", "topic", "partition")
+
+GROUP_METRICS = (
+    Metric("txnlog_groups", "gauge", ("state",), "Consumer groups by state."),
+    Metric(
+        "txnlog_group_committed_offset",
+        "gauge",
+        _POSITION,
+        "Next offset that the group wants to read.",
+    ),
+    Metric(
+        "txnlog_group_lag_records",
+        "gauge",
+        _POSITION,
+        "Committed records from there to the last stable offset; at most so many when it lies inside a sealed segment.",
+    ),
+    Metric(
+        "txnlog_group_pending_offsets",
+        "gauge",
+        ("group",),
+        "Positions that are pending in transactions that are not decided.",
+    ),
+    Metric("txnlog_group_idle_seconds", "gauge", ("group",), "Since the last entry that used the group."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartitionMetrics:
+    """Measures of a group in one partition."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    """Next offset to read."""
+    lag_records: int
+    """Committed records from there to the last stable offset, never too few."""
+    lag_exact: bool
+    """False: the offset lies inside a sealed segment, of which the state knows only totals."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetrics:
+    """Measures of one consumer group."""
+
+    group: str
+    state: GroupStatus
+    pending_offsets: int
+    """In transactions that are not decided; foreign positions included."""
+    idle_ms: int
+    """Since the last entry that used the group."""
+    partitions: tuple[GroupPartitionMetrics, ...]
+    """With a committed offset, by topic and partition."""
+
+
+def measure_groups(state: LogState, now_ms: int) -> tuple[GroupMetrics, ...]:
+    """Return the measures of all groups, by name.
+
+    No requests. O(extents in the state of the partitions with positions, for each group that has one there).
+    """
+    unread: dict[TopicPartition, Unread] = {}
+    found = []
+    for name, group in sorted(state.groups.items()):
+        partitions = []
+        for key, one in group.committed.items():
+            if isinstance(key, str):
+                continue
+            if key not in unread:
+                unread[key] = Unread(state.partition(key))
+            offset = int(one.value)
+            topic = state.topics[key.topic_id].name
+            partitions.append(GroupPartitionMetrics(topic, key.partition, offset, *unread[key].since(offset)))
+        found.append(
+            GroupMetrics(
+                name,
+                group_status(group, now_ms),
+                sum(map(len, group.pending.values())),
+                max(0, now_ms - group.used_ms),
+                tuple(sorted(partitions, key=lambda part: (part.topic, part.partition))),
+            )
+        )
+    return tuple(found)
+
+
+def group_samples(groups: Iterable[GroupMetrics]) -> Iterator[Sample]:
+    """Yield the samples of :data:`GROUP_METRICS`."""
+    states: Counter[GroupStatus] = Counter()
+    for group in groups:
+        states[group.state] += 1
+        named = (("group", group.group),)
+        yield Sample("txnlog_group_pending_offsets", named, group.pending_offsets)
+        yield Sample("txnlog_group_idle_seconds", named, group.idle_ms / 1000)
+        for part in group.partitions:
+            labels = (*named, ("topic", part.topic), ("partition", str(part.partition)))
+            yield Sample("txnlog_group_committed_offset", labels, part.committed_offset)
+            yield Sample("txnlog_group_lag_records", labels, part.lag_records)
+    for status in GroupStatus:
+        yield Sample("txnlog_groups", (("state", status.value),), states[status])

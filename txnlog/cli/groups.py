@@ -1,0 +1,360 @@
+"""``groups list``, ``describe``, ``reset-offsets``, ``delete``: consumer groups, seen and set from outside.
+
+The columns are those of Kafka's ``kafka-consumer-groups.sh``; a group has one member, so that CONSUMER-ID, HOST and
+CLIENT-ID of each partition are MEMBER of the group.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from txnlog.cli.options import Place, json_option, parse_numbers, with_place
+from txnlog.cli.output import instant, plain_values, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from txnformat.group_listing import GroupDetails, PendingCommit
+
+__all__ = ["groups"]
+
+STATES = ("Stable", "Empty", "Dead")
+
+LIST_COLUMNS = (
+    "GROUP",
+    "STATE",
+    "GENERATION",
+    "MEMBER",
+    "LIVE-UNTIL",
+    "POSITIONS",
+    "PENDING-TRANSACTIONS",
+    "LAST-USED",
+)
+GROUP_COLUMNS = LIST_COLUMNS[:5]
+POSITION_COLUMNS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LAST-STABLE-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "PENDING",
+    "COMMITTED-ENTRY",
+    "COMMITTED-AT",
+    "METADATA",
+)
+FOREIGN_COLUMNS = (
+    "GROUP",
+    "NAME",
+    "POSITION",
+    "PENDING",
+    "COMMITTED-ENTRY",
+    "COMMITTED-AT",
+    "METADATA",
+)
+RESET_COLUMNS = ("GROUP", "TOPIC", "PARTITION", "PREVIOUS-OFFSET", "NEW-OFFSET")
+
+_DURATION = re.compile(
+    r"P(?=.)(?:(?P<days>\d{1,6})D)?"
+    r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,6})?)S)?)?"
+)
+
+
+class _Duration(click.ParamType[datetime.timedelta]):
+    """A duration as ISO 8601 writes it, as far as days, hours, minutes and seconds go."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.timedelta:
+        """Return the duration."""
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a duration such as P7D, PT1H30M or PT0.5S", param, ctx)
+        return datetime.timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()})
+
+
+class _Moment(click.ParamType[datetime.datetime]):
+    """A time as ISO 8601 writes it; UTC without a zone."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.datetime:
+        """Return the time."""
+        try:
+            return datetime.datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-08-01T12:00:00Z", param, ctx)
+
+
+@click.group()
+def groups() -> None:
+    """List, describe, set or delete consumer groups."""
+
+
+@groups.command("list")
+@with_place
+@click.option(
+    "--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these; repeat it."
+)
+@click.option("--pattern", metavar="REGEX", help="Only groups whose name matches as a whole.")
+@json_option
+def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bool) -> None:
+    """List consumer groups and where each stands.
+
+    Stable: it has a live member. Empty: it has positions, but no live member. Dead: neither.
+    """
+    with place.open() as log:
+        found = log.groups.list(states=state, pattern=pattern)
+    if as_json:
+        print_json({"groups": found})
+        return
+    print_table(
+        LIST_COLUMNS,
+        [
+            (
+                one.group,
+                one.state,
+                one.generation,
+                one.member,
+                instant(one.live_until_ms),
+                one.positions,
+                one.pending_transactions,
+                instant(one.used_ms),
+            )
+            for one in found
+        ],
+    )
+
+
+@groups.command("describe")
+@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@with_place
+@click.option("--all-groups", is_flag=True, help="All groups.")
+@json_option
+def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bool) -> None:
+    """Describe consumer groups: their members, positions and lag.
+
+    LAG counts the records from CURRENT-OFFSET to LAST-STABLE-OFFSET that read_committed shows: neither markers nor aborted
+    records. PENDING are positions of transactions that are not decided, by transactional id: a consumer that begins waits
+    for them.
+    """
+    if bool(names) == all_groups:
+        raise click.UsageError("name groups, or give --all-groups")
+    with place.open() as log:
+        found = log.groups.describe_all(names or None)
+    if as_json:
+        print_json({"groups": [_document(one) for one in found]})
+        return
+    print_table(
+        GROUP_COLUMNS,
+        [
+            (
+                one.group,
+                one.state,
+                one.generation,
+                one.member.name if one.member else None,
+                instant(one.member.live_until_ms if one.member else None),
+            )
+            for one in found
+        ],
+    )
+    _show_positions(found)
+
+
+def _document(one: GroupDetails) -> dict[str, Any]:
+    """Return a description as JSON shows it."""
+    document: dict[str, Any] = plain_values(one)
+    document["lag"] = one.lag
+    for position in (*document["positions"], *document["foreign_positions"]):
+        position["committed"] = instant(position["committed_ms"])
+    return document
+
+
+def _show_positions(found: Sequence[GroupDetails]) -> None:
+    rows = [
+        (
+            one.group,
+            part.topic,
+            part.partition,
+            part.current_offset,
+            part.last_stable_offset,
+            part.log_end,
+            part.lag,
+            _pending(part.pending),
+            part.committed_entry,
+            instant(part.committed_ms),
+            part.metadata or None,
+        )
+        for one in found
+        for part in one.positions
+    ]
+    foreign = [
+        (
+            one.group,
+            position.name,
+            position.position,
+            _pending(position.pending),
+            position.committed_entry,
+            instant(position.committed_ms),
+            position.metadata or None,
+        )
+        for one in found
+        for position in one.foreign_positions
+    ]
+    for columns, table in ((POSITION_COLUMNS, rows), (FOREIGN_COLUMNS, foreign)):
+        if table:
+            print()
+            print_table(columns, table)
+
+
+def _pending(found: Iterable[PendingCommit]) -> str | None:
+    return ",".join(f"{one.transactional_id}:{one.position}" for one in found) or None
+
+
+@groups.command("reset-offsets")
+@click.argument("group")
+@with_place
+@click.option("--topic", help="Only this topic; needed where the group has no positions yet.")
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    callback=parse_numbers,
+    help="Only these of it: 0,2; repeat it.",
+)
+@click.option("--to-earliest", "to", flag_value="earliest", help="To the log start.")
+@click.option("--to-latest", "to", flag_value="latest", help="To the last stable offset.")
+@click.option(
+    "--to-current", "to", flag_value="current", help="Where it is; to the latest where it has no position."
+)
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset.")
+@click.option(
+    "--to-datetime",
+    type=_Moment(),
+    metavar="TIME",
+    help="To the first record that is not older, such as 2026-08-01T12:00:00Z; to the latest without one.",
+)
+@click.option(
+    "--by-duration", type=_Duration(), metavar="DURATION", help="Likewise so long ago: P7D, PT1H30M."
+)
+@click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back if negative.")
+@click.option(
+    "--from-file",
+    type=click.File(),
+    metavar="FILE",
+    help="To what lines topic,partition,offset say; - is stdin.",
+)
+@click.option("--execute", is_flag=True, help="Do it. Without it only what would be done is shown.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; that is the default.")
+@click.option("--export", is_flag=True, help="Print lines topic,partition,offset, for --from-file.")
+@click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
+@click.option("--create", is_flag=True, help="Make the group if it is not there.")
+@json_option
+def reset_offsets(
+    group: str,
+    place: Place,
+    topic: str | None,
+    partitions: list[int] | None,
+    to: str | None,
+    to_offset: int | None,
+    to_datetime: datetime.datetime | None,
+    by_duration: datetime.timedelta | None,
+    shift_by: int | None,
+    from_file: TextIO | None,
+    execute: bool,
+    dry_run: bool,
+    export: bool,
+    force: bool,
+    create: bool,
+    as_json: bool,
+) -> None:
+    """Set positions of GROUP: of a topic, of some of its partitions, or all that it has.
+
+    All in one step, or, when one of them is out of range, none. A group with a live member is refused.
+    """
+    if partitions is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    if execute and dry_run:
+        raise click.UsageError("either --execute or --dry-run")
+    if export and as_json:
+        raise click.UsageError("either --export or --json")
+    shift = None if shift_by is None else f"shift:{shift_by}"
+    if from_file is not None and topic is not None:
+        raise click.UsageError("--from-file names topics and partitions itself")
+    file = None if from_file is None else _from_file(from_file)
+    ways = [way for way in (to, to_offset, to_datetime, by_duration, shift, file) if way is not None]
+    if len(ways) != 1:
+        raise click.UsageError(
+            "say in exactly one way where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+            "--by-duration, --shift-by or --from-file"
+        )
+    with place.open() as log:
+        done = log.groups.reset_offsets(
+            group, topic, partitions, to=ways[0], dry_run=not execute, force=force, create=create
+        )
+    if as_json:
+        print_json({**plain_values(done), "dry_run": not execute})
+        return
+    if export:
+        for one in done.offsets:
+            print(f"{one.topic},{one.partition},{one.offset}")
+        return
+    print_table(
+        RESET_COLUMNS,
+        [(group, one.topic, one.partition, one.previous_offset, one.offset) for one in done.offsets],
+    )
+    if not execute:
+        say("nothing was written: add --execute to do it")
+
+
+def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    try:
+        for number, row in enumerate(csv.reader(file), start=1):
+            if not row:
+                continue
+            topic, partition, offset = (cell.strip() for cell in row) if len(row) == 3 else ("", "", "")
+            if not (topic and partition.isdecimal() and offset.isdecimal()):
+                raise click.BadParameter(
+                    f"line {number} is not topic,partition,offset", param_hint="--from-file"
+                )
+            if (topic, int(partition)) in found:
+                raise click.BadParameter(
+                    f"line {number} names {topic},{partition} again", param_hint="--from-file"
+                )
+            found[topic, int(partition)] = int(offset)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise click.BadParameter(f"it is not text in lines: {error}", param_hint="--from-file") from None
+    if not found:
+        raise click.BadParameter("it is empty", param_hint="--from-file")
+    return found
+
+
+@groups.command("delete")
+@click.argument("group")
+@with_place
+@click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@json_option
+def delete(group: str, place: Place, force: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete GROUP with all its positions.
+
+    A group with a live member, or with positions pending in open transactions, is refused.
+    """
+    with place.open() as log:
+        done = log.groups.delete(group, force=force, dry_run=dry_run)
+    if as_json:
+        print_json({**plain_values(done), "dry_run": dry_run})
+    elif dry_run:
+        say(f"{group}: would be deleted with {done.positions} positions")
+    else:
+        say(f"{group}: deleted with {done.positions} positions, in entry {done.entry}")
