@@ -148,6 +148,7 @@ def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> N
         "timestamp_ms",
         "topics",
         "transactions",
+        "groups",
         "producer_id_blocks",
         "max_transaction_timeout_ms",
     }

@@ -268,6 +268,7 @@ def test_every_metric_is_declared_and_named_by_prometheus_rules() -> None:
     actors = Actors()
     actors.prepare("bank")
     log = actors.log
+    log.groups.reset_offsets("readers", "orders", to="earliest", create=True)
     families = list(text_string_to_metric_families(log.metrics().to_prometheus()))
     # The parser gives a counter's family without its suffix.
     names = {family.name + ("_total" if family.type == "counter" else "") for family in families}
