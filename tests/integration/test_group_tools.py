@@ -292,7 +292,7 @@ def test_positions_are_set_in_one_entry_and_a_dry_run_writes_nothing(world: Worl
         ({0: 2}, (2, 1)),
         (1, (1, 1)),
     ):
-        world.groups.reset_offsets(GROUP, "t", to=to)  # type: ignore[arg-type]
+        world.groups.reset_offsets(GROUP, "t", to=to)
         assert (world.position(0), world.position(1)) == expected
     world.groups.reset_offsets(GROUP, to={("t", 1): 2})
     world.groups.reset_offsets(GROUP, "t", [0], to=4)
