@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,16 @@ from txnformat.intents import AllocateIds
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnlog import CorruptDataError, InvalidInputError, NotFoundError, OffsetOutOfRangeError, Producer, TxnLog
+from txnlog import (
+    CorruptDataError,
+    InvalidInputError,
+    LogSnapshot,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    Producer,
+    TxnLog,
+    read_values,
+)
 from writers.bulk import BulkAppend
 
 CREATED_MS = 1_800_000_000_000
@@ -166,6 +177,54 @@ def test_62_two_that_write_what_follows_from_one_snapshot_are_both_committed(log
         assert first.commit().entry is not None
         assert second.commit().entry is not None
     assert sum(read(log, isolation="snapshot")) == -100
+
+
+def test_a_snapshot_is_never_torn_while_others_commit(tmp_path: Path) -> None:
+    """Three writers, each with a log of its own, write every value to both topics in one transaction."""
+    with TxnLog.create(tmp_path / "log") as log:
+        log.create_topic("t", NUMBERS, partitions=3)
+        log.create_topic("u", NUMBERS)
+
+        def write(number: int) -> None:
+            with (
+                TxnLog.open(tmp_path / "log") as own,
+                Producer(own, f"w-{number}", buffer="inline") as producer,
+            ):
+                for value in range(number, 45, 3):
+                    with producer.transaction() as txn:
+                        txn.send("t", rows(value), partition=number)
+                        txn.flush()
+                        txn.send("u", rows(value))
+
+        def shown(snapshot: LogSnapshot, topic: str) -> list[int]:
+            values: list[int] = snapshot.read(topic).read_all().column("n").to_pylist()
+            assert len(values) == len(set(values))
+            return sorted(values)
+
+        sizes = []
+        with ThreadPoolExecutor(3) as pool:
+            writers = [pool.submit(write, number) for number in range(3)]
+            while not all(writer.done() for writer in writers):
+                snapshot = log.snapshot()
+                found = shown(snapshot, "u")
+                assert found == shown(snapshot, "t")
+                sizes.append(len(found))
+            for writer in writers:
+                writer.result()
+        assert sizes == sorted(sizes)
+        assert shown(log.snapshot(), "t") == shown(log.snapshot(), "u") == list(range(45))
+
+
+def test_large_values_behind_an_open_transaction_are_read_whole(log: TxnLog) -> None:
+    log.create_topic("raw", "kafka")
+    with Producer(log, "open", buffer="inline") as slow, Producer(log, "chunks", chunk_bytes=1_024) as chunks:
+        slow.begin()
+        slow.send("raw", key=b"k", value=b"undecided")
+        slow.flush()
+        with chunks.transaction() as txn:
+            txn.send("raw", key=b"k", value=b"x" * 10_500)
+        assert [record.read() for record in read_values(log, "raw")] == []
+        assert [record.read() for record in read_values(log, "raw", isolation="snapshot")] == [b"x" * 10_500]
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
