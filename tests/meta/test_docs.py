@@ -43,9 +43,17 @@ def _text(path: Path | str) -> str:
 # --- code blocks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["README.md", "docs/quickstart.md", "docs/lingering.md", "docs/metrics.md", "docs/buffers.md"]
-)
+RUN = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/lingering.md",
+    "docs/metrics.md",
+    "docs/buffers.md",
+    "docs/from-delta.md",
+]
+
+
+@pytest.mark.parametrize("name", RUN)
 def test_every_python_block_runs(name: str, tmp_path: Path) -> None:
     """Top to bottom in one namespace; what needs Spark runs in tests/spark/test_docs_spark.py."""
     with in_directory(tmp_path):
@@ -61,14 +69,7 @@ def test_a_block_that_fails_is_reported_with_its_line() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
-    run = {
-        "README.md",
-        "docs/quickstart.md",
-        "docs/lingering.md",
-        "docs/metrics.md",
-        "docs/buffers.md",
-        "docs/spark.md",
-    }
+    run = {*RUN, "docs/spark.md"}
     for block in blocks(_text(path)):
         if block.info == "python" and str(path) not in run:
             assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
