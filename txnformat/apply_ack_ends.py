@@ -21,9 +21,12 @@ def end_acks(
     subscriptions = dict(state.subscriptions)
     for key in keys:
         subscription = subscriptions[key]
-        for number, acks in subscription.partitions.items():
-            if transactional_id in acks.pending:
-                ended = acks.ended(transactional_id, commit=outcome is Outcome.COMMIT)
-                subscription = subscription.with_partition(number, ended)
-        subscriptions[key] = replace(subscription, used_entry=at.entry, used_ms=at.timestamp_ms)
+        ended = {
+            number: acks.ended(transactional_id, commit=outcome is Outcome.COMMIT)
+            for number, acks in subscription.partitions.items()
+            if transactional_id in acks.pending
+        }
+        subscriptions[key] = replace(
+            subscription.with_partitions(ended), used_entry=at.entry, used_ms=at.timestamp_ms
+        )
     return replace(state, subscriptions=subscriptions)

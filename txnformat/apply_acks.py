@@ -6,6 +6,7 @@ the log is corrupt.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription, DeleteSubscription
@@ -25,10 +26,11 @@ def create_subscription(state: LogState, op: CreateSubscription, at: At) -> LogS
     if op.topic_id not in state.topics or op.key in state.subscriptions:
         corrupt(at, "a subscription has no topic, or is there already", subscription=op.subscription)
     made = SubscriptionState(created_entry=at.entry, used_entry=at.entry, used_ms=at.timestamp_ms)
-    named: set[int] = set()
+    starts: dict[int, PartitionAcks] = {}
     for start in op.starts:
-        _check_partition(state, op.topic_id, start.partition, named, start.offset, at)
-        made = made.with_partition(start.partition, PartitionAcks(start.offset))
+        _check_partition(state, op.topic_id, start.partition, starts, start.offset, at)
+        starts[start.partition] = PartitionAcks(start.offset)
+    made = made.with_partitions(starts)
     return replace(state, subscriptions={**state.subscriptions, op.key: made})
 
 
@@ -50,15 +52,17 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
     subscription = state.subscriptions.get(op.key)
     if subscription is None or not op.partitions:
         corrupt(at, "an acknowledgement of no subscription, or of nothing", subscription=op.subscription)
-    named: set[int] = set()
+    changed: dict[int, PartitionAcks] = {}
     for part in op.partitions:
         end = part.ranges[-1][1] if part.ranges else part.position
         if end is None:
             corrupt(at, "nothing is acknowledged in a partition", partition=part.partition)
-        _check_partition(state, op.topic_id, part.partition, named, end, at)
-        acks = _acknowledged(subscription.partition(part.partition), op, part, at)
-        subscription = subscription.with_partition(part.partition, acks)
-    subscription = replace(subscription, used_entry=at.entry, used_ms=at.timestamp_ms)
+        _check_partition(state, op.topic_id, part.partition, changed, end, at)
+        acks = subscription.partition(part.partition)
+        changed[part.partition] = _acknowledged(acks, op, part, at)
+    subscription = replace(
+        subscription.with_partitions(changed), used_entry=at.entry, used_ms=at.timestamp_ms
+    )
     state = replace(state, subscriptions={**state.subscriptions, op.key: subscription})
     if op.transactional_id is None:
         return state
@@ -75,11 +79,10 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
 
 
 def _check_partition(
-    state: LogState, topic_id: str, partition: int, named: set[int], offset: int, at: At
+    state: LogState, topic_id: str, partition: int, named: Container[int], offset: int, at: At
 ) -> None:
     if not 0 <= partition < state.topics[topic_id].partitions or partition in named:
         corrupt(at, "a subscription names a partition wrongly", topic_id=topic_id, partition=partition)
-    named.add(partition)
     latest = state.partition(TopicPartition(topic_id, partition)).last_stable_offset
     if offset > latest:
         corrupt(

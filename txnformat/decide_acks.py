@@ -88,10 +88,11 @@ def acknowledge(
     for acks in wanted:
         subscription = subscriptions.get(acks.key) or _subscription(state, acks)
         op = _operation(acks, producer if owner is not None else None)
-        for part in op.partitions:
-            after = _after(state, subscription.partition(part.partition), op, part)
-            subscription = subscription.with_partition(part.partition, after)
-        subscriptions[acks.key] = subscription
+        changed = {
+            part.partition: _after(state, subscription.partition(part.partition), op, part)
+            for part in op.partitions
+        }
+        subscriptions[acks.key] = subscription.with_partitions(changed)
         made.append(op)
     return made
 

@@ -136,9 +136,7 @@ class PartitionAcks:
 
     def ended(self, transactional_id: str, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
-        held = self.pending.get(transactional_id)
-        if held is None:
-            return self
+        held = self.pending[transactional_id]
         rest = {name: other for name, other in self.pending.items() if name != transactional_id}
         without = replace(self, pending=rest)
         return without.acknowledged(held.ranges, held.position or 0) if commit else without
@@ -172,12 +170,11 @@ class SubscriptionState:
         """Return what is known of a partition; of one that nothing is known of everything is wanted."""
         return self.partitions.get(number, _UNTOUCHED)
 
-    def with_partition(self, number: int, acks: PartitionAcks) -> SubscriptionState:
-        """Return the subscription with one partition replaced."""
-        rest = {other: known for other, known in self.partitions.items() if other != number}
-        if acks == _UNTOUCHED:
-            return replace(self, partitions=rest)
-        return replace(self, partitions={**rest, number: acks})
+    def with_partitions(self, changed: Mapping[int, PartitionAcks]) -> SubscriptionState:
+        """Return the subscription with some partitions replaced."""
+        partitions = {**self.partitions, **changed}
+        kept = {number: acks for number, acks in partitions.items() if acks != _UNTOUCHED}
+        return replace(self, partitions=kept)
 
     def holders(self) -> frozenset[str]:
         """Return the transactional ids whose transactions hold something."""

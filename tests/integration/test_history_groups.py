@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from txnformat import history, keys
+from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription
 from txnformat.group_operations import OffsetCommit, PositionCommit
 from txnformat.history import GroupChange, GroupChangeKind
 from txnformat.intents import (
+    Acks,
     Action,
     AllocateIds,
     GroupOffsets,
@@ -147,6 +149,22 @@ def test_what_an_older_opening_aborted_is_told_by_what_its_id_did_before(log: Tx
         assert aborted(log, ended, limit) == []
     assert [entry.entry for entry in log.history()] == list(range(log.state.entry, -1, -1))
     assert [entry.entry for entry in log.history(3, moved)] == [moved, moved - 1, moved - 2]
+
+
+def test_a_transaction_of_acknowledgements_alone_that_an_opening_aborted_is_told_too(log: TxnLog) -> None:
+    topic_id = log.state.topic("t").topic_id
+    created = commit(log, CreateSubscription(topic_id, "billing"))
+    etl = opened(log)
+    acks = Acks(topic_id, "billing", AckMode.CUMULATIVE, (AckedPartition(0, position=3),))
+    acknowledged = commit(log, Write(etl, acks=(acks,)))
+    opened(log)
+    entry = log.state.entry
+    opened(log)
+    for limit in (1, None):
+        assert aborted(log, entry, limit) == [("etl", 0)]
+    names = {found.entry: found.operations for found in log.history()}
+    assert (names[created], names[acknowledged]) == (("create_subscription",), ("ack",))
+    assert log.verify().problems == ()
 
 
 def test_looking_back_is_bounded_and_never_in_the_way(log: TxnLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def subscription(number: int = 0, /, **changes: Any) -> State:
     def change(state: LogState) -> LogState:
         found = state.subscriptions[BILLING]
         part = replace(found.partition(number), **changes)
-        subscriptions = {**state.subscriptions, BILLING: found.with_partition(number, part)}
+        subscriptions = {**state.subscriptions, BILLING: found.with_partitions({number: part})}
         return replace(state, subscriptions=subscriptions)
 
     return change
