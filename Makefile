@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations replay smoke-versions versions clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds replay smoke-versions versions clean
 
 ifdef PYTHON
 export PYTHON
@@ -16,6 +16,8 @@ RUN := scripts/run
 TESTS ?= tests
 PYTEST_ARGS ?=
 BENCH ?=
+KILLS ?= 1000
+ARGS ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
 
@@ -62,6 +64,9 @@ layers:  ## import-linter: the layering rules of setup.cfg
 
 mutations:  ## Break rules one by one: the conformance tests that claim them must fail; writes docs/mutations.md
 	@$(RUN) -m tests.conformance.mutations
+
+kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
+	@$(RUN) -m tests.killing --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }

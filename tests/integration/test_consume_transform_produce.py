@@ -62,7 +62,6 @@ def test_killed_at_a_point_both_are_there_or_neither(
     assert nursery.run(replace(job, at=point, nth=nth)) == KILLED
     between = look(job)
     assert between.is_exact
-    assert glance(job) == between
     assert between.inputs == done * BATCH
     assert nursery.run(job) == 0
     after = look(job)

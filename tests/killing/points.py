@@ -1,4 +1,4 @@
-"""Where a worker ends itself: named points between its calls, and around every request to the store.
+"""Where a worker ends itself: named points between its calls, and around every request to the store that writes.
 
 A point is ``after-poll`` and the like, or ``<call>/before-<object>`` and ``<call>/after-<object>`` for a request that the
 call makes, where the object is a class of :class:`txnformat.store.requests.KeyClass`: ``commit/after-entry`` is where the
@@ -59,7 +59,7 @@ class Points:
 
 
 class KillingStore:
-    """Passes everything on to a real store, and lets the process end before or after any request."""
+    """Passes everything on to a real store, and lets the process end before or after any request that writes."""
 
     def __init__(self, inner: ObjectStore, points: Points) -> None:
         self._inner = inner
@@ -71,11 +71,6 @@ class KillingStore:
         answer = request()
         self._points.reached(f"{call}/after-{what}")
         return answer
-
-    def quiet(self, key: str, request: Callable[[], Answer]) -> Answer:
-        """Do a request that changes nothing: it is the same whether the process ends before or after it."""
-        self._points.reached(f"{self._points.call}/reads-{key_class(key)}")
-        return request()
 
     @property
     def url(self) -> str:
@@ -89,16 +84,16 @@ class KillingStore:
         return self._inner.store_time_ms()
 
     def get(self, key: str) -> bytes | None:
-        return self.quiet(key, lambda: self._inner.get(key))
+        return self._inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self.quiet(key, lambda: self._inner.get_range(key, start, length))
+        return self._inner.get_range(key, start, length)
 
     def head(self, key: str) -> ObjectInfo | None:
-        return self.quiet(key, lambda: self._inner.head(key))
+        return self._inner.head(key)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        return self.quiet(prefix, lambda: self._inner.list(prefix, start_after))
+        return self._inner.list(prefix, start_after)
 
     def create(self, key: str, data: bytes) -> CreateResult:
         return self.around(key, lambda: self._inner.create(key, data))

@@ -51,6 +51,10 @@ class Worker:
         assert code is not None, "it has stopped"
         return code
 
+    def kill(self) -> None:
+        """Kill it, if it is alive. Whoever has not waited for its end may do that."""
+        self.send_signal(signal.SIGKILL)
+
     def send_signal(self, sign: signal.Signals) -> None:
         """Send it a signal. Not after it was told that it has ended."""
         os.kill(self.pid, sign)
