@@ -37,6 +37,7 @@ from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
+from txnformat.subscription_tools import Subscriptions
 from txnformat.topic_creation import check_same_topic, new_topic
 from txnformat.transaction_tools import Transactions
 from txnformat.types import Outcome
@@ -72,6 +73,7 @@ class TxnLog(LogReads):
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
         self.transactions = Transactions(self.committer)
         self.groups = Groups(self.committer, self.sidecars)
+        self.subscriptions = Subscriptions(self.committer, self.sidecars)
 
     @classmethod
     def open(

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from txnformat.log_reads import LogSnapshot
     from txnformat.metrics import LogMetrics
     from txnformat.prepared import PreparedTransaction
+    from txnformat.subscription_tools import (
+        Backlog,
+        SubscriptionDetails,
+        SubscriptionListing,
+        Subscriptions,
+    )
     from txnformat.transaction_listing import ProducerOfPartition, TransactionDetails, TransactionListing
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
@@ -53,10 +59,12 @@ if TYPE_CHECKING:
     from writers.consumer import Consumer
     from writers.group_offsets import GroupMetadata, OffsetAndMetadata
     from writers.producer import Producer
+    from writers.subscription import Subscription
     from writers.transaction import CommitInfo, ProducerStatus, Transaction
 
 __all__ = [
     "AckConflictError",
+    "Backlog",
     "CommitInfo",
     "CommitStateUnknownError",
     "ConflictError",
@@ -97,6 +105,10 @@ __all__ = [
     "SequenceError",
     "StaleAppVersionError",
     "StorageError",
+    "Subscription",
+    "SubscriptionDetails",
+    "SubscriptionListing",
+    "Subscriptions",
     "Transaction",
     "TransactionDetails",
     "TransactionListing",
@@ -121,6 +133,7 @@ __all__ = [
 # The names imported above for type checkers only, and the modules that they are loaded from. New names that need
 # pyarrow go to both places; tests/meta/test_facade.py tells what is missing.
 _LATER = {
+    "Backlog": "txnformat.subscription_tools",
     "CommitInfo": "writers.transaction",
     "Consumer": "writers.consumer",
     "DeletedGroup": "txnformat.group_tools",
@@ -144,6 +157,10 @@ _LATER = {
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.transaction_listing",
     "ProducerStatus": "writers.transaction",
+    "Subscription": "writers.subscription",
+    "SubscriptionDetails": "txnformat.subscription_tools",
+    "SubscriptionListing": "txnformat.subscription_tools",
+    "Subscriptions": "txnformat.subscription_tools",
     "Transaction": "writers.transaction",
     "TransactionDetails": "txnformat.transaction_listing",
     "TransactionListing": "txnformat.transaction_listing",

@@ -27,6 +27,8 @@ from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_of
 from writers.linger import Linger
 from writers.lookup import commit_info, now_of, topic_named
 from writers.ownership import OwnLock
+from writers.progress import AckSource
+from writers.record_ids import Records
 from writers.rows import kafka_record
 from writers.session import Session
 from writers.settings import MIB, Buffer, ProducerSettings
@@ -274,6 +276,43 @@ class Producer:
                 source = group
                 found = offsets_of(group, self._log.log_id, offsets, expected, positions, expected_positions)
             self._session.send_offsets(found, source)
+
+    def acknowledge(self, subscription: AckSource, records: Records) -> None:
+        """Let records of a subscription be acknowledged with the transaction, or given back with its abort.
+
+        They are written with the next flush, prepare or commit; from then on nobody else can acknowledge them, or give
+        them back. Requests: those of a look at the log.
+
+        Parameters
+        ----------
+        subscription : Subscription
+            Of the same log.
+        records : RecordBatch, Table, dicts, or (partition, offset) pairs
+            As for :meth:`writers.subscription.Subscription.acknowledge`.
+
+        Raises
+        ------
+        AckConflictError
+            Kinds ``ack-pending``, ``already-acknowledged``; abort. The flush or the commit can still raise it.
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            Nothing was taken; the transaction stays usable.
+        """
+        self._acknowledge(subscription, records, cumulative=False)
+
+    def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
+        """Let everything up to a record be acknowledged with the transaction; otherwise as :meth:`acknowledge`."""
+        self._acknowledge(subscription, record, cumulative=True)
+
+    def _acknowledge(self, subscription: AckSource, records: Records, *, cumulative: bool) -> None:
+        with self._lock:
+            self._session.check(Call.ACKNOWLEDGE)
+            if subscription.log_id != self._log.log_id:
+                raise InvalidInputError(
+                    "the subscription is of another log, which no transaction of this one can reach",
+                    kind="another-log",
+                    hint="keep the position of the other log as a foreign position, with send_offsets",
+                )
+            self._session.acknowledge(subscription.acks(records, cumulative=cumulative), subscription)
 
     def flush(self) -> CommitInfo:
         """Write what is buffered.

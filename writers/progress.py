@@ -1,17 +1,18 @@
-"""What a transaction takes along of those who read: positions of groups, until the next entry has them."""
+"""What a transaction takes along of those who read: positions of groups and acknowledgements, until the next entry has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import GroupOffsets
+from txnformat.intents import Acks, GroupOffsets
 from writers.group_offsets import OffsetSource
+from writers.record_ids import Records
 
-__all__ = ["Progress"]
+__all__ = ["AckSource", "Progress"]
 
 C = TypeVar("C", OffsetCommit, PositionCommit)
 
@@ -21,22 +22,50 @@ _REFUSED = frozenset(
 """Kinds of errors that mean: what was read is not this transaction's to bring any more."""
 
 
+class AckSource(Protocol):
+    """Something whose records a transaction acknowledges: a subscription."""
+
+    @property
+    def log_id(self) -> str:
+        """The id of its log."""
+        ...
+
+    def acks(self, records: Records, *, cumulative: bool) -> Acks:
+        """Return what acknowledging some records covers."""
+        ...
+
+    def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
+        """Take note of how the transaction ended."""
+        ...
+
+
 class Progress:
     """Positions that wait for the next entry of a transaction, and whoever wants to know that they are in force."""
 
     def __init__(self) -> None:
         self._offsets: dict[str, GroupOffsets] = {}
         self._sources: list[tuple[OffsetSource, GroupOffsets]] = []
+        self._acks: list[Acks] = []
+        self._acknowledging: list[tuple[AckSource, Acks]] = []
 
     def __bool__(self) -> bool:
         """Return whether anything waits."""
-        return bool(self._offsets)
+        return bool(self._offsets) or bool(self._acks)
 
     def add(self, offsets: GroupOffsets, source: OffsetSource | None = None) -> None:
         """Take positions of a group; of one that is given twice the later counts, and every comparison."""
         self._offsets[offsets.group] = _merged(self._offsets.get(offsets.group), offsets)
         if source is not None:
             self._sources.append((source, offsets))
+
+    def acknowledge(self, acks: Acks, source: AckSource) -> None:
+        """Take what is acknowledged in a subscription."""
+        self._acks.append(acks)
+        self._acknowledging.append((source, acks))
+
+    def acks(self) -> tuple[Acks, ...]:
+        """Return what the next entry acknowledges, in order."""
+        return tuple(self._acks)
 
     def offsets(self) -> tuple[GroupOffsets, ...]:
         """Return what the next entry commits: at most one of each group."""
@@ -45,17 +74,26 @@ class Progress:
     def landed(self) -> None:
         """Forget what an entry has."""
         self._offsets.clear()
+        self._acks.clear()
 
     def committed(self) -> None:
         """Tell whoever reads that the transaction is committed."""
         for source, offsets in self._sources:
             source.offsets_committed(offsets)
-        self.discard()
+        self._end(committed=True)
 
     def discard(self) -> None:
         """Forget everything: the transaction is aborted."""
+        self._end(committed=False)
+
+    def _end(self, *, committed: bool) -> None:
+        acknowledging = list(self._acknowledging)
         self._offsets.clear()
         self._sources.clear()
+        self._acks.clear()
+        self._acknowledging.clear()
+        for source, acks in acknowledging:
+            source.transaction_ended(acks, committed=committed)
 
     def is_refused_by(self, error: TxnLogError) -> bool:
         """Return whether an error says that the transaction can only be aborted, because of what was read."""

@@ -22,6 +22,7 @@ from dataclasses import replace
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Instant, waited_ms
 from txnformat.committer import operation_of
+from txnformat.decide_acks import acknowledge
 from txnformat.decide_groups import commit_offsets
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -34,7 +35,16 @@ from txnformat.errors import (
     TxnLogError,
     UnknownProducerIdError,
 )
-from txnformat.intents import Action, CommitResult, GroupOffsets, Intent, OpenProducer, ProducerRef, Write
+from txnformat.intents import (
+    Acks,
+    Action,
+    CommitResult,
+    GroupOffsets,
+    Intent,
+    OpenProducer,
+    ProducerRef,
+    Write,
+)
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.prepared import PreparedTransaction
@@ -42,7 +52,7 @@ from txnformat.state import LogState
 from txnformat.types import Outcome
 from writers.group_offsets import OffsetSource
 from writers.producer_ids import next_producer_id
-from writers.progress import Progress
+from writers.progress import AckSource, Progress
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
@@ -200,6 +210,22 @@ class Session:
         ref = self._identity()
         commit_offsets(state, offsets, ref, state.transactional_ids.get(ref.transactional_id or ""))
 
+    def acknowledge(self, acks: Acks, source: AckSource) -> None:
+        """Take acknowledgements for the next entry, if they do not conflict as far as is known.
+
+        Requests: none; 1 GET before it raises.
+        """
+        try:
+            self._check_acks(self._log.state, acks)
+        except TxnLogError:
+            self._check_acks(self._log.refresh(), acks)
+        self._progress.acknowledge(acks, source)
+
+    def _check_acks(self, state: LogState, acks: Acks) -> None:
+        ref = self._identity()
+        owner = state.transactional_ids.get(ref.transactional_id or "")
+        acknowledge(state, (*self._progress.acks(), acks), ref, owner)
+
     def prepare(self) -> PreparedTransaction:
         """Write what is left, and let the transaction wait for its outcome, in one entry."""
         self._write(Call.PREPARE, prepare=True)
@@ -319,8 +345,15 @@ class Session:
         # What is appended and committed in one entry needs no stage: nobody could see it open.
         deferred = self._streams and (self._appended or end is None)
         appends = self._staging.appends(numbered=self.ref is not None, deferred=deferred)
-        offsets = self._progress.offsets()
-        return Write(self.ref, appends, end, deferred=deferred, prepare=prepare, offsets=offsets)
+        return Write(
+            self.ref,
+            appends,
+            end,
+            deferred=deferred,
+            prepare=prepare,
+            offsets=self._progress.offsets(),
+            acks=self._progress.acks(),
+        )
 
     def _commit(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from txnformat.prepared import PreparedTransaction
     from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from writers.producer import Producer
+    from writers.progress import AckSource
+    from writers.record_ids import Records
 
 __all__ = [
     "LEGAL_IN",
@@ -70,6 +72,7 @@ class Call(StrEnum):
     ABORT = "abort"
     PREPARE = "prepare"
     SEND_OFFSETS = "send_offsets"
+    ACKNOWLEDGE = "acknowledge"
 
 
 class Unsettled(NamedTuple):
@@ -90,6 +93,7 @@ LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
     Call.ABORT: _OPEN | {ProducerStatus.ABORT_REQUIRED, ProducerStatus.PREPARED},
     Call.PREPARE: _OPEN,
     Call.SEND_OFFSETS: _OPEN,
+    Call.ACKNOWLEDGE: _OPEN,
 }
 """The statuses in which a call is legal, besides what an unknown outcome allows."""
 
@@ -104,7 +108,9 @@ REPEATS: Mapping[Call, frozenset[Call]] = {
 }
 """After a call with an unknown outcome: the calls that are legal."""
 
-_NEEDS_TRANSACTIONS = frozenset({Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE, Call.SEND_OFFSETS})
+_NEEDS_TRANSACTIONS = frozenset(
+    {Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE, Call.SEND_OFFSETS, Call.ACKNOWLEDGE}
+)
 
 _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.UNINITIALISED: (
@@ -214,6 +220,16 @@ class Transaction:
             positions=positions,
             expected_positions=expected_positions,
         )
+
+    def acknowledge(self, subscription: AckSource, records: Records) -> None:
+        """Acknowledge records with the transaction; see :meth:`writers.producer.Producer.acknowledge`."""
+        self._check(Call.ACKNOWLEDGE)
+        self._producer.acknowledge(subscription, records)
+
+    def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
+        """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
+        self._check(Call.ACKNOWLEDGE)
+        self._producer.acknowledge_cumulative(subscription, record)
 
     def flush(self) -> CommitInfo:
         """Flush; see :meth:`writers.producer.Producer.flush`."""

@@ -47,6 +47,7 @@ RUN = [
     "README.md",
     "docs/quickstart.md",
     "docs/lingering.md",
+    "docs/subscriptions.md",
     "docs/metrics.md",
     "docs/buffers.md",
     "docs/from-delta.md",

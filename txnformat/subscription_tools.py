@@ -1,0 +1,256 @@
+"""``log.subscriptions``: subscriptions made, listed, moved and deleted; what each has before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from txnformat.ack_operations import (
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionStart,
+)
+from txnformat.committer import Committer
+from txnformat.errors import ConflictError, InvalidInputError, NotFoundError
+from txnformat.intents import Acks, Write
+from txnformat.keys import check_reader_name
+from txnformat.sealed import SidecarCache
+from txnformat.state import LogState, TopicState
+from txnformat.subscription_state import SubscriptionState
+from txnformat.types import TopicPartition
+from txnformat.visible_records import Visible
+
+__all__ = ["Backlog", "SubscriptionDetails", "SubscriptionListing", "Subscriptions", "backlog_of"]
+
+Where = int | str | Mapping[int, int]
+"""An offset for every partition, "earliest" or "latest" (the last stable offset), or an offset for some partitions."""
+
+
+class Backlog(NamedTuple):
+    """What a subscription has before it in one partition."""
+
+    partition: int
+    mark: int
+    """Every record below is acknowledged (exclusive)."""
+    last_stable_offset: int
+    """What can be received lies below (exclusive)."""
+    ranges: int
+    """Separate ranges of offsets above the mark that are acknowledged."""
+    unacknowledged: int
+    """Visible records that are not acknowledged, pending ones included."""
+    pending: int
+    """Those of them whose acknowledgement waits for the end of a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionListing:
+    """A subscription, at a glance."""
+
+    topic: str
+    subscription: str
+    created_entry: int
+    used_ms: int
+    """Log time of the last entry that acknowledged something, ms since the epoch; 0 when none did."""
+    pending_transactions: tuple[str, ...]
+    """Transactional ids whose open transactions have acknowledged something."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionDetails(SubscriptionListing):
+    """A subscription, and what it has before it."""
+
+    partitions: tuple[Backlog, ...]
+
+    @property
+    def unacknowledged(self) -> int:
+        """Visible records that are not acknowledged, in all partitions."""
+        return sum(one.unacknowledged for one in self.partitions)
+
+
+def backlog_of(
+    sidecars: SidecarCache,
+    state: LogState,
+    topic: TopicState,
+    known: SubscriptionState,
+    number: int,
+    visible: Visible,
+) -> Backlog:
+    """Return what a subscription has before it in a partition.
+
+    Requests: 1 GET for each sealed segment behind the mark that was not looked at before.
+    """
+    acks = known.partition(number)
+    offsets = visible.follow(sidecars, state, acks.mark)
+    return Backlog(
+        number,
+        acks.mark,
+        state.partition(TopicPartition(topic.topic_id, number)).last_stable_offset,
+        len(acks.acked),
+        offsets.offsets() - offsets.common_offsets(acks.acked),
+        offsets.common_offsets(acks.held()),
+    )
+
+
+class Subscriptions:
+    """Subscriptions of a log. Got as ``log.subscriptions``.
+
+    Every call follows the log first. Requests: 1 GET when nothing is new; what changes a subscription 1 entry.
+    """
+
+    def __init__(self, committer: Committer, sidecars: SidecarCache) -> None:
+        self._committer = committer
+        self._sidecars = sidecars
+
+    def create(self, topic: str, name: str, *, start: Where = "earliest", exist_ok: bool = False) -> None:
+        """Create a subscription.
+
+        Parameters
+        ----------
+        start : int, str or mapping of int to int
+            The first offset that it wants: "earliest", "latest" (what is committed later), one for every partition, or one
+            for each of some partitions (the others: earliest). Partitions that the topic gets later begin at their earliest.
+        exist_ok : bool
+            It may exist; then it stays as it is.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``subscription-exists``.
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            No such topic, partition or offset; no such name.
+        """
+        check_reader_name(name, "subscription")
+        state = self._committer.refresh()
+        found = state.topic(topic)
+        if exist_ok and (found.topic_id, name) in state.subscriptions:
+            return
+        starts = tuple(
+            SubscriptionStart(number, offset)
+            for number, offset in _offsets(state, found, start).items()
+            if offset
+        )
+        try:
+            self._committer.commit(self._committer.intend(CreateSubscription(found.topic_id, name, starts)))
+        except ConflictError as error:
+            if not exist_ok or error.kind != "subscription-exists":
+                raise
+
+    def delete(self, topic: str, name: str) -> None:
+        """Delete a subscription, with all that it has acknowledged.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-subscription``.
+        AckConflictError
+            Kind ``ack-pending``: a transaction that has not ended has acknowledged something.
+        """
+        state = self._committer.refresh()
+        found, _ = self._known(state, topic, name)
+        self._committer.commit(self._committer.intend(DeleteSubscription(found.topic_id, name)))
+
+    def seek(self, topic: str, name: str, to: Where) -> None:
+        """Let a subscription go on from an offset: below it everything is acknowledged, from it on nothing is.
+
+        Parameters
+        ----------
+        to : int, str or mapping of int to int
+            As ``start`` of :meth:`create`; a mapping leaves other partitions as they are.
+
+        Raises
+        ------
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            No such subscription, partition or offset.
+        AckConflictError
+            Kind ``ack-pending``: a transaction that has not ended has acknowledged something there.
+        """
+        state = self._committer.refresh()
+        found, _ = self._known(state, topic, name)
+        parts = tuple(
+            AckedPartition(number, position=offset) for number, offset in _offsets(state, found, to).items()
+        )
+        acks = Acks(found.topic_id, name, AckMode.SEEK, parts)
+        self._committer.commit(self._committer.intend(Write(acks=(acks,))))
+
+    def list(self, topic: str | None = None) -> tuple[SubscriptionListing, ...]:
+        """List subscriptions, of one topic or of all, by topic and name."""
+        state = self._committer.refresh()
+        only = None if topic is None else state.topic(topic).topic_id
+        found = [
+            _listing(state.topics[topic_id], name, known)
+            for (topic_id, name), known in state.subscriptions.items()
+            if only in (None, topic_id)
+        ]
+        return tuple(sorted(found, key=lambda one: (one.topic, one.subscription)))
+
+    def describe(self, topic: str, name: str) -> SubscriptionDetails:
+        """Return a subscription and what it has before it, counted from metadata alone.
+
+        Raises
+        ------
+        NotFoundError
+            Kinds ``unknown-topic``, ``unknown-subscription``.
+        """
+        state = self._committer.refresh()
+        found, known = self._known(state, topic, name)
+        partitions = tuple(
+            backlog_of(
+                self._sidecars, state, found, known, number, Visible(TopicPartition(found.topic_id, number))
+            )
+            for number in range(found.partitions)
+        )
+        short = _listing(found, name, known)
+        return SubscriptionDetails(
+            short.topic, name, short.created_entry, short.used_ms, short.pending_transactions, partitions
+        )
+
+    def _known(self, state: LogState, topic: str, name: str) -> tuple[TopicState, SubscriptionState]:
+        found = state.topic(topic)
+        known = state.subscriptions.get((found.topic_id, name))
+        if known is None:
+            raise NotFoundError(
+                "no such subscription",
+                kind="unknown-subscription",
+                hint="create it with log.subscriptions.create(topic, name)",
+                topic=topic,
+                subscription=name,
+                subscriptions=sorted(
+                    other for topic_id, other in state.subscriptions if topic_id == found.topic_id
+                )[:20],
+            )
+        return found, known
+
+
+def _listing(topic: TopicState, name: str, known: SubscriptionState) -> SubscriptionListing:
+    return SubscriptionListing(
+        topic.name, name, known.created_entry, known.used_ms, tuple(sorted(known.holders()))
+    )
+
+
+def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]:
+    """Return the offset that is meant for each partition."""
+    numbers = range(topic.partitions)
+    if isinstance(where, Mapping):
+        problems = [
+            f"{number!r:.80}: {offset!r:.80} is not a partition and an offset from 0 on"
+            for number, offset in where.items()
+            if type(number) is not int or type(offset) is not int or offset < 0
+        ]
+        if problems or not where:
+            raise InvalidInputError(problems or "no partition is named", kind="invalid-offset")
+        return dict(where)
+    partitions = {number: state.partition(TopicPartition(topic.topic_id, number)) for number in numbers}
+    if where == "earliest":
+        return {number: partition.log_start for number, partition in partitions.items()}
+    if where == "latest":
+        return {number: partition.last_stable_offset for number, partition in partitions.items()}
+    if type(where) is int and where >= 0:
+        return dict.fromkeys(numbers, where)
+    raise InvalidInputError(
+        f"{where!r:.80} is not a place in a topic",
+        kind="invalid-offset",
+        hint='give "earliest", "latest", an offset from 0 on, or a mapping of partition to offset',
+    )

@@ -1,0 +1,92 @@
+"""Which offsets of a partition hold a record that a committed reader sees, and what an acknowledgement of one covers.
+
+Below the last stable offset that never changes, so it is found out once, from metadata alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from txnformat.errors import NotFoundError
+from txnformat.ranges import NO_RANGES, Ranges
+from txnformat.read_plan import plan_read
+from txnformat.sealed import SidecarCache
+from txnformat.state import LogState
+from txnformat.types import TopicPartition
+
+__all__ = ["Visible"]
+
+Int64s = NDArray[np.int64]
+
+
+class Visible:
+    """Visible records of one partition, from a subscription's mark on.
+
+    Markers and aborted records lie between them. Who acknowledges a record acknowledges what lies between it and the
+    visible record before it, too: so acknowledgements that follow each other are one range.
+    """
+
+    def __init__(self, key: TopicPartition) -> None:
+        self._key = key
+        self._from = 0
+        self._to = 0
+        self._offsets = NO_RANGES
+
+    def follow(self, sidecars: SidecarCache, state: LogState, start: int) -> Ranges:
+        """Return the visible offsets from ``start`` (inclusive) to the last stable offset.
+
+        Requests: 1 GET for each sealed segment and batch table that was not looked at before.
+        """
+        partition = state.partition(self._key)
+        end = max(start, partition.last_stable_offset)
+        if start < self._from or start > self._to:
+            self._from, self._to, self._offsets = start, start, NO_RANGES
+        if end > self._to:
+            number = self._key.partition
+            plan = plan_read(
+                sidecars,
+                state,
+                state.topics[self._key.topic_id].name,
+                start={number: self._to},
+                end={number: end},
+                partitions=[number],
+            )
+            rows = plan.partitions[0].rows
+            more = Ranges.between(rows["base_offset"], rows["base_offset"] + rows["take"])
+            self._offsets, self._to = self._offsets | more, end
+        if start > self._from:  # what is acknowledged need not be kept
+            self._from, self._offsets = start, self._offsets.above(start)
+        return self._offsets
+
+    def spans(self, offsets: Int64s, names: dict[str, Any]) -> Ranges:
+        """Return what acknowledging these records covers; :meth:`follow` comes first.
+
+        Parameters
+        ----------
+        offsets : ndarray of int64
+            At or above the start that was followed from, ascending, none twice.
+        names : dict
+            For the error.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-record``: there is no visible record at one of them.
+        """
+        visible = self._offsets
+        missing = offsets[~visible.holds(offsets)]
+        if len(missing):
+            raise NotFoundError(
+                "there is no record at this offset: it is of a marker, or of an aborted transaction",
+                kind="unknown-record",
+                hint="acknowledge records that were received",
+                offset=int(missing[0]),
+                **names,
+            )
+        index = np.searchsorted(visible.starts, offsets, side="right") - 1
+        before = np.concatenate(([self._from], visible.ends[:-1]))[index]
+        starts = np.where(visible.starts[index] == offsets, before, offsets)
+        return Ranges.between(starts, offsets + 1)

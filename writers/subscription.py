@@ -1,0 +1,357 @@
+"""Subscription: receives the records of a topic and acknowledges them one by one, as in Pulsar.
+
+A consumer group keeps one position per partition; a subscription remembers of every record whether it is acknowledged.
+There is no lease on records that were handed out: two instances may receive the same record, and the acknowledgement
+decides whose it is. So process a record and acknowledge it in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txnformat.ack_operations import AckedPartition, AckMode
+from txnformat.clock import waited_ms
+from txnformat.decide_acks import check_nack
+from txnformat.errors import (
+    AckConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    NotFoundError,
+    TxnLogError,
+)
+from txnformat.intents import Acks, Intent, Write
+from txnformat.keys import check_reader_name
+from txnformat.log import TxnLog
+from txnformat.ranges import Ranges
+from txnformat.state import LogState, TopicState
+from txnformat.subscription_state import ALREADY_ACKNOWLEDGED, SubscriptionState
+from txnformat.subscription_tools import Backlog, Where, backlog_of
+from txnformat.types import TopicPartition
+from writers.delivery import Delivery
+from writers.ownership import OneThread
+from writers.reading import WAIT_MS_MAX, WAIT_MS_MIN
+from writers.record_ids import Records, offsets_by_partition
+
+__all__ = ["Subscription"]
+
+Offsets = NDArray[np.int64]
+
+TIMEOUT_MS = 1_000
+"""How long a receive waits for records unless it is told otherwise."""
+
+
+class Subscription:
+    """One instance of a subscription: receives what nobody has acknowledged, in the order of offsets in each partition.
+
+    Of one thread at a time (kind ``concurrent-use``), and of the process that made it (kind ``forked``).
+
+    Parameters
+    ----------
+    log : TxnLog
+        Where from.
+    topic, name : str
+        The subscription, which exists (``log.subscriptions.create``).
+    columns : sequence of str, optional
+        What batches have besides ``_partition`` and ``_offset``; by default the topic's own columns, ``_topic`` and
+        ``_timestamp``.
+
+    Notes
+    -----
+    The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new; an acknowledgement
+    outside of transactions is 1 entry, in a transaction none of its own.
+    """
+
+    def __init__(self, log: TxnLog, topic: str, name: str, *, columns: Sequence[str] | None = None) -> None:
+        if not isinstance(log, TxnLog):
+            raise InvalidInputError(
+                f"{log!r:.80} is not a log",
+                kind="not-a-log",
+                hint="open it first: Subscription(TxnLog.open(path), …)",
+            )
+        self.topic = topic
+        self.name = check_reader_name(name, "subscription")
+        self._log = log
+        self._columns = None if columns is None else tuple(dict.fromkeys([*columns, "_partition", "_offset"]))
+        self._lock = OneThread("subscription")
+        self._delivery: Delivery | None = None
+        self._topic_id: str | None = None
+        self._unknown: tuple[object, Intent] | None = (
+            None  # a call whose outcome is not known, and what repeats it
+        )
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._log.url!r}, {self.topic!r}, {self.name!r})"
+
+    def __reduce__(self) -> Any:
+        raise InvalidInputError(
+            f"{self!r:.200} cannot be pickled or copied: a subscription stays in the process that made it",
+            kind="not-picklable",
+            hint="make one in the process that reads; give it the path of the log",
+        )
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
+        """Return records that nobody has acknowledged and that this instance has not received; None if there are none by then.
+
+        What a transaction has acknowledged is left out until it ends.
+
+        Parameters
+        ----------
+        max_records : int
+            Most records.
+        timeout_ms : int
+            How long to wait; 0 looks once.
+        """
+        for name, value, least in (("max_records", max_records, 1), ("timeout_ms", timeout_ms, 0)):
+            if type(value) is not int or value < least:
+                raise InvalidInputError(
+                    f"{name} is {value!r:.80}, not a whole number from {least} on", kind="invalid-argument"
+                )
+        with self._lock:
+            clock = self._log.committer.clock
+            start, wait_ms = clock.now(), WAIT_MS_MIN
+            while True:
+                state, known = self._look()
+                batch = self._delivering().next_batch(state, known, max_records)
+                left_ms = timeout_ms - waited_ms(start, clock.now())
+                if batch is not None or left_ms <= 0:
+                    return batch
+                clock.sleep(min(left_ms, wait_ms) / 1_000)
+                wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
+
+    def receive_dicts(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> list[dict[str, Any]]:
+        """Return the same as a list of dicts; empty if there are none."""
+        batch = self.receive(max_records, timeout_ms)
+        return [] if batch is None else batch.to_pylist()
+
+    def acknowledge(self, records: Records) -> None:
+        """Acknowledge records, at once. Requests: 1 entry.
+
+        Parameters
+        ----------
+        records : RecordBatch, Table, dicts, or (partition, offset) pairs
+            What :meth:`receive` returned, or a part of it; every one is named once.
+
+        Raises
+        ------
+        AckConflictError
+            Kinds ``ack-pending``, ``already-acknowledged``: nothing is acknowledged of all that was named.
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            There is no such record, or it is not visible yet.
+        """
+        with self._lock:
+            self._acknowledge(AckMode.INDIVIDUAL, records)
+
+    def acknowledge_cumulative(self, record: Records) -> None:
+        """Acknowledge records and, in their partitions, everything before them, at once. Requests: 1 entry.
+
+        Raises
+        ------
+        AckConflictError, NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            As for :meth:`acknowledge`; ``already-acknowledged`` if everything is.
+        """
+        with self._lock:
+            self._acknowledge(AckMode.CUMULATIVE, record)
+
+    def negative_acknowledge(self, records: Records) -> None:
+        """Give received records back: this instance receives them again. Nothing of it is in the log.
+
+        Raises
+        ------
+        AckConflictError
+            They are acknowledged, or a transaction that has not ended has acknowledged them.
+        NotFoundError, OffsetOutOfRangeError, InvalidInputError
+            As for :meth:`acknowledge`.
+        """
+        with self._lock:
+            acks = self._acks(AckMode.INDIVIDUAL, offsets_by_partition(records))
+            ranges = {part.partition: Ranges.of(part.ranges) for part in acks.partitions}
+            pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
+            check_nack(self._log.state, acks.topic_id, self.name, pairs)
+            self._delivering().give_back(ranges)
+
+    def redeliver_unacknowledged(self) -> None:
+        """Let this instance receive everything again that is not acknowledged or pending. Requests: none."""
+        with self._lock:
+            self._check_open()
+            if self._delivery is not None:
+                self._delivery.restart()
+
+    def seek(self, offset: Where) -> None:
+        """Go on from an offset, in all partitions or in those that are named; what is acknowledged from there on is not any more.
+
+        Requests: 1 entry.
+
+        Raises
+        ------
+        OffsetOutOfRangeError, NotFoundError, InvalidInputError
+            There is no such offset or partition.
+        AckConflictError
+            Kind ``ack-pending``: a transaction that has not ended has acknowledged something there.
+        """
+        with self._lock:
+            self._look()
+            self._log.subscriptions.seek(self.topic, self.name, offset)
+            if self._delivery is not None:
+                self._delivery.restart()
+
+    def backlog(self) -> list[Backlog]:
+        """Return what the subscription has before it, by partition. Requests: a look, and sidecars that are not kept."""
+        with self._lock:
+            state, known = self._look()
+            topic = self._topic(state)
+            return [
+                backlog_of(
+                    self._log.sidecars,
+                    state,
+                    topic,
+                    known,
+                    number,
+                    self._delivering().partition(number).visible,
+                )
+                for number in range(topic.partitions)
+            ]
+
+    def close(self) -> None:
+        """Receive nothing any more. The subscription stays; nothing of this is in the log."""
+        if self._lock.is_foreign:
+            return
+        with self._lock:
+            if self._delivery is not None:
+                self._delivery.restart()
+            self._is_closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- for transactions --------------------------------------------------------------------------------------------
+
+    @property
+    def log_id(self) -> str:
+        """The id of its log: a transaction of another cannot acknowledge."""
+        return self._log.log_id
+
+    def acks(self, records: Records, *, cumulative: bool) -> Acks:
+        """Return what a transaction is to acknowledge; for :meth:`writers.producer.Producer.acknowledge`."""
+        with self._lock:
+            mode = AckMode.CUMULATIVE if cumulative else AckMode.INDIVIDUAL
+            return self._acks(mode, offsets_by_partition(records))
+
+    def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
+        """Take note of how a transaction ended that had acknowledged: what it gives back is received again."""
+        if committed or self._delivery is None or self._is_closed:
+            return
+        with self._lock:
+            _, known = self._look()
+            for part in acks.partitions:
+                ranges = Ranges.of(part.ranges)
+                if part.position is not None:
+                    ranges = Ranges.of([(known.partition(part.partition).mark, part.position)])
+                self._delivery.give_back({part.partition: ranges})
+
+    # --- how it is done ----------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidTransactionStateError(
+                "the subscription is closed", kind="subscription-closed", hint="make a new one"
+            )
+
+    def _look(self) -> tuple[LogState, SubscriptionState]:
+        """Follow the log; return its state and the subscription's."""
+        self._check_open()
+        state = self._log.refresh()
+        if self._topic_id is None:
+            self._topic_id = state.topic(self.topic).topic_id
+        known = state.subscriptions.get((self._topic_id, self.name))
+        if known is None:
+            raise NotFoundError(
+                "no such subscription",
+                kind="unknown-subscription",
+                hint="create it with log.subscriptions.create(topic, name)",
+                topic=self.topic,
+                subscription=self.name,
+                subscriptions=sorted(
+                    name for topic_id, name in state.subscriptions if topic_id == self._topic_id
+                )[:20],
+            )
+        return state, known
+
+    def _topic(self, state: LogState) -> TopicState:
+        return state.topics[self._topic_id or ""]
+
+    def _delivering(self) -> Delivery:
+        if self._delivery is None:
+            self._delivery = Delivery(self._log, self._topic_id or "", self._columns)
+        return self._delivery
+
+    def _acknowledge(self, mode: AckMode, records: Records) -> None:
+        """Acknowledge at once; the same call after an unknown outcome repeats the same intent."""
+        named = offsets_by_partition(records)
+        call = (mode, tuple((number, offsets.tobytes()) for number, offsets in sorted(named.items())))
+        committer = self._log.committer
+        if self._unknown is None or self._unknown[0] != call:
+            self._unknown = call, committer.intend(Write(acks=(self._acks(mode, named),)))
+        try:
+            committer.commit(self._unknown[1])
+        except CommitStateUnknownError:
+            raise
+        except BaseException as error:
+            if isinstance(error, TxnLogError):
+                self._unknown = None
+            raise
+        self._unknown = None
+
+    def _acks(self, mode: AckMode, named: dict[int, Offsets]) -> Acks:
+        state, known = self._look()
+        parts = []
+        for number, offsets in sorted(named.items()):
+            last = int(offsets[-1])
+            self._check_there(state, number, last)
+            acks = known.partition(number)
+            least = last if mode is AckMode.CUMULATIVE else int(offsets[0])
+            if least < acks.mark:
+                raise AckConflictError(
+                    "the record is acknowledged already",
+                    kind=ALREADY_ACKNOWLEDGED,
+                    hint="do not process it twice",
+                    offset=least,
+                    **self._names(number),
+                )
+            visible = self._delivering().partition(number).visible
+            visible.follow(self._log.sidecars, state, acks.mark)
+            if mode is AckMode.CUMULATIVE:
+                visible.spans(offsets[-1:], self._names(number))
+                parts.append(AckedPartition(number, position=last + 1))
+                continue
+            # What lies between two records may be acknowledged already, with a cumulative one or from before a seek.
+            spans = visible.spans(offsets, self._names(number)) - acks.acked - acks.held()
+            spans = spans | Ranges.between(offsets, offsets + 1)
+            parts.append(AckedPartition(number, tuple(spans.pairs())))
+        return Acks(self._topic_id or "", self.name, mode, tuple(parts))
+
+    def _names(self, number: int) -> dict[str, Any]:
+        return {"topic": self.topic, "subscription": self.name, "partition": number}
+
+    def _check_there(self, state: LogState, number: int, offset: int) -> None:
+        """Refuse partitions that are not there, and offsets that nobody can have received."""
+        no_range = ((offset, offset + 1),)
+        if (
+            not 0 <= number < self._topic(state).partitions
+            or offset >= state.partition(TopicPartition(self._topic_id or "", number)).last_stable_offset
+        ):
+            check_nack(state, self._topic_id or "", self.name, {number: no_range})
