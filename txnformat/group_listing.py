@@ -304,7 +304,10 @@ class Unread:
         self._partition = partition
         extents = partition.extents.array()
         extents = extents[extents["base_offset"] < partition.last_stable_offset]
-        self._extents: Rows = extents[committed(partition, extents)] if len(extents) else extents
+        extents = extents[committed(partition, extents)] if len(extents) else extents
+        self._bases: Rows = extents["base_offset"]
+        self._extent_ends: Rows = extents["base_offset"] + extents["records"]
+        self._from: Rows = np.concatenate([np.cumsum(extents["records"][::-1])[::-1], [0]])
         segments = partition.segments.array()
         self._starts, self._ends = segments["start_offset"], segments["end_offset"]
         self._shown: Rows = segments["records"] - segments["aborted_records"]
@@ -313,9 +316,10 @@ class Unread:
 
     def since(self, offset: int) -> LagBound:
         """Return the records from an offset (inclusive) to the last stable offset."""
-        begins = np.maximum(self._extents["base_offset"], offset)
-        ends = self._extents["base_offset"] + self._extents["records"]
-        total = int(np.maximum(ends - begins, 0).sum()) + int(self._shown[self._starts >= offset].sum())
+        first = int(np.searchsorted(self._extent_ends, offset, side="right"))
+        total = int(self._from[first]) + int(self._shown[self._starts >= offset].sum())
+        if first < len(self._bases):
+            total -= max(0, offset - int(self._bases[first]))
         cut = (self._starts < offset) & (self._ends > offset)
         parts = [(int(shown), int(end)) for shown, end in zip(self._shown[cut], self._ends[cut], strict=True)]
         if offset < self._partition.listed_end:

@@ -70,7 +70,7 @@ class GroupMetrics:
 def measure_groups(state: LogState, now_ms: int) -> tuple[GroupMetrics, ...]:
     """Return the measures of all groups, by name.
 
-    No requests. O(extents in the state of the partitions with positions, for each group that has one there).
+    No requests. O(positions x log(extents) + extents in the state of their partitions).
     """
     unread: dict[TopicPartition, Unread] = {}
     found = []

@@ -25,6 +25,7 @@ from txnlog import (
     InvalidInputError,
     NotFoundError,
     OffsetOutOfRangeError,
+    Outcome,
     Producer,
     TxnLog,
     TxnLogError,
@@ -199,7 +200,8 @@ def test_a_description_reads_a_sidecar_only_where_a_position_cuts_a_segment(seal
 def test_metrics_have_positions_and_bounds_without_a_request(sealed: World) -> None:
     sealed.at(1)
     producer = sealed.producer("open")
-    sealed.commit(Write(producer, offsets=(sealed.offsets(0, 1),)))
+    pending = (*sealed.offsets(0, 1).offsets, *sealed.offsets(2).offsets)
+    sealed.commit(Write(producer, offsets=(GroupOffsets(GROUP, pending),)))
     sealed.clock.sleep(31)
     log = TxnLog.open(sealed.store, clock=sealed.clock)
     with sealed.store.measure() as measured:
@@ -210,7 +212,7 @@ def test_metrics_have_positions_and_bounds_without_a_request(sealed: World) -> N
     exact = log.groups.describe(GROUP).lag
     assert (part.topic, part.partition, part.committed_offset, part.lag_exact) == ("t", 0, 1, False)
     assert exact <= part.lag_records <= len(readable(sealed)) + 2
-    assert (group.state, group.pending_offsets) == ("Empty", 1)
+    assert (group.state, group.pending_offsets) == ("Empty", 2)
     assert 30_000 <= group.idle_ms < 60_000
     samples = {
         (sample.name, *sorted(value for name, value in sample.labels.items() if name != "log")): sample.value
@@ -220,7 +222,7 @@ def test_metrics_have_positions_and_bounds_without_a_request(sealed: World) -> N
     }
     assert samples["txnlog_group_committed_offset", "0", GROUP, "t"] == 1
     assert samples["txnlog_group_lag_records", "0", GROUP, "t"] == part.lag_records
-    assert samples["txnlog_group_pending_offsets", GROUP] == 1
+    assert samples["txnlog_group_pending_offsets", GROUP] == 2
     assert samples["txnlog_groups", "Empty"] == 1
     assert samples["txnlog_groups", "Stable"] == 0
     assert samples["txnlog_group_idle_seconds", GROUP] == group.idle_ms / 1000
@@ -320,6 +322,38 @@ def test_positions_are_set_by_time(world: World) -> None:
         (datetime.timedelta.max, 0),
     ):
         assert world.groups.reset_offsets(GROUP, to=to).offsets[0].offset == expected
+
+
+def test_positions_are_set_by_the_topics_own_time(world: World) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    world.log.create_topic("timed", schema, timestamp_column="at")
+    began = datetime.datetime(1960, 1, 1, tzinfo=datetime.UTC)
+    with Producer(world.log) as producer:
+        producer.send("timed", [{"at": began + datetime.timedelta(days=day)} for day in range(5)])
+    for to, expected in (
+        (began + datetime.timedelta(days=2), 2),
+        (began + datetime.timedelta(days=2, microseconds=1), 3),
+        (began - datetime.timedelta(days=9), 0),
+        (datetime.timedelta(0), 5),
+        (datetime.timedelta.max, 0),
+    ):
+        assert world.groups.reset_offsets(GROUP, "timed", to=to, create=True).offsets[0].offset == expected
+
+
+def test_an_offset_is_set_over_what_is_pending_in_an_open_transaction(world: World) -> None:
+    """Which had compared, and can only abort from then on."""
+    world.write(5)
+    world.at(1)
+    world.commit(OpenProducer("etl"))
+    etl = world.producer("etl")
+    world.commit(Write(etl, offsets=(world.offsets(2, expected=1),)))
+    world.groups.reset_offsets(GROUP, "t", [0], to=4)
+    assert world.position() == 4
+    with pytest.raises(ConflictError) as caught:
+        world.commit(Write(etl, end=Outcome.COMMIT))
+    assert caught.value.kind == "offsets-hold-broken"
+    world.commit(Write(etl, end=Outcome.ABORT))
+    assert world.position() == 4
 
 
 def test_a_group_is_made_only_on_request(world: World) -> None:
