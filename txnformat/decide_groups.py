@@ -30,6 +30,7 @@ from txnformat.transactions import TransactionalIdState, TransactionStatus
 
 __all__ = [
     "SESSION_TIMEOUT_MS_MAX",
+    "check_generation",
     "commit_offsets",
     "hold_broken",
     "join_group",
@@ -60,11 +61,12 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
 def leave_group(state: LogState, action: LeaveGroup) -> JoinGroup:
     """Return the operation by which a member leaves; raise if it is not the member any more."""
     group = state.groups.get(action.group, _NO_GROUP)
-    _check_generation(action.group, group, action.generation)
+    check_generation(action.group, group, action.generation)
     return JoinGroup(action.group, group.generation + 1, None, 0)
 
 
-def _check_generation(name: str, group: GroupState, generation: int | None) -> None:
+def check_generation(name: str, group: GroupState, generation: int | None) -> None:
+    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is anybody."""
     if generation is None or (generation == group.generation and group.member is not None):
         return
     raise ConflictError(
@@ -86,7 +88,7 @@ def commit_offsets(
 ) -> CommitOffsets:
     """Return the operation that commits positions of a group, in the producer's transaction or at once."""
     group = state.groups.get(wanted.group, _NO_GROUP)
-    _check_generation(wanted.group, group, wanted.generation)
+    check_generation(wanted.group, group, wanted.generation)
     transactional_id = producer.transactional_id if producer is not None and owner is not None else None
     for offset in wanted.offsets:
         _check_offset(state, wanted, offset)

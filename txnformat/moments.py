@@ -6,7 +6,7 @@ import datetime
 
 from txnformat.errors import InvalidInputError
 
-__all__ = ["Moment", "as_moment_ms"]
+__all__ = ["Moment", "as_moment_ms", "as_moment_us"]
 
 Moment = datetime.datetime | str | int
 """A time: with a zone or in UTC; as text ISO 8601 or digits; as a number ms since the epoch."""
@@ -16,6 +16,14 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 def as_moment_ms(value: Moment, name: str) -> int:
     """Return a time as ms since the epoch, rounded down: what is of that millisecond is not after it.
+
+    Otherwise as :func:`as_moment_us`.
+    """
+    return as_moment_us(value, name) // 1_000
+
+
+def as_moment_us(value: Moment, name: str) -> int:
+    """Return a time as microseconds since the epoch.
 
     Parameters
     ----------
@@ -30,14 +38,14 @@ def as_moment_ms(value: Moment, name: str) -> int:
         Kind ``invalid-timestamp``.
     """
     if type(value) is int:
-        return value
+        return value * 1_000
     moment = value if isinstance(value, datetime.datetime) else None
     if isinstance(value, str):
         text = value.strip()
         digits = text.removeprefix("-")
         try:
             if digits.isascii() and digits.isdigit():
-                return int(text)
+                return int(text) * 1_000
             moment = datetime.datetime.fromisoformat(text)
         except ValueError:  # neither, or more digits than Python takes for a number
             moment = None
@@ -50,4 +58,4 @@ def as_moment_ms(value: Moment, name: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     # In integers: a float of seconds is a millisecond off for some times.
-    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)

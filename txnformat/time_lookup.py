@@ -6,50 +6,19 @@ Aborted records count: the answer is a place in the log.
 
 from __future__ import annotations
 
-import datetime
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnformat.errors import InvalidInputError
 from txnformat.read_plan import extents_since, plan_read
 from txnformat.reader import read_rows
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["first_at", "microseconds_of"]
+__all__ = ["first_at"]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
-TIME_US_MAX = 2**63 - 1
-"""Largest time that a column of timestamps can hold."""
-
-
-def microseconds_of(when: object) -> int:
-    """Return a time as microseconds since the epoch.
-
-    Parameters
-    ----------
-    when : datetime.datetime or int
-        A naive datetime is UTC; an int is milliseconds since the epoch, as in Kafka.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-time``.
-    """
-    if isinstance(when, datetime.datetime):
-        moment = when if when.tzinfo is not None else when.replace(tzinfo=datetime.UTC)
-        return (moment - _EPOCH) // _MICROSECOND
-    if type(when) is int and abs(when) <= TIME_US_MAX // 1_000:
-        return when * 1_000
-    raise InvalidInputError(
-        f"{when!r:.80} is not a time",
-        kind="invalid-time",
-        hint="pass a datetime (without a zone it is UTC), or milliseconds since 1970-01-01 UTC",
-    )
+_INT64 = np.iinfo(np.int64)
 
 
 def first_at(
@@ -75,6 +44,7 @@ def first_at(
     batch, or in several where a batch's times are out of order at its edge.
     """
     key = TopicPartition(topic.topic_id, number)
+    time_us = max(int(_INT64.min), min(time_us, int(_INT64.max)))
     declared = topic.schema.timestamp_column is not None
     # The log has milliseconds, rounded down: of what has more, the millisecond of the time itself is looked at.
     time_ms = time_us // 1_000 if declared else -(-time_us // 1_000)

@@ -6,29 +6,40 @@ and in which turn, in :mod:`writers.fetching`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from txnformat.errors import InvalidInputError, InvalidTransactionStateError
+from txnformat.clock import waited_ms
+from txnformat.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    StorageError,
+)
 from txnformat.log import TxnLog
-from txnformat.time_lookup import microseconds_of
 from txnformat.types import IsolationLevel, TopicPartition
+from writers.committing import Committing, nothing_to_read
 from writers.consumer_settings import ConsumerSettings, OffsetReset
+from writers.membership import Membership
 from writers.ownership import OneThread
-from writers.positions import Names, as_pairs, check_offset, named_partitions
+from writers.placing import Placing
+from writers.positions import Names, as_pairs, named_partitions
 from writers.reading import Reading
 
 __all__ = ["Consumer"]
+
+logger = logging.getLogger("txnlog")
 
 TIMEOUT_MS = 1_000
 """How long a poll waits for records unless it is told otherwise."""
 
 
-class Consumer:
+class Consumer(Placing, Committing):
     """Reads partitions of topics, in the order of their offsets, as far as its isolation level allows.
 
     Of one thread at a time: a call while another thread's is under way raises InvalidTransactionStateError of kind
@@ -39,48 +50,78 @@ class Consumer:
     ----------
     log : TxnLog
         Where from.
+    group : str, optional
+        Under whose name positions are committed, for the next consumer to go on from. Without one they are kept in this
+        object alone.
     isolation : str
         "read_committed": up to the last stable offset, without aborted records; nothing is buffered that may still be
         aborted. "read_uncommitted": everything, up to the end.
     auto_offset_reset : str
         Where a partition without a position is begun: "earliest", "latest" (as of then), or "none": it is an error.
+    enable_auto_commit, auto_commit_interval_ms
+        Commit what was handed out by earlier polls, at a poll, when that time has passed and positions have changed;
+        and when partitions are given up. Off by default: commit when the work on the records is done.
     max_poll_records : int
         Most records of a batch.
+    session_timeout_ms : int
+        How long after the group was last used its member counts as live for those who reset or delete it. No heartbeat:
+        whoever joins next takes over at once.
+    default_api_timeout_ms : int
+        How long to wait for positions that are pending in somebody's transaction.
     columns : sequence of str, optional
         What batches have: names of the topics' own and of metadata columns. By default all own ones, then ``_topic``,
         ``_partition``, ``_offset`` and ``_timestamp``.
+    offsets_log : TxnLog, optional
+        The log that has the group, if it is not ``log``: positions are then committed together with what is written
+        there.
 
     Notes
     -----
     The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new, else 1 more for
     each new entry; a poll that returns records costs the column chunks that it asks for, each footer once, and, once a
-    second at most, a look.
+    second at most, a look. Joining, leaving and every commit cost 1 entry.
     """
 
     def __init__(
         self,
         log: TxnLog,
+        group: str | None = None,
         *,
         isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
         auto_offset_reset: str | OffsetReset = OffsetReset.EARLIEST,
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
         max_poll_records: int = 500,
+        session_timeout_ms: int = 45_000,
+        default_api_timeout_ms: int = 60_000,
         columns: Sequence[str] | None = None,
+        offsets_log: TxnLog | None = None,
     ) -> None:
         self.settings = ConsumerSettings(
+            group=group,
             isolation=isolation,  # type: ignore[arg-type]  # checked and converted there, as the others
             auto_offset_reset=auto_offset_reset,  # type: ignore[arg-type]
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
             max_poll_records=max_poll_records,
+            session_timeout_ms=session_timeout_ms,
+            default_api_timeout_ms=default_api_timeout_ms,
             columns=columns,  # type: ignore[arg-type]
         )
-        if not isinstance(log, TxnLog):
-            raise InvalidInputError(
-                f"{log!r:.80} is not a log",
-                kind="not-a-log",
-                hint="open it first: Consumer(TxnLog.open(path), …)",
-            )
+        for one in (log,) if offsets_log is None else (log, offsets_log):
+            if not isinstance(one, TxnLog):
+                raise InvalidInputError(
+                    f"{one!r:.80} is not a log",
+                    kind="not-a-log",
+                    hint="open it first: Consumer(TxnLog.open(path), …)",
+                )
+        if offsets_log is not None and group is None:
+            raise InvalidInputError("offsets_log needs a group", kind="invalid-settings")
         self._log = log
         self._lock = OneThread("consumer")
         self._reading = Reading(log, self.settings)
+        self._group = None if group is None else Membership(group, offsets_log or log, log, self.settings)
+        self._touched = log.committer.clock.now()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -98,9 +139,11 @@ class Consumer:
     # --- what is read ------------------------------------------------------------------------------------------------
 
     def assign(self, topic_partitions: Iterable[Names]) -> None:
-        """Read exactly these partitions. Requests: a look.
+        """Read exactly these partitions. Requests: two looks, one without a group.
 
-        A partition that was assigned before keeps its position and goes on; none: nothing is read any more.
+        A partition that was assigned before keeps its position and goes on; others begin where the group has committed,
+        else as ``auto_offset_reset`` says. None: nothing is read any more. The consumer does not become the group's
+        member: who else reads under it is the callers' agreement.
 
         Parameters
         ----------
@@ -121,12 +164,16 @@ class Consumer:
             state = reading.look()
             named = named_partitions(state, pairs)
             reading.check_columns(state.topic(name) for name in dict.fromkeys(name for name, _ in named))
-            reading.replace(named.values(), state)
+            self._begin(list(named.values()))
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, also those that they get later: those from their beginning on.
 
-        Requests: a look.
+        With a group the consumer becomes its one member: whoever was it is fenced, and its commits are refused. It begins
+        where the group has committed, once no transaction has positions of these partitions pending; where it has not,
+        as ``auto_offset_reset`` says.
+
+        Requests: a look; with a group 2, and 1 entry.
 
         Raises
         ------
@@ -134,6 +181,11 @@ class Consumer:
             Not a list of names; no such topics or columns. Nothing has changed.
         InvalidTransactionStateError
             Kind ``already-assigned``: call :meth:`unsubscribe` first.
+        ConflictError
+            Kind ``offsets-pending``: a transaction has positions pending, still after ``default_api_timeout_ms``. The
+            consumer is the member; subscribe again.
+        CommitStateUnknownError
+            The same call may be repeated.
         """
         with self._open() as reading:
             if reading.assigned and not reading.topics:
@@ -142,19 +194,27 @@ class Consumer:
             state = reading.look()
             found = [state.topic(name) for name in names]
             reading.check_columns(found)
+            wanted = [
+                TopicPartition(topic.topic_id, number)
+                for topic in found
+                for number in range(topic.partitions)
+            ]
+            if self._group is not None and not self._group.is_member():
+                reading.topics = frozenset()  # somebody else may have read on since
+                reading.replace((), state)
+                self._group.join()
+            self._begin(wanted)
             reading.topics = frozenset(topic.topic_id for topic in found)
-            reading.replace(
-                [
-                    TopicPartition(topic.topic_id, number)
-                    for topic in found
-                    for number in range(topic.partitions)
-                ],
-                state,
-            )
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and forget all positions."""
+        """Read nothing any more, forget all positions, and leave the group. Requests: none, or 1 entry if it is left.
+
+        With ``enable_auto_commit`` positions are committed first.
+        """
         with self._open() as reading:
+            self._commit_changed()
+            if self._group is not None:
+                self._group.leave()
             reading.topics = frozenset()
             reading.replace((), self._log.state)
 
@@ -182,6 +242,8 @@ class Consumer:
             Kind ``nothing-assigned``.
         OffsetOutOfRangeError
             A partition has no position, or none that is there, and ``auto_offset_reset`` is "none".
+        ConflictError
+            Kind ``member-fenced``: a newer consumer has joined the group. Stop.
         CorruptDataError, StorageError
             Records cannot be read: positions are as before, and the other partitions have the next turns.
         """
@@ -190,11 +252,8 @@ class Consumer:
             if max_records is not None:
                 _check_count("max_records", max_records, 1)
             if not reading.assigned:
-                raise InvalidTransactionStateError(
-                    "the consumer has nothing to read",
-                    kind="nothing-assigned",
-                    hint="call subscribe or assign first",
-                )
+                raise nothing_to_read()
+            self._before_poll()
             return reading.poll(timeout_ms, max_records or self.settings.max_poll_records)
 
     def poll_dicts(
@@ -210,143 +269,36 @@ class Consumer:
         while (batch := self.poll(0, max_records)) is not None:
             yield batch
 
-    # --- where ------------------------------------------------------------------------------------------------------
-
-    def position(self, topic: str, partition: int) -> int:
-        """Return the offset that a partition goes on from.
-
-        Raises
-        ------
-        InvalidInputError
-            Kind ``not-assigned``.
-        OffsetOutOfRangeError
-            As for :meth:`poll`.
-        """
-        with self._open() as reading:
-            (one,) = reading.chosen([(topic, partition)])
-            return reading.placed(one, self._log.state)
-
-    def positions(self) -> dict[Names, int]:
-        """Return the offset that each partition goes on from; otherwise as :meth:`position`."""
-        with self._open() as reading:
-            state = self._log.state
-            return {one.names: reading.placed(one, state) for one in reading.in_order()}
-
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on from another offset. Requests: none, or a look when the offset is not known to be there.
-
-        Raises
-        ------
-        InvalidInputError
-            Kind ``invalid-offset``: it is negative, or no whole number; kind ``not-assigned``.
-        OffsetOutOfRangeError
-            It lies outside of what the isolation level allows to read.
-        """
-        with self._open() as reading:
-            (one,) = reading.chosen([(topic, partition)])
-            reading.seek(one, check_offset(offset))
-
-    def seek_to_beginning(self, *topic_partitions: Names) -> None:
-        """Go on from the first records of these partitions; of all, if none is named."""
-        with self._open() as reading:
-            for one in reading.chosen(topic_partitions):
-                one.seek(reading.ends(one, self._log.state)[0])
-
-    def seek_to_end(self, *topic_partitions: Names) -> None:
-        """Go on from the end of these partitions as it is now; of all, if none is named. Requests: a look.
-
-        At ``read_committed`` it is the last stable offset.
-        """
-        with self._open() as reading:
-            chosen, state = reading.chosen(topic_partitions), reading.look()
-            for one in chosen:
-                one.seek(reading.ends(one, state)[1])
-
-    def seek_to_time(self, when: Any, *topic_partitions: Names) -> None:
-        """Go on from the first record at or after a time; from the end, where there is none.
-
-        Requests: those of :meth:`offsets_for_times`.
-
-        Parameters
-        ----------
-        when : datetime.datetime or int
-            A naive datetime is UTC; an int is milliseconds since the epoch.
-        *topic_partitions
-            All, if none is named.
-        """
-        with self._open() as reading:
-            time_us = microseconds_of(when)
-            chosen, state = reading.chosen(topic_partitions), reading.look()
-            found = [reading.first_at(one.key, state, time_us) for one in chosen]
-            for one, offset in zip(chosen, found, strict=True):
-                one.seek(reading.ends(one, state)[1] if offset is None else offset)
-
-    def offsets_for_times(self, times: Mapping[Names, Any]) -> dict[Names, int | None]:
-        """Return of each partition the first offset whose record is at or after a time; None where there is none.
-
-        As Kafka's: a record's time is the topic's timestamp column, else the time of its append; what the isolation
-        level does not allow to read does not count, aborted records do. The partitions need not be assigned.
-
-        Parameters
-        ----------
-        times : mapping of (str, int) to datetime.datetime or int
-            As for :meth:`seek_to_time`.
-
-        Notes
-        -----
-        Requests: a look; on a topic that declares a timestamp column, that column of one batch for each partition.
-        """
-        with self._open() as reading:
-            if not isinstance(times, Mapping):
-                raise InvalidInputError(
-                    f"{times!r:.80} is not a mapping of partitions to times",
-                    kind="invalid-partitions",
-                    hint='as in {("orders", 0): datetime.datetime(2026, 1, 1)}',
-                )
-            pairs = as_pairs(times)
-            wanted = {names: microseconds_of(when) for names, when in times.items()}
-            state = reading.look()
-            named = named_partitions(state, pairs)
-            return {names: reading.first_at(key, state, wanted[names]) for names, key in named.items()}
-
-    def lag(self) -> dict[Names, int]:
-        """Return of each partition how many records are still to come: those that can be read now, exactly counted.
-
-        Markers and aborted records do not count, nor does what lies behind the last stable offset at
-        ``read_committed``.
-
-        Requests: a look, and 1 GET, kept afterwards, for each partition whose position lies inside a sealed segment.
-        """
-        with self._open() as reading:
-            return reading.lag()
-
-    # --- pausing and closing -----------------------------------------------------------------------------------------
-
-    def pause(self, *topic_partitions: Names) -> None:
-        """Return no records of these partitions (all, if none is named) until they are resumed; positions stay."""
-        with self._open() as reading:
-            for one in reading.chosen(topic_partitions):
-                one.is_paused = True
-
-    def resume(self, *topic_partitions: Names) -> None:
-        """Go on with partitions that were paused; with all, if none is named."""
-        with self._open() as reading:
-            for one in reading.chosen(topic_partitions):
-                one.is_paused = False
-
-    def paused(self) -> list[Names]:
-        """Return the partitions that are paused."""
-        with self._open() as reading:
-            return [one.names for one in reading.in_order() if one.is_paused]
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of everything. Idempotent; every other call then raises, of kind ``consumer-closed``."""
+        """Leave the group and let go of everything. Idempotent; every other call then raises, of kind ``consumer-closed``.
+
+        With ``enable_auto_commit`` positions are committed first, unless a newer consumer has joined the group. Requests:
+        1 entry for each of the two.
+
+        Raises
+        ------
+        TxnLogError
+            The positions could not be committed; the consumer is closed all the same.
+        """
+        self._close(commits=True)
+
+    def _close(self, *, commits: bool) -> None:
         if self._lock.is_foreign:
             return
         with self._lock:
-            for one in self._reading.assigned.values():
-                one.drop()
-            self._is_closed = True
+            if self._is_closed:
+                return
+            try:
+                if commits:
+                    self._commit_changed()
+            finally:
+                if self._group is not None:
+                    self._group.leave()
+                for one in self._reading.assigned.values():
+                    one.drop()
+                self._is_closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -354,7 +306,35 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # What was handed out last may be what the block has failed at: it is for the next consumer.
+        self._close(commits=error is None)
+
+    # --- how they are done -------------------------------------------------------------------------------------------
+
+    def _begin(self, wanted: list[TopicPartition]) -> None:
+        """Read exactly these, those that are new from where the group has committed."""
+        reading = self._reading
+        self._commit_changed()
+        starts = {}
+        if self._group is not None:
+            starts = self._group.fetch([key for key in wanted if key not in reading.assigned])
+        reading.replace(wanted, self._log.state, starts)
+        self._place_all()
+        self._touched = self._now()
+
+    def _before_poll(self) -> None:
+        """Notice that somebody else has joined, and commit what earlier polls have handed out."""
+        if self._group is None:
+            return
+        self._group.check()
+        since_ms = waited_ms(self._touched, self._now())
+        if since_ms < self.settings.auto_commit_interval_ms:
+            return
+        try:
+            self._commit_changed()
+        except (CommitStateUnknownError, StorageError) as error:
+            logger.warning("positions of group %s are not committed yet: %s", self.settings.group, error)
+            self._touched = self._now()
 
     @contextmanager
     def _open(self) -> Iterator[Reading]:

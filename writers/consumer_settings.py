@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from txnformat import keys
+from txnformat.decide_groups import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel
 
@@ -35,10 +37,20 @@ class ConsumerSettings:
         Kind ``invalid-settings``: every problem found.
     """
 
+    group: str | None = None
+    """Whose positions are committed; None: nobody's, and they live in the consumer alone. Kafka's group.id."""
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     """read_committed: up to the last stable offset, without aborted records. read_uncommitted: all, up to the end."""
     auto_offset_reset: OffsetReset = OffsetReset.EARLIEST
     """Where a partition without a position is begun. Kafka's auto.offset.reset, whose default is latest."""
+    enable_auto_commit: bool = False
+    """Commit positions now and then without being told. Kafka's enable.auto.commit, whose default is true."""
+    auto_commit_interval_ms: int = 5_000
+    """Shortest time between two such commits, ms; 0: with every poll."""
+    session_timeout_ms: int = 45_000
+    """How long after the group's last use its member counts as live for those who reset or delete it, ms."""
+    default_api_timeout_ms: int = 60_000
+    """How long to wait for positions that are pending in a transaction, ms."""
     max_poll_records: int = 500
     """Most records of one poll. Kafka's max.poll.records."""
     columns: tuple[str, ...] | None = None
@@ -47,19 +59,44 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         """Report all problems at once."""
         problems = [
+            *self._problems_of_group(),
             *_problems_of_level(self.isolation),
             *_problems_of_choice("auto_offset_reset", self.auto_offset_reset, OffsetReset),
             *_problems_of_columns(self.columns),
         ]
-        if type(self.max_poll_records) is not int or self.max_poll_records < 1:
+        bounds: dict[str, tuple[Any, int]] = {
+            "auto_commit_interval_ms": (self.auto_commit_interval_ms, 0),
+            "session_timeout_ms": (self.session_timeout_ms, 1),
+            "default_api_timeout_ms": (self.default_api_timeout_ms, 0),
+            "max_poll_records": (self.max_poll_records, 1),
+        }
+        problems += [
+            f"{name} is {value!r:.80}, not a whole number from {minimum} on"
+            for name, (value, minimum) in bounds.items()
+            if type(value) is not int or value < minimum
+        ]
+        if type(self.session_timeout_ms) is int and self.session_timeout_ms > SESSION_TIMEOUT_MS_MAX:
             problems.append(
-                f"max_poll_records is {self.max_poll_records!r:.80}, not a whole number from 1 on"
+                f"session_timeout_ms is {self.session_timeout_ms}, more than {SESSION_TIMEOUT_MS_MAX}"
             )
         if problems:
             raise InvalidInputError(problems, kind="invalid-settings")
         object.__setattr__(self, "isolation", IsolationLevel(self.isolation))
         object.__setattr__(self, "auto_offset_reset", OffsetReset(self.auto_offset_reset))
         object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
+
+    def _problems_of_group(self) -> list[str]:
+        problems = []
+        if self.group is not None:
+            try:
+                keys.check_reader_name(self.group, "group")
+            except InvalidInputError as error:
+                problems += [f"{problem}: {error.hint}" for problem in error.problems]
+        if self.enable_auto_commit not in (True, False):
+            problems.append(f"enable_auto_commit is {self.enable_auto_commit!r:.80}, not True or False")
+        elif self.enable_auto_commit and self.group is None:
+            problems.append("enable_auto_commit needs a group")
+        return problems
 
 
 def _problems_of_choice(name: str, value: Any, choices: type[StrEnum]) -> list[str]:

@@ -67,8 +67,8 @@ class Assigned:
         """Topic and partition, as users name them."""
         return self.topic, self.key.partition
 
-    def seek(self, offset: int) -> None:
-        """Go on from another offset."""
+    def seek(self, offset: int | None) -> None:
+        """Go on from another offset; None: from wherever a partition without a position is begun."""
         self.position = offset
         self.drop()
 

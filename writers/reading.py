@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from txnformat.scan import readable_end
 from txnformat.state import LogState, TopicState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
-from writers.consumer_settings import ConsumerSettings, OffsetReset
+from writers.consumer_settings import ConsumerSettings
 from writers.fetching import Assigned, Fetcher, Turns
 from writers.positions import Names, as_pairs, is_in_range, reset_position
 
@@ -53,19 +53,22 @@ class Reading:
         for topic in topics:
             self._fetcher.schema(topic)
 
-    def replace(self, wanted: Iterable[TopicPartition], state: LogState) -> None:
-        """Read exactly these; those that were read before go on where they are."""
+    def replace(
+        self,
+        wanted: Iterable[TopicPartition],
+        state: LogState,
+        starts: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Read exactly these; those that were read before go on where they are, others from ``starts``."""
         keys = dict.fromkeys(wanted)
         for key in [key for key in self.assigned if key not in keys]:
             self.assigned.pop(key).drop()
         for key in keys:
             if key not in self.assigned:
-                self._add(key, state)
+                self._add(key, state, (starts or {}).get(key))
 
-    def _add(self, key: TopicPartition, state: LogState) -> Assigned:
-        one = self.assigned[key] = Assigned(key, state.topics[key.topic_id].name)
-        if self._settings.auto_offset_reset is not OffsetReset.NONE:
-            self.placed(one, state)  # now, so that "latest" means what the caller has before it
+    def _add(self, key: TopicPartition, state: LogState, start: int | None = None) -> Assigned:
+        one = self.assigned[key] = Assigned(key, state.topics[key.topic_id].name, start)
         return one
 
     def in_order(self) -> list[Assigned]:
@@ -93,6 +96,10 @@ class Reading:
             )
         return [known[value] for value in names]
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the positions that are known, begun or not."""
+        return {key: one.position for key, one in self.assigned.items() if one.position is not None}
+
     # --- where -------------------------------------------------------------------------------------------------------
 
     def ends(self, one: Assigned, state: LogState) -> tuple[int, int]:
@@ -109,6 +116,9 @@ class Reading:
             It has none that is there, and there is no policy for that.
         """
         partition = state.partition(one.key)
+        if one.position is not None and not is_in_range(partition, one.position):
+            # Whoever committed it may know more of the log: it is out of range only if the newest state says so.
+            partition = self.log.refresh().partition(one.key)
         if one.position is None or not is_in_range(partition, one.position):
             position = reset_position(
                 partition, self._settings.isolation, self._settings.auto_offset_reset, one.names, one.position

@@ -233,7 +233,7 @@ def test_seeking_by_time() -> None:
         world.append(number) if number != 2 else world.abort(number)
     moment = datetime.datetime.fromtimestamp(times[1] / 1_000, datetime.UTC)
     with world.consumer(0) as consumer:
-        for when in (times[1], moment, moment.replace(tzinfo=None), times[0] + 5_000):
+        for when in (times[1], moment, moment.replace(tzinfo=None), moment.isoformat(), times[0] + 5_000):
             consumer.seek_to_time(when)
             assert consumer.position("t", 0) == 2
             assert drained(consumer) == [1, 3]
@@ -244,8 +244,11 @@ def test_seeking_by_time() -> None:
         assert consumer.offsets_for_times({("t", 0): logged[1]["_timestamp"] + half_ms}) == {("t", 0): 4}
         consumer.seek_to_time(times[2], ("t", 0))
         assert consumer.position("t", 0) == 4, "an aborted record is a place in the log"
-        consumer.seek_to_time(times[3] + 60_000)
-        assert consumer.position("t", 0) == 8
+        for far in (times[3] + 60_000, 2**80):
+            consumer.seek_to_time(far)
+            assert consumer.position("t", 0) == 8
+        consumer.seek_to_time(-(2**80))
+        assert consumer.position("t", 0) == 0
         world.clock.sleep(10)
         world.begin(100)
         found = consumer.offsets_for_times({("t", 0): times[3] + 1_000, ("t", 1): times[0]})
@@ -272,6 +275,8 @@ def test_seeking_by_the_time_that_records_say(log: TxnLog) -> None:
         assert consumer.offsets_for_times({("timed", 0): epoch + 5 * late + half_ms}) == {("timed", 0): 5}
         assert consumer.offsets_for_times({("timed", 0): epoch + 7 * late + half_ms}) == {("timed", 0): 5}
         assert consumer.offsets_for_times({("timed", 0): epoch + 8 * late}) == {("timed", 0): None}
+        assert consumer.offsets_for_times({("timed", 0): 2**80}) == {("timed", 0): None}
+        assert consumer.offsets_for_times({("timed", 0): -(2**80)}) == {("timed", 0): 0}
 
 
 @pytest.fixture

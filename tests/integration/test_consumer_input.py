@@ -97,10 +97,9 @@ WRONG: list[tuple[type[TxnLogError], str, Callable[[Consumer], object], str]] = 
     (InvalidInputError, "invalid-offset", lambda c: c.seek("t", 0, True), "True"),
     (InvalidInputError, "invalid-offset", lambda c: c.seek("t", 0, "5"), "'5'"),  # type: ignore[arg-type]
     (OffsetOutOfRangeError, "offset-out-of-range", lambda c: c.seek("t", 0, 4), "earliest=`0` latest=`3`"),
-    (InvalidInputError, "invalid-time", lambda c: c.seek_to_time("yesterday"), "datetime"),
-    (InvalidInputError, "invalid-time", lambda c: c.seek_to_time(datetime.date(2026, 1, 1)), "2026"),
-    (InvalidInputError, "invalid-time", lambda c: c.seek_to_time(2**60), "is not a time"),
-    (InvalidInputError, "invalid-time", lambda c: c.offsets_for_times({("t", 0): 1.5}), "1.5"),
+    (InvalidInputError, "invalid-timestamp", lambda c: c.seek_to_time("yesterday"), "datetime"),
+    (InvalidInputError, "invalid-timestamp", lambda c: c.seek_to_time(datetime.date(2026, 1, 1)), "2026"),  # type: ignore[arg-type]
+    (InvalidInputError, "invalid-timestamp", lambda c: c.offsets_for_times({("t", 0): 1.5}), "1.5"),  # type: ignore[dict-item]
     (InvalidInputError, "invalid-partitions", lambda c: c.offsets_for_times([("t", 0)]), "mapping"),  # type: ignore[arg-type]
     (NotFoundError, "unknown-partition", lambda c: c.offsets_for_times({("t", 7): 0}), "('t', 7)"),
     (InvalidInputError, "invalid-poll", lambda c: c.poll(-1), "timeout_ms is -1"),

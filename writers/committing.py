@@ -1,0 +1,177 @@
+"""What a consumer does with its group's positions: the part of its methods that needs a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from txnformat.clock import Instant
+from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
+from txnformat.intents import GroupOffsets
+from txnformat.log import TxnLog
+from txnformat.types import TopicPartition
+from writers.consumer_settings import ConsumerSettings, OffsetReset
+from writers.group_offsets import GroupMetadata, Offsets, group_offsets
+from writers.membership import Membership
+from writers.positions import Names, as_pairs, named_partitions
+from writers.reading import Reading
+
+__all__ = ["Committing", "nothing_to_read"]
+
+
+class Committing:
+    """Committing and fetching positions of a :class:`~writers.consumer.Consumer`, which all users see it as."""
+
+    settings: ConsumerSettings
+    _log: TxnLog
+    _reading: Reading
+    _group: Membership | None
+    _touched: Instant
+    """When positions were last committed, or begun."""
+
+    def _open(self) -> AbstractContextManager[Reading]:
+        """Let one thread use what is open."""
+        raise NotImplementedError
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """The group and the generation in which this consumer reads: what a producer commits offsets with."""
+        return self._member().metadata
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        """Return the offset that the group has committed, once it is not pending in a transaction; None: none.
+
+        Requests: a look, and more while it is pending.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``offsets-pending``: it is, still after ``default_api_timeout_ms``.
+        InvalidTransactionStateError
+            Kind ``no-group``.
+        """
+        with self._open():
+            group = self._member()
+            (key,) = self._named([(topic, partition)])
+            return group.fetch([key]).get(key)
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit positions in the group's name. Requests: 1 entry; none when there are no positions.
+
+        Parameters
+        ----------
+        offsets : mapping of (str, int) to int or OffsetAndMetadata, optional
+            The *next* offset to read of each partition; by default where the consumer stands in all that it reads.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``member-fenced``: a newer consumer has joined the group; nothing was committed. Stop. Kind
+            ``offsets-held``: a prepared transaction holds what it has compared.
+        OffsetOutOfRangeError
+            An offset lies behind the last stable offset (at ``read_uncommitted``: behind the end).
+        CommitStateUnknownError
+            They may be committed. The same commit may be repeated: it lands once.
+        InvalidInputError, NotFoundError, StorageError
+            Nothing was committed.
+        """
+        with self._open() as reading:
+            group = self._member()
+            texts: dict[TopicPartition, str] = {}
+            positions = reading.positions()
+            if offsets is not None:
+                given = group_offsets(self._log, group.metadata, offsets)
+                texts = {one.key: one.metadata for one in given.offsets}
+                positions = {one.key: one.offset for one in given.offsets}
+            if positions:
+                group.commit(group.offsets(positions, texts, compared=False))
+            self._touched = self._now()
+
+    def seek_to_committed(self) -> None:
+        """Go back to where the group has committed, in all that is read: after a transaction that was aborted.
+
+        Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says.
+
+        Requests and errors: as :meth:`committed`.
+        """
+        with self._open() as reading:
+            group = self._member()
+            starts = group.fetch(reading.assigned)
+            for key, one in reading.assigned.items():
+                one.seek(starts.get(key))
+            self._place_all()
+
+    def group_offsets(self, log_id: str) -> GroupOffsets:
+        """Return the positions that have changed, for a producer's transaction; compared with those last committed.
+
+        ``txn.send_offsets(consumer)`` calls it.
+
+        Raises
+        ------
+        InvalidInputError
+            Kind ``other-log``: the group is not in the log that the producer writes to.
+        """
+        with self._open() as reading:
+            group = self._member()
+            if log_id != group.log.log_id:
+                raise InvalidInputError(
+                    "the consumer's group is not in the log that the producer writes to",
+                    kind="other-log",
+                    hint="make the consumer with offsets_log= that log: positions are then committed there",
+                    log_id=log_id,
+                    group_log_id=group.log.log_id,
+                )
+            positions = reading.positions()
+            if not positions:
+                raise nothing_to_read()
+            return group.offsets(group.changed(positions) or positions, {}, compared=True)
+
+    def offsets_committed(self, offsets: GroupOffsets) -> None:
+        """Take note that a transaction has committed positions. A producer calls it."""
+        self._member().note(offsets)
+
+    # --- how they are done -------------------------------------------------------------------------------------------
+
+    def _now(self) -> Instant:
+        return self._log.committer.clock.now()
+
+    def _member(self) -> Membership:
+        if self._group is None:
+            raise InvalidTransactionStateError(
+                "the consumer has no group",
+                kind="no-group",
+                hint='name one: Consumer(log, "a-group")',
+            )
+        return self._group
+
+    def _named(self, pairs: Iterable[Names]) -> list[TopicPartition]:
+        """Return partitions by their names, whether they are read or not."""
+        checked = as_pairs(pairs)
+        try:
+            return list(named_partitions(self._log.state, checked).values())
+        except NotFoundError:
+            return list(named_partitions(self._log.refresh(), checked).values())
+
+    def _place_all(self) -> None:
+        if self.settings.auto_offset_reset is not OffsetReset.NONE:
+            for one in self._reading.assigned.values():
+                self._reading.placed(one, self._log.state)
+
+    def _commit_changed(self) -> None:
+        """Commit positions without being told, if that is wanted, any has changed, and nobody has taken over."""
+        group = self._group
+        if group is None or not self.settings.enable_auto_commit:
+            return
+        if group.generation is not None and not group.is_member():
+            return
+        changed = group.changed(self._reading.positions())
+        if changed:
+            group.commit(group.offsets(changed, {}, compared=False))
+            self._touched = self._now()
+
+
+def nothing_to_read() -> InvalidTransactionStateError:
+    """Return what a consumer without partitions is told."""
+    return InvalidTransactionStateError(
+        "the consumer has nothing to read", kind="nothing-assigned", hint="call subscribe or assign first"
+    )

@@ -1,0 +1,251 @@
+"""A consumer's place in its group: the positions that the group has, and whether the consumer is its member.
+
+The group is in the log that is read, or in another one: there the positions stand under the names
+``<log id>/<topic id>/<partition>``, and come with that log's transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from txnformat.clock import waited_ms
+from txnformat.committer import operation_of
+from txnformat.decide_groups import check_generation
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    InternalError,
+    InvalidInputError,
+    TxnLogError,
+)
+from txnformat.group_operations import (
+    NO_OFFSET,
+    NO_POSITION,
+    GroupKey,
+    JoinGroup,
+    OffsetCommit,
+    PositionCommit,
+)
+from txnformat.group_state import GroupState
+from txnformat.intents import CommitResult, GroupOffsets, Intent, JoinAsMember, LeaveGroup, Write
+from txnformat.log import TxnLog
+from txnformat.state import LogState
+from txnformat.types import IsolationLevel, TopicPartition
+from writers.consumer_settings import ConsumerSettings
+from writers.group_offsets import GroupMetadata
+
+__all__ = ["Membership"]
+
+logger = logging.getLogger("txnlog")
+
+WAIT_MS_MIN = 50
+"""Wait for a transaction that has positions pending; each further one is twice as long."""
+WAIT_MS_MAX = 1_000
+
+_NO_GROUP = GroupState()
+
+
+class Membership:
+    """What a consumer does in its group's name. Not safe for threads.
+
+    Parameters
+    ----------
+    group : str
+        The group's name.
+    log : TxnLog
+        Where the group is.
+    source : TxnLog
+        What the consumer reads.
+    """
+
+    def __init__(self, group: str, log: TxnLog, source: TxnLog, settings: ConsumerSettings) -> None:
+        self.log = log
+        self.generation: int | None = None
+        """None: the consumer is not a member; whoever else reads under the group is none of its business."""
+        self._group = group
+        self._source = source
+        self._settings = settings
+        self._known: dict[TopicPartition, int] = {}
+        self._member = f"consumer-{log.committer.ids.new()[:8]}"
+        self._unsettled: tuple[GroupOffsets | None, Intent] | None = None
+        """A commit (None: a join) that may have landed."""
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Return what a producer needs to commit in the group's name."""
+        return GroupMetadata(self._group, self.generation)
+
+    # --- being the member --------------------------------------------------------------------------------------------
+
+    def is_member(self) -> bool:
+        """Return whether the consumer is the group's member as far as is known. No request."""
+        group = self._state_of(self.log.state)
+        return (
+            self.generation is not None and self.generation == group.generation and group.member is not None
+        )
+
+    def check(self) -> None:
+        """Raise ConflictError (``member-fenced``) if the consumer was a member and is known to be no more. No request."""
+        check_generation(self._group, self._state_of(self.log.state), self.generation)
+
+    def join(self) -> None:
+        """Become the member, and fence the one before. Requests: 1 entry.
+
+        Raises
+        ------
+        CommitStateUnknownError
+            The same call may be repeated.
+        """
+        action = JoinAsMember(self._group, self._member, self._settings.session_timeout_ms)
+        result = self._settle(None, action)
+        joined = operation_of(result, JoinGroup)
+        if not isinstance(joined, JoinGroup):
+            raise InternalError("a group was joined by another operation", entry=result.entry)
+        self.generation = joined.generation
+
+    def leave(self) -> None:
+        """Be the member no more. Requests: 1 entry; none when somebody else is it already. It never fails.
+
+        Who does not get through is forgotten by its session timeout.
+        """
+        if self.generation is not None and self.is_member():
+            try:
+                leave = LeaveGroup(self._group, self.generation)
+                self.log.committer.commit(self.log.committer.intend(leave))
+            except TxnLogError as error:
+                logger.warning("group %s was not left: %s", self._group, error)
+        self.generation = None
+
+    # --- positions ---------------------------------------------------------------------------------------------------
+
+    def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the committed offsets of partitions that have one, once none of theirs is pending in a transaction.
+
+        Requests: a look; while something is pending one more with each wait, of up to a second, and what it takes to
+        end transactions whose time is over.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``offsets-pending``: still, after ``default_api_timeout_ms``.
+        """
+        wanted = {key: self._key(key) for key in keys}
+        clock = self.log.committer.clock
+        start, wait_ms = clock.now(), WAIT_MS_MIN
+        while True:
+            group = self._state_of(self.log.transactions.end_expired_if_permitted())
+            pending = sorted({name for key in wanted.values() for name in group.pending_in(key)})
+            if not pending:
+                break
+            left_ms = self._settings.default_api_timeout_ms - waited_ms(start, clock.now())
+            if left_ms <= 0:
+                raise ConflictError(
+                    "positions of the group are pending in an open transaction",
+                    kind="offsets-pending",
+                    hint="let it end, or abort it: txnlog transactions abort",
+                    group=self._group,
+                    transactional_id=pending[0],
+                    waited_ms=self._settings.default_api_timeout_ms,
+                )
+            clock.sleep(min(left_ms, wait_ms) / 1_000)
+            wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
+        found = {key: self._offset(name, group.value(name)) for key, name in wanted.items()}
+        self._known |= found
+        return {key: offset for key, offset in found.items() if offset != NO_OFFSET}
+
+    def changed(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the positions that are not what was last known as committed."""
+        return {key: offset for key, offset in positions.items() if self._known.get(key, NO_OFFSET) != offset}
+
+    def offsets(
+        self,
+        positions: Mapping[TopicPartition, int],
+        metadata: Mapping[TopicPartition, str],
+        *,
+        compared: bool,
+    ) -> GroupOffsets:
+        """Return positions as an intent has them.
+
+        Parameters
+        ----------
+        compared : bool
+            They replace what was last known as committed, and nothing else.
+        """
+        found: list[OffsetCommit] = []
+        foreign: list[PositionCommit] = []
+        for key in sorted(positions):
+            offset, text = positions[key], metadata.get(key, "")
+            known = self._known.get(key, NO_OFFSET)
+            name = self._key(key)
+            if isinstance(name, str):
+                so_far = NO_POSITION if known == NO_OFFSET else str(known)
+                foreign.append(PositionCommit(name, str(offset), text, so_far if compared else None))
+            else:
+                found.append(
+                    OffsetCommit(key.topic_id, key.partition, offset, text, known if compared else None)
+                )
+        reads_all = self._settings.isolation is IsolationLevel.READ_UNCOMMITTED
+        return GroupOffsets(self._group, tuple(found), tuple(foreign), self.generation, reads_all)
+
+    def commit(self, wanted: GroupOffsets) -> None:
+        """Commit positions. Requests: 1 entry.
+
+        Raises
+        ------
+        CommitStateUnknownError
+            They may be committed. The same commit may be repeated: it lands once.
+        """
+        self._settle(wanted, Write(offsets=(wanted,)))
+        self.note(wanted)
+
+    def note(self, offsets: GroupOffsets) -> None:
+        """Take note that positions are committed."""
+        for one in offsets.offsets:
+            self._known[one.key] = one.offset
+        for other in offsets.positions:
+            _, topic_id, partition = other.name.split("/")
+            self._known[TopicPartition(topic_id, int(partition))] = int(other.position)
+
+    # --- how they are done -------------------------------------------------------------------------------------------
+
+    def _settle(self, wanted: GroupOffsets | None, action: JoinAsMember | Write) -> CommitResult:
+        """Commit an action, or repeat the intent of the same one whose outcome is unknown."""
+        committer = self.log.committer
+        if self._unsettled is not None and self._unsettled[0] == wanted:
+            intent = self._unsettled[1]
+        else:
+            intent = committer.intend(action)
+        self._unsettled = wanted, intent
+        try:
+            result = committer.commit(intent)
+        except CommitStateUnknownError:
+            raise
+        except TxnLogError:
+            self._unsettled = None
+            raise
+        self._unsettled = None
+        return result
+
+    def _state_of(self, state: LogState) -> GroupState:
+        return state.groups.get(self._group, _NO_GROUP)
+
+    def _key(self, key: TopicPartition) -> GroupKey:
+        source = self._source.log_id
+        if source == self.log.log_id:
+            return key
+        return f"{source}/{key.topic_id}/{key.partition}"
+
+    def _offset(self, name: GroupKey, value: int | str) -> int:
+        """Return a committed value as an offset."""
+        if isinstance(value, int):
+            return value
+        if value == NO_POSITION:
+            return NO_OFFSET
+        if value.isascii() and value.isdigit():
+            return int(value)
+        raise InvalidInputError(
+            f"the position of group {self._group!r} in {name!r} is {value!r:.80}, not an offset",
+            kind="foreign-position",
+            hint="somebody else commits under this name: choose another group",
+        )
