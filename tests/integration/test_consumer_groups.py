@@ -87,6 +87,17 @@ def test_a_group_that_has_committed_nothing_begins_as_the_policy_says(policy: st
     assert drained(subscribed(world, auto_offset_reset=policy)) == [2]
 
 
+def test_going_back_to_a_commit_that_was_never_made_is_as_of_then() -> None:
+    world = World()
+    world.append(0)
+    consumer = subscribed(world, auto_offset_reset="latest")
+    world.append(1)
+    consumer.seek_to_committed()
+    world.append(2)
+    consumer.committed(*T0)  # a look
+    assert drained(consumer) == [2]
+
+
 def test_without_a_policy_a_group_needs_committed_positions() -> None:
     world = World()
     world.append(0)
@@ -101,6 +112,10 @@ def test_joining_committing_and_leaving_cost_an_entry_each() -> None:
     world = World(partitions=5)
     world.append(0)
     consumer = reading(world)
+    with world.store.measure() as measured:
+        consumer.assign([("t", 0), ("t", 3)])
+    assert measured.counts.requests == {ENTRY_GET: 2}
+    consumer.unsubscribe()
     with world.store.measure() as measured:
         consumer.subscribe(["t"])
     assert measured.counts.requests == {ENTRY_GET: 2, ENTRY_PUT: 1}
@@ -140,7 +155,9 @@ def test_a_newer_member_takes_over_and_the_older_one_is_told() -> None:
         assert "stop" in str(error)
     assert committed(world) == 1
     assert drained(newer) == [1]
-    older.close()
+    with world.store.measure() as measured:
+        older.close()
+    assert measured.counts.requests == {}, "it knows that it has nothing to leave"
     newer.commit()
     assert committed(world) == 3, "closing the older one does no harm"
     newer.close()
@@ -265,6 +282,20 @@ def test_a_commit_with_an_unknown_outcome_may_be_repeated_and_lands_once() -> No
     assert committed(world) == 1
 
 
+def test_another_commit_after_an_unknown_outcome_is_another_commit() -> None:
+    world = World()
+    world.append(0, 1)
+    plan = Plan()
+    consumer = Consumer(TxnLog.open(FaultyStore(world.memory, plan), clock=world.clock), "g")
+    consumer.subscribe(["t"])
+    unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
+    with pytest.raises(CommitStateUnknownError):
+        consumer.commit({T0: 2})
+    plan.clear()
+    consumer.commit({T0: 1})
+    assert committed(world) == 1
+
+
 def test_a_join_with_an_unknown_outcome_may_be_repeated_and_lands_once() -> None:
     world = World()
     plan = Plan()
@@ -381,6 +412,20 @@ def test_a_store_that_is_away_delays_commits_and_a_newer_member_ends_them(
     refuses(ConflictError, "member-fenced", lambda: consumer.poll(0))
     consumer.close()
     assert newer.committed(*T0) == 2
+
+
+def test_a_close_that_cannot_commit_says_so_once() -> None:
+    world = World()
+    world.append(0)
+    plan = Plan()
+    log = TxnLog.open(FaultyStore(world.memory, plan), clock=world.clock)
+    consumer = Consumer(log, "g", enable_auto_commit=True)
+    consumer.subscribe(["t"])
+    assert drained(consumer) == [0]
+    plan.always(*ENTRY, Fault(FaultKind.READ_ONLY))
+    refuses(StorageError, "read-only-store", consumer.close)
+    consumer.close()
+    refuses(InvalidTransactionStateError, "consumer-closed", consumer.poll)
 
 
 # --- pending positions ---------------------------------------------------------------------------------------------------
@@ -561,6 +606,21 @@ def test_positions_are_kept_in_the_log_that_is_written_to() -> None:
         f"{source.writing.log_id}/{topic_id}/1": "2",
     }
     assert "g" not in source.writing.refresh().groups
+
+
+def test_static_readers_notice_each_other_in_the_other_log_too() -> None:
+    source, target = World(), TxnLog.create(MemoryStore(QuickClock()), clock=QuickClock())
+    source.append(0, 1)
+    both = [reading(source, offsets_log=target) for _ in range(2)]
+    for consumer in both:
+        consumer.assign([T0])
+        assert drained(consumer) == [0, 1]
+    with Producer(target, "p") as producer:
+        with producer.transaction() as txn:
+            txn.send_offsets(both[0])
+        producer.begin()
+        refuses(ConflictError, "offsets-changed", lambda: producer.send_offsets(both[1]))
+        producer.abort()
 
 
 def test_commits_go_to_the_other_log_too_and_are_fenced_there() -> None:
