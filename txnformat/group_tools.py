@@ -23,10 +23,11 @@ from txnformat.group_resets import (
 from txnformat.group_state import GroupState
 from txnformat.intents import GroupOffsets, RemoveGroup, ResetOffsets
 from txnformat.keys import check_reader_name
+from txnformat.moments import as_moment_us
 from txnformat.record_counts import count_records
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState
-from txnformat.time_lookup import first_at, microseconds_of
+from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 
 TIME_US_MIN = -(2**63) + 1
@@ -189,7 +190,7 @@ class Groups:
         if isinstance(target, datetime.timedelta):
             time_us = max(now_ms * 1_000 - target // datetime.timedelta(microseconds=1), TIME_US_MIN)
         else:
-            time_us = microseconds_of(target) if isinstance(target, datetime.datetime) else 0
+            time_us = as_moment_us(target, "to") if isinstance(target, datetime.datetime) else 0
 
         def find(key: TopicPartition) -> int:
             partition = state.partition(key)
