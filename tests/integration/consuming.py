@@ -12,10 +12,14 @@ from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.types import TopicPartition
 from txnlog import Consumer, Producer, TxnLog, TxnLogError
 
 DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+
+ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
+T0 = ("t", 0)
 
 
 class World:
@@ -84,3 +88,23 @@ def refuses(error: type[TxnLogError], kind: str, call: Callable[[], object]) -> 
         call()
     assert (type(caught.value), caught.value.kind) == (error, kind)
     return caught.value
+
+
+def reading(world: World, group: str = "g", **settings: Any) -> Consumer:
+    """Return a consumer in a group, in a process of its own."""
+    return Consumer(TxnLog.open(world.store, clock=world.clock), group, **settings)
+
+
+def subscribed(world: World, group: str = "g", **settings: Any) -> Consumer:
+    consumer = reading(world, group, **settings)
+    consumer.subscribe(["t"])
+    return consumer
+
+
+def committed(world: World, group: str = "g", partition: int = 0) -> int | None:
+    """Return what is in force, whatever is pending."""
+    state = world.writing.refresh()
+    found = state.groups.get(group)
+    value = -1 if found is None else found.value(TopicPartition(state.topic_ids["t"], partition))
+    assert isinstance(value, int)
+    return None if value < 0 else value
