@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from writers.lookup import commit_info, now_of, topic_named
 from writers.ownership import OwnLock
 from writers.progress import AckSource
 from writers.record_ids import Records
-from writers.rows import kafka_record
+from writers.rows import Headers, kafka_record, kafka_rows
 from writers.session import Session
 from writers.settings import MIB, Buffer, ProducerSettings
 from writers.staging import Staging
@@ -180,7 +180,7 @@ class Producer:
         *,
         key: bytes | str | None = None,
         value: Value = None,
-        headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None,
+        headers: Headers | None = None,
         timestamp: datetime.datetime | None = None,
     ) -> None:
         """Send records to a topic.
@@ -191,12 +191,14 @@ class Producer:
         Parameters
         ----------
         data : pyarrow Table or RecordBatch, list of dicts, pandas or polars DataFrame
-            The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed.
+            The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed. Dicts for a
+            topic with the schema ``"kafka"`` may leave out key, headers and timestamp (which is now then).
         partition : int, optional
             Else by the topic's key columns (Kafka's murmur2), else the whole batch to the next partition in turn.
         key, value, headers, timestamp : optional
-            In place of ``data``: one record of a topic with the schema ``"kafka"``. The timestamp is now by default;
-            one without a time zone is in UTC.
+            In place of ``data``: one record of a topic with the schema ``"kafka"``; text is stored as UTF-8, no value is
+            a null (Kafka's tombstone). Headers: a mapping, (name, value) pairs, or what a reader returned. The timestamp
+            is now by default; one without a time zone is in UTC.
             A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent.
 
         Raises
@@ -227,6 +229,8 @@ class Producer:
                 data = large_value(data[0], self.settings) or data
             elif any(given is not None for given in (key, value, headers, timestamp)):
                 raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
+            else:
+                data = kafka_rows(found.schema, data, lambda: now_of(self._log))
             if isinstance(data, LargeValue):
                 self._send_large(found, data, partition)
             else:

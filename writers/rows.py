@@ -8,7 +8,7 @@ columns' types is kept as it is, and converted with those sent after it; every o
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -20,7 +20,10 @@ from txnformat.errors import InvalidInputError
 from txnformat.schema import KAFKA_SCHEMA, TopicSchema
 from writers.chunks import Value
 
-__all__ = ["PlainRow", "RowFormat", "kafka_record"]
+__all__ = ["Headers", "PlainRow", "RowFormat", "kafka_record", "kafka_rows"]
+
+Headers = Mapping[str, Any] | Sequence[tuple[str, Any]] | Sequence[Mapping[str, Any]]
+"""Names and values, bytes or text or None: a mapping, pairs, or dicts of ``key`` and ``value`` as readers return them."""
 
 FIXED_BYTES = 8
 """What a value of fixed width counts for: near enough for a limit on memory."""
@@ -131,11 +134,16 @@ class RowFormat:
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
+def is_kafka(schema: TopicSchema) -> bool:
+    """Tell whether a topic was made with the schema ``"kafka"``; columns may have been added since."""
+    return bool(schema.version(0).equals(KAFKA_SCHEMA.arrow_schema))
+
+
 def kafka_record(
     schema: TopicSchema,
     key: bytes | str | None,
     value: Value,
-    headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None,
+    headers: Headers | None,
     timestamp: datetime.datetime,
 ) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
@@ -143,45 +151,111 @@ def kafka_record(
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: the topic has another schema, or the timestamp is none. Kind ``invalid-headers``.
+        Kind ``schema-mismatch``: the topic has another schema, a text is not one, or the timestamp is none. Kind
+        ``invalid-headers``.
     """
-    if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
+    if not is_kafka(schema):
         raise InvalidInputError(
             'key= and value= are for topics with the schema "kafka"',
             kind="schema-mismatch",
             hint="pass a pyarrow Table or RecordBatch, or a list of dicts",
             columns=schema.arrow_schema.names,
         )
-    if not isinstance(timestamp, datetime.datetime):  # Arrow takes a number, as µs; Kafka's users mean ms
-        raise InvalidInputError(
-            f"timestamp is {timestamp!r:.80}, not a datetime; nothing was sent",
-            kind="schema-mismatch",
-            hint="of milliseconds: datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)",
-        )
+    if not isinstance(timestamp, datetime.datetime):
+        raise _no_datetime(timestamp)
     return {
-        "key": key.encode() if isinstance(key, str) else key,
-        "value": value.encode() if isinstance(value, str) else value,  # or a file, which others read
-        "headers": None
-        if headers is None
-        else [{"key": name, "value": data} for name, data in _pairs(headers)],
+        "key": _encoded("key", key),
+        "value": _encoded("value", value),  # or a file, which others read
+        "headers": None if headers is None else _header_rows(headers),
         "timestamp": timestamp,
     }
 
 
-def _pairs(headers: Mapping[str, bytes] | Sequence[tuple[str, bytes]]) -> Sequence[tuple[str, bytes]]:
-    """Return headers as (name, value) pairs; a mapping's in its order."""
-    pairs: Any = list(headers.items()) if isinstance(headers, Mapping) else headers
-    if isinstance(pairs, str | bytes) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in pairs
-    ):
+def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.datetime]) -> Any:
+    """Return what was sent, records in dicts as :func:`kafka_record` takes them; anything else as it is.
+
+    Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then, and have
+    its headers as a mapping or as pairs.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-headers``. Kind ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a
+        timestamp is a number.
+    """
+    if isinstance(data, bytes | bytearray | memoryview | str | Mapping):
+        shape = "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"
         raise InvalidInputError(
-            f"headers is {headers!r:.80}, not a mapping or a list of (name, value) pairs",
-            kind="invalid-headers",
+            f"a {type(data).__name__} is not data; nothing was sent",
+            kind="schema-mismatch",
+            hint=f"one record is sent as {shape}",
         )
-    if any(name == CHUNK_HEADER for name, _ in pairs):
+    if not isinstance(data, list | tuple) or not data or not is_kafka(schema):
+        return data
+    return [_kafka_row(row, now) for row in data]
+
+
+def _kafka_row(row: Any, now: Callable[[], datetime.datetime]) -> Any:
+    if not isinstance(row, dict):
+        return row  # conform says what is wrong with it
+    if isinstance(row.get("timestamp"), int | float):
+        raise _no_datetime(row["timestamp"])
+    headers = row.get("headers")
+    is_plain = headers is None or (isinstance(headers, list) and all(type(one) is dict for one in headers))
+    if is_plain and row.keys() >= _KAFKA_COLUMNS:
+        return row
+    found = {"key": None, "headers": None, **row}
+    if "timestamp" not in row:
+        found["timestamp"] = now()
+    if not is_plain:
+        found["headers"] = _header_rows(headers)
+    return found
+
+
+def _no_datetime(timestamp: object) -> InvalidInputError:
+    """Return the error of a time that is none: Arrow would take a number, as µs, and Kafka's users mean ms."""
+    return InvalidInputError(
+        f"timestamp is {timestamp!r:.80}, not a datetime; nothing was sent",
+        kind="schema-mismatch",
+        hint="of milliseconds: datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)",
+    )
+
+
+_KAFKA_COLUMNS = frozenset(KAFKA_SCHEMA.arrow_schema.names)
+
+
+def _encoded(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{name} is text with half a surrogate pair at {error.start}, which UTF-8 does not have; nothing was sent",
+            kind="schema-mismatch",
+            hint="send bytes, or mend the text",
+        ) from None
+
+
+def _header_rows(headers: Any) -> list[dict[str, Any]]:
+    """Return headers as the column has them: a mapping's in its order, pairs, or what a reader returned."""
+    rows: list[dict[str, Any]] = []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in pairs if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else (None,):
+        match pair:
+            case (name, value) if isinstance(pair, tuple):
+                rows.append({"key": name, "value": _encoded("a header", value)})
+            case {"key": name, "value": value, **others} if not others:
+                rows.append({"key": name, "value": _encoded("a header", value)})
+            case _:
+                raise InvalidInputError(
+                    f"headers is {headers!r:.80}, not a mapping or a list of (name, value) pairs",
+                    kind="invalid-headers",
+                )
+    if any(row["key"] == CHUNK_HEADER for row in rows):
         raise InvalidInputError(
             f"the header {CHUNK_HEADER} tells the parts of large values, and is not for others",
             kind="invalid-headers",
-            hint="use another name",
+            hint="use another name; to pass large values on, read them with read_values",
         )
-    return list(pairs)
+    return rows
