@@ -6,6 +6,7 @@ from tests.conformance.mutation_rules import Mutation
 
 __all__ = ["GROUPS"]
 
+END_TO_END, LRK = "TransactionsTest", "librdkafka-0103-transactions"
 CLIENT, MOCK = "TransactionManagerTest", "librdkafka-0105-transactions_mock"
 OFFSETS, LOADING = "OffsetMetadataManagerTest", "GroupMetadataManagerTest"
 GROUP, COORDINATOR, REQUEST = "GroupMetadataTest", "GroupCoordinatorTest", "TxnOffsetCommitRequestTest"
@@ -182,5 +183,40 @@ GROUPS = (
             (CLIENT, "testTransactionAbortableExceptionInTxnOffsetCommit"),
             (OFFSETS, "testStreamsGroupTransactionalOffsetCommitWithStaleMemberEpoch"),
         ),
+    ),
+    Mutation(
+        "who asks for a position does not wait while it is pending",
+        "writers/membership.py",
+        "            if not pending:\n                break",
+        "            if pending is not None:\n                break",
+        (
+            (MOCK, "do_test_unstable_offset_commit"),
+            (OFFSETS, "testFetchAllOffsetsWithPendingTransactionalOffsets"),
+        ),
+    ),
+    Mutation(
+        "a consumer goes on after an abort where it had read to",
+        "writers/committing.py",
+        "                one.seek(starts.get(key))",
+        "                starts.get(key)",
+        (
+            (END_TO_END, "testClassicSendOffsetsWithGroupMetadata"),
+            (LRK, "do_test_consumer_producer_txn"),
+            ("KnownFlaws", "the position after an abort is anywhere"),
+        ),
+    ),
+    Mutation(
+        "a member goes on when another one has joined",
+        "txnformat/decide_groups.py",
+        "if generation is None or (generation == group.generation and group.member is not None):",
+        "if generation != 0:",
+        (("kafkatest-transactions", "group_mode_transactions_test.test_transactions"),),
+    ),
+    Mutation(
+        "an older instance commits its offsets",
+        "txnformat/decide_transaction.py",
+        "if producer.epoch < owner.epoch:",
+        "if producer.epoch < owner.epoch - 9:",
+        ((END_TO_END, "testFencingOnSendOffsets"),),
     ),
 )
