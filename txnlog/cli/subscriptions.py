@@ -1,0 +1,160 @@
+"""``subscriptions list``, ``describe``, ``create``, ``seek``, ``delete``: what Pulsar's ``pulsar-admin topics`` does with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txnlog.cli.options import Place, json_option, parse_offsets, with_place
+from txnlog.cli.output import instant, plain_values, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["subscriptions"]
+
+LIST_COLUMNS = ("TOPIC", "SUBSCRIPTION", "PENDING-TRANSACTIONS", "CREATED-ENTRY", "LAST-USED")
+BACKLOG_COLUMNS = (
+    "PARTITION",
+    "MARK",
+    "LAST-STABLE-OFFSET",
+    "RANGES",
+    "UNACKNOWLEDGED",
+    "PENDING",
+)
+
+
+@click.group()
+def subscriptions() -> None:
+    """List, describe, make, move or delete subscriptions."""
+
+
+@subscriptions.command("list")
+@with_place
+@click.option("--topic", help="Only those of this topic.")
+@json_option
+def list_(place: Place, topic: str | None, as_json: bool) -> None:
+    """List subscriptions, by topic and name."""
+    with place.open() as log:
+        found = log.subscriptions.list(topic)
+    if as_json:
+        print_json({"subscriptions": found})
+        return
+    print_table(
+        LIST_COLUMNS,
+        [
+            (
+                one.topic,
+                one.subscription,
+                ",".join(one.pending_transactions) or None,
+                one.created_entry,
+                instant(one.used_ms or None),
+            )
+            for one in found
+        ],
+    )
+
+
+@subscriptions.command("describe")
+@click.argument("topic")
+@click.argument("name")
+@with_place
+@json_option
+def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
+    """Describe subscription NAME of TOPIC: what it has before it in each partition.
+
+    Below MARK every record is acknowledged, above it RANGES of offsets are. UNACKNOWLEDGED counts the records that a committed
+    reader sees and that nobody has acknowledged; PENDING those of them that an open transaction has.
+    """
+    with place.open() as log:
+        found = log.subscriptions.describe(topic, name)
+    if as_json:
+        document: dict[str, Any] = plain_values(found)
+        document["partitions"] = [one._asdict() for one in found.partitions]
+        print_json({**document, "unacknowledged": found.unacknowledged})
+        return
+    print_table(BACKLOG_COLUMNS, found.partitions)
+
+
+def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--to-offset", callback=parse_offsets, metavar="OFFSETS", help="An offset, or 0:7,2:9."),
+        click.option("--to-latest", "to", flag_value="latest", help="At the last stable offset."),
+        click.option("--to-earliest", "to", flag_value="earliest", help="At the log start."),
+    ):
+        function = option(function)
+    return function
+
+
+def _start(to: str | None, to_offset: int | dict[int, int] | None) -> str | int | dict[int, int] | None:
+    if to is not None and to_offset is not None:
+        raise click.UsageError("say in one way where: --to-earliest, --to-latest or --to-offset")
+    return to if to_offset is None else to_offset
+
+
+@subscriptions.command("create")
+@click.argument("topic")
+@click.argument("name")
+@with_place
+@_with_start
+@click.option("--if-not-exists", is_flag=True, help="It may be there; then it stays as it is.")
+@json_option
+def create(
+    topic: str,
+    name: str,
+    place: Place,
+    to: str | None,
+    to_offset: int | dict[int, int] | None,
+    if_not_exists: bool,
+    as_json: bool,
+) -> None:
+    """Make subscription NAME of TOPIC; it begins at the earliest record unless something else is said."""
+    start = _start(to, to_offset)
+    with place.open() as log:
+        log.subscriptions.create(
+            topic, name, start="earliest" if start is None else start, exist_ok=if_not_exists
+        )
+    _done(topic, name, "is there", as_json)
+
+
+@subscriptions.command("seek")
+@click.argument("topic")
+@click.argument("name")
+@with_place
+@_with_start
+@json_option
+def seek(
+    topic: str,
+    name: str,
+    place: Place,
+    to: str | None,
+    to_offset: int | dict[int, int] | None,
+    as_json: bool,
+) -> None:
+    """Let subscription NAME of TOPIC go on from elsewhere: below everything is acknowledged, from there on nothing."""
+    start = _start(to, to_offset)
+    if start is None:
+        raise click.UsageError("say where: --to-earliest, --to-latest or --to-offset")
+    with place.open() as log:
+        log.subscriptions.seek(topic, name, start)
+    _done(topic, name, "moved", as_json)
+
+
+@subscriptions.command("delete")
+@click.argument("topic")
+@click.argument("name")
+@with_place
+@json_option
+def delete(topic: str, name: str, place: Place, as_json: bool) -> None:
+    """Delete subscription NAME of TOPIC; one that an open transaction has acknowledged in is refused."""
+    with place.open() as log:
+        log.subscriptions.delete(topic, name)
+    _done(topic, name, "deleted", as_json)
+
+
+def _done(topic: str, name: str, what: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"topic": topic, "subscription": name, "done": what})
+    else:
+        say(f"{topic}/{name}: {what}")
