@@ -47,6 +47,8 @@ BATCH_BYTES_MAX = 32 * 2**20
 FOOTERS_BYTES_MAX = 16 * 2**20
 """Footers of segment files that are kept: a file often holds records of many partitions."""
 
+UNKNOWN = object()
+"""No state of a partition."""
 NOWHERE = -1
 """The offset of a read that is broken: no position is there, so it is begun anew."""
 
@@ -61,6 +63,8 @@ class Assigned:
     """Offset of the next record to hand out; None before it is known."""
     is_paused: bool = False
     read: Read | None = field(default=None, repr=False)
+    drained: object = field(default=UNKNOWN, repr=False)
+    """The partition's state at which there was nothing left; while it is that one there is nothing to look for."""
 
     @property
     def names(self) -> tuple[str, int]:
@@ -70,7 +74,12 @@ class Assigned:
     def seek(self, offset: int | None) -> None:
         """Go on from another offset; None: from wherever a partition without a position is begun."""
         self.position = offset
+        self.drained = UNKNOWN
         self.drop()
+
+    def may_have_more(self, state: LogState) -> bool:
+        """Return whether there may be something to hand out: asked of every partition at every poll, it is quick."""
+        return not self.is_paused and self.drained is not state.partitions.get(self.key)
 
     def drop(self) -> None:
         """Forget what is fetched and not handed out."""
@@ -225,6 +234,7 @@ class Fetcher:
         self._isolation = isolation
         self._columns = columns
         self._footers = Footers(sidecars.store)
+        self._begun: set[TopicPartition] = set()  # those with a chunk in memory, and some that had one
 
     def schema(self, topic: TopicState) -> pa.Schema:
         """Return the schema of a topic's batches.
@@ -257,7 +267,7 @@ class Fetcher:
         """
         filling = _Filling(rows_max)
         for one in list(assigned.values()):
-            if one.is_paused or filling.topic_id not in (None, one.key.topic_id):
+            if filling.topic_id not in (None, one.key.topic_id) or not one.may_have_more(state):
                 continue
             try:
                 self._fill(state, assigned, one, filling)
@@ -284,6 +294,7 @@ class Fetcher:
                 start = one.position if one.read is None else one.read.offset
                 read = self._open(state, one.key, start)
                 if read is None:
+                    one.drained = state.partitions.get(one.key)
                     return
                 one.read = read
             elif not filling.may_join(one.read.asked):
@@ -291,6 +302,7 @@ class Fetcher:
             elif not one.read.weight and not self._may_begin(one.read, assigned, filling):
                 return
             else:
+                self._begun.add(one.key)
                 taken = one.read.take(filling.room)
                 if taken is not None:
                     filling.add(one, taken, one.read.asked)
@@ -298,7 +310,11 @@ class Fetcher:
 
     def _may_begin(self, read: Read, assigned: Turns, filling: _Filling) -> bool:
         """Return whether another chunk may be begun; those of paused partitions make room."""
-        begun = {one.key: one.read for one in assigned.values() if one.read is not None and one.read.weight}
+        begun = {
+            key: found
+            for key in self._begun
+            if key in assigned and (found := assigned[key].read) is not None and found.weight
+        }
         for key in [key for key in begun if assigned[key].is_paused]:
             if sum(other.weight for other in begun.values()) + read.next_weight <= OPEN_BYTES_MAX:
                 break
@@ -306,6 +322,7 @@ class Fetcher:
             del begun[key]
         fits = sum(other.weight for other in begun.values()) + read.next_weight <= OPEN_BYTES_MAX
         filling.is_blocked |= not fits and bool(begun)
+        self._begun = set(begun)
         return not filling.is_blocked
 
     def _open(self, state: LogState, key: TopicPartition, start: int | None) -> Read | None:

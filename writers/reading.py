@@ -162,10 +162,11 @@ class Reading:
         found = {}
         for one in self.in_order():
             start, (_, end) = self.placed(one, state), self.ends(one, state)
-            within = OffsetRange(start, max(start, end))
-            found[one.names] = count_records(
-                self.log.sidecars, state, one.key, within, self._settings.isolation
-            )
+            left = 0
+            if start < end:
+                within = OffsetRange(start, end)
+                left = count_records(self.log.sidecars, state, one.key, within, self._settings.isolation)
+            found[one.names] = left
         return found
 
     # --- the next records --------------------------------------------------------------------------------------------
@@ -212,7 +213,7 @@ class Reading:
     def _next_batch(self, start: Instant, timeout_ms: int, records_max: int) -> pa.RecordBatch | None:
         state = self.log.state
         for one in self.assigned.values():
-            if not one.is_paused:
+            if one.may_have_more(state):
                 self.placed(one, state)
         return self._fetcher.next_batch(
             state,
