@@ -178,7 +178,7 @@ def _commit_once(
         case Lost() | Gone():
             if isinstance(outcome, Gone):
                 group.note_gone()
-            view = yield from _after_loss(view, outcome, times, group.start)
+            view = yield from _after_loss(view, slot, outcome, times, group.start)
             group.refreshed = True
             now: Times = yield ReadClock()
             if group.count_loss(now):
@@ -218,10 +218,13 @@ def _with_ends(
     )
 
 
-def _after_loss(view: View, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
+def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
     """Fold what won the slot, wait, and catch up."""
     if isinstance(outcome, Gone):
-        return (yield from open_view())
+        try:
+            return (yield from open_view())
+        except StorageError as error:  # what was deleted may have been ours: only the log's window can tell
+            raise _unknown(slot, error) from error
     view = View(fold_bytes(view.state, outcome.data), view.proof)
     now: Times = yield ReadClock()
     spread = yield DrawUniform()

@@ -319,6 +319,27 @@ def test_a_boundary_that_cannot_be_read_makes_the_outcome_unknown() -> None:
     assert isinstance(answers[intent.intent_id], CommitStateUnknownError)
 
 
+def test_who_may_have_had_a_deleted_slot_is_not_told_that_nothing_landed() -> None:
+    """The create lands, its answer is lost, others truncate the log behind it, and then the log cannot be read."""
+    hand, state = _log()
+    intent = _intent(hand, state)
+    gone: list[LogState] = []
+
+    def lose(effect: Effect) -> None:
+        if isinstance(effect, CreateObject) and not gone:
+            gone.append(_truncated(hand, hand.others_commit(state, intent)))
+        elif gone and isinstance(effect, GetObject) and effect.key == keys.FORMAT_KEY:
+            raise StorageError("permission denied", kind="permission-denied")
+
+    hand.before = lose
+    hand.creates = [CreateResult(CreateOutcome.EXISTS)]
+    view, answers = _commit(hand, hand.view(state), intent)
+    assert isinstance(answers[intent.intent_id], CommitStateUnknownError)
+    hand.before = lambda effect: None
+    hand.pass_time(3_600_000)
+    assert _result(_commit(hand, view, intent)[1][intent.intent_id]).repeated
+
+
 def test_a_view_within_60_s_creates_without_the_boundary() -> None:
     hand, state = _log()
     view = hand.view(state)
