@@ -16,7 +16,7 @@ from txnformat.testing.replay import main as replay
 from txnformat.testing.simulator import REQUIRED_HITS, STEPS_MIN, WRITERS_MIN, run_histories, run_history
 
 ROOT = Path(__file__).resolve().parents[2]
-HISTORIES = 2_000
+HISTORIES = 1_800
 CHUNKS = 8
 """Parts that processes of the test run can share; each meets everything in REQUIRED_HITS by itself."""
 

@@ -42,6 +42,12 @@ def _folded(patch: Patch, kind: type[Operation], change: Callable[..., Any]) -> 
     patch.setitem(apply_module._FOLDS, kind, lambda *args: change(original, *args))
 
 
+def _decided(patch: Patch, kind: type[Any], change: Callable[..., Any]) -> None:
+    """Let ``change(original, state, action)`` decide what is asked for."""
+    original = decide._DECISIONS[kind]
+    patch.setitem(decide._DECISIONS, kind, lambda *args: change(original, *args))
+
+
 def a_timeout_has_no_length(patch: Patch) -> None:
     def expires_ms(known: TransactionalIdState) -> int | None:
         return known.started_ms if known.status is TransactionStatus.ONGOING else None
@@ -133,7 +139,7 @@ def init_passes_a_prepared_transaction(patch: Patch) -> None:
     def init_producer(original: Any, state: LogState, op: Any, at: Any) -> Any:
         return original(_as_if_open(state, op.transactional_id), op, at)
 
-    _replaced(patch, decide, "open_producer", open_producer)
+    _decided(patch, OpenProducer, open_producer)
     _folded(patch, InitProducer, init_producer)
 
 
@@ -141,7 +147,7 @@ def an_operator_ends_what_is_prepared_without_force(patch: Patch) -> None:
     def end(original: Any, state: LogState, action: EndTransaction) -> Any:
         return original(state, replace(action, force=action.cause is Cause.OPERATOR))
 
-    _replaced(patch, decide, "end_for_another", end)
+    _decided(patch, EndTransaction, end)
 
 
 def a_timeout_ends_what_is_prepared(patch: Patch) -> None:
@@ -154,7 +160,7 @@ def a_timeout_ends_what_is_prepared(patch: Patch) -> None:
         return original(_as_if_open(state, action.transactional_id), action)
 
     _replaced(patch, Watch, "expired", expired)
-    _replaced(patch, decide, "end_for_another", end)
+    _decided(patch, EndTransaction, end)
 
 
 def others_ends_go_before_the_own_commit(patch: Patch) -> None:

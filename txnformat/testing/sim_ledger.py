@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from txnformat.entry import CommitEntry
-from txnformat.intents import EndTransaction, Intent, ProducerRef, Write
-from txnformat.operations import Append, Cause, EndTxn, InitProducer, Marker, PrepareTxn, Seal, Stage
+from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, Write
+from txnformat.operations import Append, Cause, EndTxn, Expire, InitProducer, Marker, PrepareTxn, Seal, Stage
 from txnformat.sidecar import BatchOutcome, decode_index
 from txnformat.state import LogState
+from txnformat.testing.sim_group_ledger import GroupLedger
 from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 from txnformat.visibility import committed_mask
@@ -74,6 +76,10 @@ class Ledger:
         """What an open transaction's time counts from: entry, its log time; and whether it stages."""
         self._prepared: set[Transaction] = set()
         self._intents: dict[str, Intent] = {}
+        self._used_ms: dict[str | int, int] = {}
+        """Log time of the last operation of a transactional id, or of a producer without one."""
+        self._id_of: dict[str, int] = {}
+        self.groups = GroupLedger(self._outcome_of, self._bounds, hits)
         self._acknowledged: dict[Transaction, set[str]] = {}
         self.decisions: dict[Transaction, Outcome] = {}
         """What whoever decides prepared transactions has made up its mind to; kept elsewhere, it survives crashes."""
@@ -105,6 +111,15 @@ class Ledger:
         """Return whether everything that a write brings has landed."""
         return all(part.digest in self._data for append in write.appends for part in append.partitions)
 
+    def _outcome_of(self, digest: str) -> str | None:
+        data = self._data.get(digest)
+        return None if data is None else data.outcome
+
+    def _bounds(self, key: TopicPartition) -> tuple[int, int]:
+        end = self._ends.get(key, 0)
+        undecided = (one.base for one in self._in.get(key, ()) if one.outcome == "open")
+        return min((base for base in undecided if base is not None), default=end), end
+
     # What lands.
 
     def adopt(self, now_ms: int) -> None:
@@ -116,6 +131,7 @@ class Ledger:
         self._landed_ms.append(now_ms)
         touched: set[TopicPartition] = set()
         for op in entry.operations:
+            self._note_use(op, entry.timestamp_ms)
             match op:
                 case Append():
                     if op.transactional_id is not None:
@@ -125,24 +141,63 @@ class Ledger:
                 case Stage():
                     self._timed[op.producer_id, op.epoch] = (entry.entry, entry.timestamp_ms, True)
                     self._stage(op)
+                case JoinGroup() | CommitOffsets() | DeleteGroup():
+                    self._concern_group(op, entry)
                 case PrepareTxn():
                     self._prepared.add((op.producer_id, op.epoch))
+                    self.groups.prepared((op.producer_id, op.epoch))
                     self._hits["prepared"] += 1
                 case EndTxn():
                     self._check_end(op, entry, sender)
-                    touched |= self._end(op)
+                    touched |= self._end(op, entry.timestamp_ms)
                 case InitProducer():
-                    touched |= self._init(op)
+                    touched |= self._init(op, entry.timestamp_ms)
+                case Expire():
+                    self._expire(op, entry)
                 case Seal():
                     self._check_seal(op)
                 case _:
                     pass  # concerns no record
         for key in sorted(touched):
             self._check_visible(after, key)
+        self.groups.check(after)
 
-    def _init(self, op: InitProducer) -> set[TopicPartition]:
+    def _concern_group(self, op: JoinGroup | CommitOffsets | DeleteGroup, entry: CommitEntry) -> None:
+        if isinstance(op, CommitOffsets) and op.transactional_id is not None:
+            self._timed.setdefault((op.producer_id, op.epoch), (entry.entry, entry.timestamp_ms, False))
+        intent = self._intents.get(entry.intents[op.intent])
+        self.groups.on_operation(op, entry, intent.action if intent is not None else None)
+
+    def _note_use(self, op: object, now_ms: int) -> None:
+        match op:
+            case Append() | CommitOffsets() if op.transactional_id is None:
+                if op.producer_id >= 0:
+                    self._used_ms[op.producer_id] = now_ms
+            case Append() | CommitOffsets() | Stage() | PrepareTxn() | EndTxn() | InitProducer():
+                self._used_ms[op.transactional_id or ""] = now_ms
+                self._id_of[op.transactional_id or ""] = op.producer_id
+            case _:
+                pass
+
+    def _expire(self, op: Expire, entry: CommitEntry) -> None:
+        """Check that nobody is forgotten who has something open, or was there after the intent's cutoff."""
+        intent = self._intents[entry.intents[op.intent]]
+        assert isinstance(intent.action, ExpireIdle)
+        undecided = {producer_id for producer_id, _ in (*self._timed, *self._prepared)}
+        for name in op.transactional_ids:
+            if self._used_ms.pop(name) > intent.action.id_cutoff_ms or self._id_of[name] in undecided:
+                raise HistoryViolation(f"transactional id {name} is forgotten before its time")
+            self._hits["transactional id expired"] += 1
+        for producer_id in op.producers:
+            if self._used_ms.pop(producer_id) > intent.action.cutoff_ms:
+                raise HistoryViolation(f"producer {producer_id} is forgotten before its time")
+        self.groups.expired(op, intent.action.group_cutoff_ms)
+
+    def _init(self, op: InitProducer, now_ms: int) -> set[TopicPartition]:
         self._timeouts[op.producer_id] = (op.timeout_ms, op.deferred_timeout_ms)
         who = (op.producer_id, op.epoch - 1)
+        self._timed.pop(who, None)
+        self.groups.ended(who, "abort", "init", now_ms)
         if who in self._prepared:
             raise HistoryViolation(f"an init ended a prepared transaction: {op}")
         if who not in self._of:
@@ -184,8 +239,9 @@ class Ledger:
         self._in.setdefault(data.key, []).append(data)
         self._ends[data.key] = base + data.records
 
-    def _end(self, op: EndTxn) -> set[TopicPartition]:
+    def _end(self, op: EndTxn, now_ms: int) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
+        self.groups.ended(who, op.outcome.value, op.cause.value, now_ms)
         if op.outcome is Outcome.COMMIT:
             staged = [one for one in self._of.get(who, ()) if one.base is None and one.outcome == "open"]
             totals: Counter[TopicPartition] = Counter()

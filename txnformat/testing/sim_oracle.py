@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from txnformat.apply import apply
-from txnformat.assemble import CLOCK_SKEW_MS_MAX
+from txnformat.assemble import CLOCK_SKEW_MS_MAX, assemble
 from txnformat.decide import decide
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
@@ -140,6 +140,12 @@ class Oracle:
             for op in entry.operations
             if isinstance(op, EndTxn) and op.cause is Cause.TIMEOUT
         }
+        # Each after those who wait before it, which may be why it is refused: a topic that grows, a position that it holds.
+        verdicts = (
+            assemble(self.state, group, store_time_ms=entry.timestamp_ms, write_id=entry.write_id).verdicts
+            if ended
+            else {}
+        )
         for intent in group:
             write = intent.action
             if (
@@ -147,7 +153,7 @@ class Oracle:
                 and write.end is Outcome.COMMIT
                 and write.producer is not None
                 and (write.producer.producer_id, write.producer.epoch) in ended
-                and isinstance(decide(self.state, intent), Included)
+                and isinstance(verdicts.get(intent.intent_id), Included)
             ):
                 raise HistoryViolation(
                     f"{_brief(intent)} waited, and entry {entry.entry} ends its transaction"

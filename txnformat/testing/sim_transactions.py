@@ -124,7 +124,14 @@ class TransactionalClient(Client):
         choice = self.rng.random()
         end = Outcome.COMMIT if choice < self.one_shots else Outcome.ABORT if choice > 0.95 else None
         prepare = 0.9 < choice <= 0.95
-        return [Write(self.ref, (append,), end, deferred=self.is_deferred, prepare=prepare)]
+        write = self.beside(
+            state, Write(self.ref, (append,), end, deferred=self.is_deferred, prepare=prepare)
+        )
+        return [] if write is None else [write]
+
+    def beside(self, state: LogState, write: Write) -> Write | None:
+        """Return a write as it is sent: with more in it, or none."""
+        return write
 
     def _plan_prepared(self, state: LogState, choice: float) -> list[Action]:
         """Wait for whoever decides, end it as it was decided, or send more or open anew, which must be refused."""

@@ -38,6 +38,7 @@ from txnformat.testing.sim_clients import (
     ToldClient,
     TopicClient,
 )
+from txnformat.testing.sim_groups import KINDS, group_clients
 from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_oracle import Oracle
 from txnformat.testing.sim_store import EPOCH_MS
@@ -71,6 +72,12 @@ REQUIRED_HITS = frozenset(
         "answer log-time-ahead",
         "abort before a commit over a seal's seam",
         "answer aborted-by-operator",
+        "answer group-active",
+        "answer member-fenced",
+        "answer offset-out-of-range",
+        "answer offsets-changed",
+        "answer offsets-held",
+        "answer offsets-pending",
         "answer partition-count-changed",
         "answer transaction-prepared",
         "answer transaction-timed-out",
@@ -88,12 +95,24 @@ REQUIRED_HITS = frozenset(
         "fault of a get",
         "fault of a list",
         "fault server-error, applied",
+        "group deleted",
+        "group expired",
         "group of several",
+        "group reset",
+        "hold broken",
         "init aborted a transaction",
         "late request applied",
         "late request came too late",
+        "member fenced",
         "opened cold",
+        "output and position agree",
         "placed what was staged",
+        "position committed",
+        "position pending",
+        "positions ended: abort by init",
+        "positions ended: abort by operator",
+        "positions ended: abort by timeout",
+        "positions ended: commit by producer",
         "prepared",
         "read a bad bundle",
         "read a bundle",
@@ -112,6 +131,7 @@ REQUIRED_HITS = frozenset(
         "timed out by the store's time",
         "timed out by watching",
         "timed out in a log whose time ran ahead",
+        "transactional id expired",
         "truncated",
         "verdict Done",
         "verdict Included",
@@ -230,6 +250,7 @@ class _Simulation:
         self.has_many_transactions = seed % 4 == 1
         self.is_orderly = seed % 8 == 5
         """Whether nothing fails, so that transactions stay open next to others, and seals come in between."""
+        self.has_groups = seed % 4 == 2
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -249,10 +270,13 @@ class _Simulation:
             for key, data in past.objects.items() if self.has_snapshots else ():
                 self.world.store.put(key, data)
             self._put_bundles(past)
-        self.world.plan.rate = 0.0 if self.is_orderly else rng.choice((0.0, 0.02, 0.08, 0.2))
+        # What groups do needs several entries in a row, and calm.
+        rates = (0.0, 0.0, 0.02, 0.08) if self.has_groups else (0.0, 0.02, 0.08, 0.2)
+        self.world.plan.rate = 0.0 if self.is_orderly else rng.choice(rates)
         self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
+        self.group_kinds = rng.choice(KINDS) if self.has_groups else ()
         self.clients: list[Client] = []
-        self.writers = WRITERS_MIN if self.is_orderly else rng.randint(WRITERS_MIN, 5)
+        self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
 
     def _put_bundles(self, past: _Past) -> None:
@@ -280,7 +304,9 @@ class _Simulation:
     def _start_processes(self, stale: tuple[Intent, ...]) -> None:
         rng, world = self.world.rng, self.world
         # Who deletes entries has looked at the snapshots. It takes days, and no transaction is open for so long.
-        is_truncated = rng.random() < 0.5 and self.has_snapshots and not self.is_orderly
+        is_truncated = (
+            rng.random() < (0.2 if self.has_groups else 0.5) and self.has_snapshots and not self.is_orderly
+        )
         skewed = rng.randrange(self.writers) if rng.random() < 0.2 and not self.is_orderly else -1
         checkpoints = 0.6 if is_truncated else 0.4 if self.has_many_transactions else 0.1
         # Where a machine's own clock is the store's time, nobody can tell that it is wrong.
@@ -327,7 +353,18 @@ class _Simulation:
             clients.append(DecidingClient(rng, new_id, decisions=self.decisions))
         if rng.random() < 0.15:
             clients.append(CleaningClient(rng, new_id))
-        counts = (3,) if self.is_orderly else (3, 4, 5) if self.has_many_transactions else (1, 1, 2, 4)
+        if self.has_groups:
+            clients += group_clients(
+                rng,
+                new_id,
+                self.decisions,
+                self._put,
+                self.oracle.ledger.groups.claims,
+                lambda: self.world.time.now_ms,
+                self.group_kinds,
+            )
+        many = (3,) if self.is_orderly else (3, 4, 5)
+        counts = many if self.has_many_transactions else (0, 1) if self.has_groups else (1, 1, 2, 4)
         for _ in range(rng.choice(counts)):
             match 0 if self.has_many_transactions else rng.randrange(9) // 2:
                 case 0 | 1:
@@ -375,7 +412,10 @@ class _Simulation:
     def run(self) -> History:
         world = self.world
         limit = (
-            world.rng.randint(STEPS_MIN, STEPS_MAX) + 600 * self.has_many_transactions + 600 * self.is_orderly
+            world.rng.randint(STEPS_MIN, STEPS_MAX)
+            + 600 * self.has_many_transactions
+            + 300 * self.has_groups
+            + 600 * self.is_orderly
         )
         while world.step < limit and world.run_step():
             pass
