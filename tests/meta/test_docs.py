@@ -51,6 +51,7 @@ RUN = [
     "docs/metrics.md",
     "docs/buffers.md",
     "docs/from-delta.md",
+    "docs/from-kafka.md",
     "docs/consumers.md",
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,20 @@ from spark_datasource import options
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS
+from txnformat.commit import CommitSettings
+from txnformat.decide_groups import SESSION_TIMEOUT_MS_MAX
+from txnformat.document import check_text
+from txnformat.group_tools import Groups
 from txnformat.reader import METADATA_FIELDS
+from txnformat.retention import GROUP_RETENTION_MS, PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.subscription_tools import Subscriptions
+from txnformat.transactions import MAX_TRANSACTION_TIMEOUT_MS
 from txnlog.cli.app import application
 
-PAGES = ["from-delta.md"]
+PAGES = ["from-delta.md", "from-kafka.md"]
 TEXTS = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES}
 DELTA = TEXTS["from-delta.md"]
+KAFKA = TEXTS["from-kafka.md"]
 
 OURS = {
     "log": txnlog.TxnLog,
@@ -27,8 +36,31 @@ OURS = {
     "TxnLog": txnlog.TxnLog,
     "Producer": txnlog.Producer,
     "Consumer": txnlog.Consumer,
+    "log.groups": Groups,
+    "log.subscriptions": Subscriptions,
+    "log.transactions": txnlog.Transactions,
 }
 """What the pages call objects of ours."""
+
+SETTINGS: dict[str, Any] = {
+    "Producer": txnlog.Producer,
+    "Consumer": txnlog.Consumer,
+    "CommitSettings": CommitSettings,
+    "TxnLog.open": txnlog.TxnLog.open,
+    "TxnLog.create": txnlog.TxnLog.create,
+    "TxnLog.create_topic": txnlog.TxnLog.create_topic,
+}
+"""What takes settings, as the tables of settings name it."""
+
+WITHOUT_SETTING: dict[str, object] = {
+    "transaction.max.timeout.ms": MAX_TRANSACTION_TIMEOUT_MS,  # None by default: as the log has it
+    "transactional.id.expiration.ms": TRANSACTIONAL_ID_RETENTION_MS,
+    "producer.id.expiration.ms": PRODUCER_RETENTION_MS,
+    "offsets.retention.minutes": GROUP_RETENTION_MS // 60_000,
+    "group.max.session.timeout.ms": SESSION_TIMEOUT_MS_MAX,
+    "offset.metadata.max.bytes": inspect.signature(check_text).parameters["bytes_max"].default,
+}
+"""By Kafka's name: defaults that no argument has."""
 
 
 def _named(name: str) -> list[str]:
@@ -50,7 +82,7 @@ def test_every_call_that_a_page_names_exists(name: str) -> None:
     found = [
         (owner, attribute)
         for code in _named(name)
-        for owner, attribute in re.findall(r"(?<![\w.])([A-Za-z]+)\.([a-z_]+)", code)
+        for owner, attribute in re.findall(r"(?<![\w.])([A-Za-z]+(?:\.[a-z]+(?=\.))?)\.([a-z_]+)", code)
         if owner in OURS
     ]
     assert len(found) > 5
@@ -69,8 +101,9 @@ def test_every_error_that_a_page_names_exists(name: str) -> None:
             assert hasattr(txnlog, code), code
         if code.startswith("TXNLOG_"):
             assert code.removeprefix("TXNLOG_").lower().replace("_", "-") in KINDS, code
-    for kind in re.findall(r"`[A-Z]\w+Error`(?: of kind)? \(?`([a-z-]+)`", TEXTS[name]):
-        assert kind in KINDS, kind
+    named = re.findall(r"`[A-Z]\w+Error`(?: of kind)? \(?((?:`[a-z-]+`(?:, )?)+)", TEXTS[name])
+    assert named
+    assert {kind for group in named for kind in codes(group)} - KINDS == set()
 
 
 def test_the_options_that_are_said_to_be_deltas_too_are_ours() -> None:
@@ -87,3 +120,48 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     assert "_commit_entry" in METADATA_FIELDS
     spark = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     assert "Reading and writing streams" in section(spark, "## Not in this version")
+
+
+# --- docs/from-kafka.md ----------------------------------------------------------------------------------------------
+
+SETTING_ROWS = [
+    row for table in tables(KAFKA) if table.header[2:4] == ["here", "default here"] for row in table.rows
+]
+
+
+@pytest.mark.parametrize("row", SETTING_ROWS, ids=lambda row: (codes(row[0]) or [row[2]])[0])
+def test_a_setting_that_is_named_exists_and_has_the_default_that_is_named(row: list[str]) -> None:
+    """``Owner(parameter=)``, or "fixed" for what is a constant; else there must be no default."""
+    match = re.fullmatch(r"`([\w.]+)\((\w+)=\)`", row[2])
+    name = (codes(row[0]) or [""])[0]
+    if match:
+        parameter = inspect.signature(SETTINGS[match[1]]).parameters[match[2]]
+        given = WITHOUT_SETTING.get(name, parameter.default)
+        assert codes(row[3]) == ([] if given is inspect.Parameter.empty else [str(given)])
+    elif row[2] == "fixed":
+        assert codes(row[3]) == [str(WITHOUT_SETTING[name])]
+    else:
+        assert (row[2] in ("none", "not built"), row[3]) == (True, "")
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer"])
+def test_every_setting_of_a_client_has_its_row(name: str) -> None:
+    rows = {row[2] for row in SETTING_ROWS}
+    assert {
+        f"`{name}({one}=)`" for one in inspect.signature(SETTINGS[name]).parameters if one != "log"
+    } <= rows
+
+
+def test_no_setting_of_kafkas_is_named_twice_in_a_table() -> None:
+    for table in tables(KAFKA):
+        names = [code for row in table.rows for code in codes(row[0].split("(")[0])]
+        if table.header[0] == "Kafka" and len(table.header) == 5:
+            assert len(names) == len(set(names))
+
+
+def test_what_is_said_to_differ_from_kafkas_default_does() -> None:
+    for row in SETTING_ROWS:
+        if row[4] == "another default":
+            assert codes(row[1])[0].lower() != codes(row[3])[0].lower(), row
+        elif codes(row[1]) and codes(row[3]):
+            assert codes(row[1])[0].lower() == codes(row[3])[0].lower(), row
