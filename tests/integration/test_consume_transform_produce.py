@@ -28,6 +28,9 @@ def nursery() -> Iterator[Nursery]:
 POINTS = {
     "init/before-entry": (1, 0),
     "init/after-entry": (1, 0),
+    "join/before-entry": (1, 0),
+    "join/after-entry": (1, 0),
+    "after-join": (1, 0),
     "after-poll": (2, 1),
     "after-first-send": (2, 1),
     "flush/before-entry": (2, 1),
@@ -41,6 +44,8 @@ POINTS = {
     "commit/before-entry": (2, 1),
     "commit/after-entry": (2, 2),
     "after-commit": (2, 2),
+    "close/before-entry": (1, 4),
+    "close/after-entry": (1, 4),
 }
 """Where a worker ends itself, at which time that it is there, and how many transactions are then committed."""
 

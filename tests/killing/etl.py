@@ -13,10 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.killing.inputs import Input
 from tests.killing.points import KillingStore, Points
 from txnformat.store.open import open_store
-from txnlog import Producer, TxnLog
+from txnlog import Consumer, Producer, TxnLog
 
 RAW = pa.schema([("n", pa.int64())])
 COPIES = pa.schema([("partition", pa.int64()), ("offset", pa.int64()), ("n", pa.int64())])
@@ -25,6 +24,8 @@ SUMS = pa.schema(
     [("partition", pa.int64()), ("first", pa.int64()), ("last", pa.int64()), ("total", pa.int64())]
 )
 RAW_PARTITIONS, PARTS_PARTITIONS = 2, 3
+PENDING_MS = 500
+"""How long a worker waits for positions that are pending in another one's transaction."""
 WINDOW = 4
 """How many records of a partition make one of ``sums``."""
 
@@ -97,17 +98,27 @@ def run(job: Job) -> None:
         target, job.transactional_id, buffer=job.buffer, transaction_timeout_ms=job.timeout_ms,
         deferred_timeout_ms=job.timeout_ms,
     )  # fmt: skip
-    with producer:
+    with (
+        producer
+    ):  # first: what an earlier instance left open is aborted, and the consumer need not wait for it
         points.call = "join"
-        reader = Input(source, target, job.group)
-        points.reached("after-join")
-        WAYS[job.way](job, points, reader, producer)
-        points.call = "close"
+        with Consumer(
+            source,
+            job.group,
+            columns=["n", "_partition", "_offset"],
+            max_poll_records=job.batch,
+            default_api_timeout_ms=PENDING_MS,
+            offsets_log=target,
+        ) as consumer:
+            consumer.subscribe(["raw"])
+            points.reached("after-join")
+            WAYS[job.way](job, points, consumer, producer)
+            points.call = "close"
 
 
-def _polled(job: Job, points: Points, reader: Input) -> list[Record]:
+def _polled(job: Job, points: Points, consumer: Consumer) -> list[Record]:
     points.call = "poll"
-    rows = reader.poll(job.batch)
+    rows = consumer.poll_dicts(timeout_ms=0)
     if rows:
         points.reached("after-poll")
     return rows
@@ -132,12 +143,12 @@ def _commit(points: Points, producer: Producer) -> None:
     points.reached("after-commit")
 
 
-def in_transactions(job: Job, points: Points, reader: Input, producer: Producer) -> None:
+def in_transactions(job: Job, points: Points, consumer: Consumer, producer: Producer) -> None:
     """Commit records and positions together: the recipe."""
-    while rows := _polled(job, points, reader):
+    while rows := _polled(job, points, consumer):
         producer.begin()
         _send(job, points, producer, rows)
-        reader.send_positions(producer)
+        producer.send_offsets(consumer)
         points.reached("after-send-offsets")
         if job.flushes:
             points.call = "flush-offsets"
@@ -146,49 +157,50 @@ def in_transactions(job: Job, points: Points, reader: Input, producer: Producer)
         _commit(points, producer)
 
 
-def positions_after(job: Job, points: Points, reader: Input, producer: Producer) -> None:
+def positions_after(job: Job, points: Points, consumer: Consumer, producer: Producer) -> None:
     """Commit the records, and then the positions by themselves."""
-    while rows := _polled(job, points, reader):
+    while rows := _polled(job, points, consumer):
         producer.begin()
         _send(job, points, producer, rows)
         _commit(points, producer)
         points.call = "commit-offsets"
-        reader.commit()
+        consumer.commit()
 
 
-def positions_before(job: Job, points: Points, reader: Input, producer: Producer) -> None:
+def positions_before(job: Job, points: Points, consumer: Consumer, producer: Producer) -> None:
     """Commit the positions by themselves, and then the records."""
-    while rows := _polled(job, points, reader):
+    while rows := _polled(job, points, consumer):
         points.call = "commit-offsets"
-        reader.commit()
+        consumer.commit()
         points.reached("after-commit-offsets")
         producer.begin()
         _send(job, points, producer, rows)
         _commit(points, producer)
 
 
-def windows(job: Job, points: Points, reader: Input, producer: Producer) -> None:
+def windows(job: Job, points: Points, consumer: Consumer, producer: Producer) -> None:
     """Make one record of each WINDOW records: it and the position behind the window are one transaction."""
     open_windows: dict[int, list[Record]] = {}
-    while rows := _polled(job, points, reader):
+    while rows := _polled(job, points, consumer):
         for row in rows:
             window = open_windows.setdefault(row["_partition"], [])
             window.append(row)
             if len(window) == WINDOW:
                 producer.begin()
                 producer.send("sums", sums(window))
-                reader.send_positions(producer, {row["_partition"]: row["_offset"] + 1})
+                behind = {("raw", row["_partition"]): row["_offset"] + 1}
+                producer.send_offsets(consumer.group_metadata, behind)
                 points.reached("after-send-offsets")
                 _commit(points, producer)
                 window.clear()
 
 
-def windows_acknowledged(job: Job, points: Points, reader: Input, producer: Producer) -> None:
+def windows_acknowledged(job: Job, points: Points, consumer: Consumer, producer: Producer) -> None:
     """The same, but what was received is acknowledged at once, by itself."""
     open_windows: dict[int, list[Record]] = {}
-    while rows := _polled(job, points, reader):
+    while rows := _polled(job, points, consumer):
         points.call = "commit-offsets"
-        reader.commit()
+        consumer.commit()
         for row in rows:
             window = open_windows.setdefault(row["_partition"], [])
             window.append(row)
