@@ -1,4 +1,7 @@
-"""Two workers of one group at once, one of which stood still (SIGSTOP) while the other worked: what it then does is refused."""
+"""Two workers of one group at once, one of which stood still (SIGSTOP) while the other worked: what it then does is refused.
+
+And what a worker costs.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.killing.etl import Job
+from tests.killing.etl import Job, copies, create_topics, parts
 from tests.killing.outside import feed, glance, look, prepare
 from tests.killing.workers import FENCED, REFUSED, Nursery, Worker
+from txnformat.store.counting import CountingStore, RequestClass
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass, Operation
+from txnlog import Consumer, Producer, TxnLog
 
 BUFFERS = ("auto", "inline", "deferred")
 INPUTS = 16
@@ -101,3 +108,32 @@ def test_while_a_zombies_transaction_holds_positions_its_successor_waits_for_its
     assert whole.inputs == INPUTS
     assert nursery.run(other) == 0
     assert look(job) == whole
+
+
+# --- what it costs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_costs_an_entry_a_batch_and_an_object_a_topic() -> None:
+    store = CountingStore(MemoryStore())
+    log = TxnLog.create(store)
+    create_topics(log, log)
+    with Producer(log) as source:
+        for _ in range(3):
+            source.send("raw", [{"n": 5}], partition=0)
+            source.flush()
+    with Producer(log, "etl") as producer, Consumer(log, "etl", max_poll_records=1) as consumer:
+        with store.measure() as joining:
+            consumer.subscribe(["raw"])
+        assert joining.counts.count(Operation.CREATE, KeyClass.ENTRY) == 1
+        while (rows := consumer.poll_dicts(timeout_ms=0)) != []:
+            with store.measure() as one, producer.transaction() as txn:
+                txn.send("copies", copies(rows))
+                txn.send("parts", parts(rows))
+                txn.send_offsets(consumer)
+            assert dict(one.counts.requests) == {
+                RequestClass(Operation.OPEN_WRITE, KeyClass.DATA): 2,
+                RequestClass(Operation.CREATE, KeyClass.ENTRY): 1,
+            }
+        with store.measure() as leaving:
+            consumer.close()
+        assert dict(leaving.counts.requests) == {RequestClass(Operation.CREATE, KeyClass.ENTRY): 1}

@@ -53,6 +53,7 @@ RUN = [
     "docs/from-delta.md",
     "docs/from-kafka.md",
     "docs/consumers.md",
+    "docs/exactly-once.md",
 ]
 
 
