@@ -1,6 +1,6 @@
 """Pulsar's tests of producing in transactions: what consumers get of it, when, and in which order.
 
-Consumers of Pulsar are readers here. What a case acknowledges besides waits for subscriptions.
+Consumers of Pulsar are readers here. What a case acknowledges besides is in ``test_pending_acks.py``.
 """
 
 from __future__ import annotations
