@@ -47,7 +47,8 @@ class CutHistory:
         self._names = [f"tx-{number}" for number in range(len(BUFFERS))]
         self._producers = [self._opened(number) for number in range(len(BUFFERS))]
         self._open: list[Unit | None] = [None] * len(BUFFERS)
-        self._plain = Producer(log)
+        # Nothing is flushed but by the steps: a thread that came in between would make two units of one.
+        self._plain = Producer(log, linger_ms=3_600_000)
         self._plain.init()
 
     def _opened(self, number: int) -> Producer:
