@@ -36,7 +36,7 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
     return replace(
-        state,
+        state.without_groups(op.groups),
         transactional_ids={
             name: known
             for name, known in state.transactional_ids.items()
@@ -48,7 +48,6 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
             if producer_id not in op.producers
         },
         retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
-        groups={name: group for name, group in state.groups.items() if name not in set(op.groups)},
         blocks=tuple(block for block in state.blocks if block.first not in op.blocks),
         partitions={key: _without(one, gone) for key, one in state.partitions.items()}
         if gone

@@ -28,7 +28,7 @@ __all__ = ["commit_offsets", "delete_group", "join_group"]
 
 def join_group(state: LogState, op: JoinGroup, at: At) -> LogState:
     """Return the state after a member has joined a group, or the group has lost its member."""
-    group = state.groups.get(op.group, GroupState())
+    group = state.group(op.group)
     if op.generation != group.generation + 1:
         corrupt(at, "a group's generation does not follow", group=op.group, got=op.generation)
     member = None if op.member is None else Member(op.member, op.session_timeout_ms, at.entry)
@@ -45,12 +45,12 @@ def delete_group(state: LogState, op: DeleteGroup, at: At) -> LogState:
     group = state.groups.get(op.group)
     if group is None or group.pending:
         corrupt(at, "a group is deleted that is not there, or has pending positions", group=op.group)
-    return replace(state, groups={name: kept for name, kept in state.groups.items() if name != op.group})
+    return state.without_groups([op.group])
 
 
 def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
     """Return the state after positions of a group were committed, or have become pending in a transaction."""
-    group = state.groups.get(op.group, GroupState())
+    group = state.group(op.group)
     if op.generation is not None and op.generation != group.generation:
         corrupt(at, "positions are of another generation of their group", group=op.group, got=op.generation)
     broken: set[str] = set()

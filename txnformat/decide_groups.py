@@ -43,8 +43,6 @@ __all__ = [
 SESSION_TIMEOUT_MS_MAX = 30 * 60_000
 """Longest session timeout of a member (Kafka's group.max.session.timeout.ms)."""
 
-_NO_GROUP = GroupState()
-
 
 def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
     """Return the operation that makes somebody the one member of a group, and fences the member before."""
@@ -54,13 +52,13 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
             kind="invalid-session-timeout",
         )
     check_member(action.group, action.member)
-    group = state.groups.get(action.group, _NO_GROUP)
+    group = state.group(action.group)
     return JoinGroup(action.group, group.generation + 1, action.member, action.session_timeout_ms)
 
 
 def leave_group(state: LogState, action: LeaveGroup) -> JoinGroup:
     """Return the operation by which a member leaves; raise if it is not the member any more."""
-    group = state.groups.get(action.group, _NO_GROUP)
+    group = state.group(action.group)
     check_generation(action.group, group, action.generation)
     return JoinGroup(action.group, group.generation + 1, None, 0)
 
@@ -87,7 +85,7 @@ def commit_offsets(
     owner: TransactionalIdState | None,
 ) -> CommitOffsets:
     """Return the operation that commits positions of a group, in the producer's transaction or at once."""
-    group = state.groups.get(wanted.group, _NO_GROUP)
+    group = state.group(wanted.group)
     check_generation(wanted.group, group, wanted.generation)
     transactional_id = producer.transactional_id if producer is not None and owner is not None else None
     for offset in wanted.offsets:
@@ -203,7 +201,7 @@ def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, Com
     """Return the operations that put a group's member out and set its positions."""
     name = action.offsets.group
     check_group_offsets((action.offsets,))
-    group = state.groups.get(name, _NO_GROUP)
+    group = state.group(name)
     _check_idle(name, group, action.store_time_ms, force=action.force)
     # Whoever was a member and only slept is fenced: it must not commit over what was set.
     put_out = JoinGroup(name, group.generation + 1, None, 0)

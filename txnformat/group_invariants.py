@@ -37,21 +37,34 @@ def check_groups_step(before: LogState, entry: CommitEntry, after: LogState) -> 
     for transactional_id in ended:
         known = before.transactional_ids.get(transactional_id)
         named |= set(known.groups) if known is not None else set()
-    problems = [f"I18 group {name}: it is still there" for name in sorted(gone) if name in after.groups]
+    retired = max(
+        [
+            before.retired_generation,
+            *(before.groups[name].generation for name in gone if name in before.groups),
+        ]
+    )
+    if after.retired_generation < retired:
+        problems = [
+            f"I18 entry {entry.entry}: generations up to {retired} are gone, not {after.retired_generation}"
+        ]
+    else:
+        problems = []
+    problems += [f"I18 group {name}: it is still there" for name in sorted(gone) if name in after.groups]
     for name in sorted(named - gone):
-        old, new = before.groups.get(name, GroupState()), after.groups.get(name)
+        old, new = before.group(name), after.groups.get(name)
         if new is None:
             problems.append(f"I18 group {name}: it is gone")
             continue
+        if new.generation < old.generation:
+            problems.append(f"I18 group {name}: its generation goes back")
         if not _deleted_in(entry, name) and (
-            new.generation < old.generation
-            or new.commits < old.commits
+            new.commits < old.commits
             or any(
                 key not in new.committed or new.committed[key].order < one.order
                 for key, one in old.committed.items()
             )
         ):
-            problems.append(f"I18 group {name}: its generation or a position goes back")
+            problems.append(f"I18 group {name}: a position goes back")
         problems += _check_group(name, new, after)
     return problems
 

@@ -48,7 +48,7 @@ class GroupState:
     """One consumer group."""
 
     generation: int = 0
-    """Grows whenever a member joins, leaves or is put out; 0: nobody ever joined."""
+    """Grows whenever a member joins, leaves or is put out. A new group begins with LogState.retired_generation."""
     member: Member | None = None
     commits: int = 0
     """Commit operations so far."""

@@ -20,7 +20,6 @@ from txnformat.group_resets import (
     read_target,
     reset_keys,
 )
-from txnformat.group_state import GroupState
 from txnformat.intents import GroupOffsets, RemoveGroup, ResetOffsets
 from txnformat.keys import check_reader_name
 from txnformat.moments import as_moment_us
@@ -175,7 +174,7 @@ class Groups:
         target = read_target(to, topic)
         check_reader_name(group, "group")
         state, now_ms = self._refresh()
-        found = state.groups.get(group, GroupState()) if create else known_group(state, group)
+        found = state.group(group) if create else known_group(state, group)
         keys = reset_keys(state, found, topic, partitions, target)
         resets = plan_resets(state, found, keys, target, self._at_time(state, target, now_ms))
         check_resets(state, resets)

@@ -105,6 +105,8 @@ def encode_state(state: LogState) -> Json:
             {"producer_id": producer_id, **used._asdict()}
             for producer_id, used in sorted(state.producers.items())
         ]
+    if state.retired_generation:
+        encoded["retired_generation"] = state.retired_generation
     if state.groups:
         encoded["groups"] = [encode_group(name, group) for name, group in sorted(state.groups.items())]
     if state.subscriptions:
@@ -280,6 +282,7 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             )
             for one in doc.documents("app_versions")
         },
+        retired_generation=doc.integer("retired_generation") if doc.has("retired_generation") else 0,
         groups=dict(map(decode_group, doc.documents("groups"))) if doc.has("groups") else {},
         subscriptions=dict(map(decode_subscription, doc.documents("subscriptions")))
         if doc.has("subscriptions")

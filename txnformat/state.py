@@ -6,6 +6,7 @@ live things: topics, ids, partitions, and extents that are not sealed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -149,6 +150,8 @@ class LogState:
     """By (namespace, application id)."""
     groups: dict[str, GroupState] = field(default_factory=dict)
     """Consumer groups by name."""
+    retired_generation: int = 0
+    """Largest generation of a group that has left the state: new groups go on from it, so that none comes twice."""
     subscriptions: dict[SubscriptionKey, SubscriptionState] = field(default_factory=dict)
     """By topic id and name; they never expire."""
     files: Vector[FileRecord] = field(default_factory=Vector)
@@ -182,6 +185,16 @@ class LogState:
         return self.retired_below <= producer_id < self.next_producer_id and all(
             known.producer_id != producer_id for known in self.transactional_ids.values()
         )
+
+    def group(self, name: str) -> GroupState:
+        """Return a consumer group; one that is not there has no positions and no member."""
+        return self.groups.get(name) or GroupState(generation=self.retired_generation)
+
+    def without_groups(self, names: Collection[str]) -> LogState:
+        """Return the state without some groups, which are there. Their members are fenced for ever."""
+        gone = [self.groups[name].generation for name in names]
+        kept = {name: group for name, group in self.groups.items() if name not in set(names)}
+        return replace(self, groups=kept, retired_generation=max([self.retired_generation, *gone]))
 
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""

@@ -43,8 +43,6 @@ WAIT_MS_MIN = 50
 """Wait for a transaction that has positions pending; each further one is twice as long."""
 WAIT_MS_MAX = 1_000
 
-_NO_GROUP = GroupState()
-
 
 class Membership:
     """What a consumer does in its group's name. Not safe for threads.
@@ -228,7 +226,7 @@ class Membership:
         return result
 
     def _state_of(self, state: LogState) -> GroupState:
-        return state.groups.get(self._group, _NO_GROUP)
+        return state.group(self._group)
 
     def _key(self, key: TopicPartition) -> GroupKey:
         source = self._source.log_id

@@ -139,6 +139,7 @@ def _sample_state() -> dict[str, Any]:
             producers={3: UsedAt(1, 2)},
             retired_below=3,
             groups={"readers": group},
+            retired_generation=1,
             subscriptions={(UUID, "billing"): subscription},
         )
     )

@@ -406,6 +406,31 @@ def test_a_group_is_deleted_when_nobody_uses_it() -> None:
     assert GROUP not in log.state.groups
 
 
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_group_that_comes_back_under_its_name_fences_the_members_of_the_one_before(expires: bool) -> None:
+    log, (producer,) = with_records()
+    log.commit(JOIN)
+    if expires:
+        wanted = expirable(replace(log.state, timestamp_ms=2**50), 2**50)
+        assert wanted is not None
+        assert isinstance(log.commit(wanted), Included)
+    else:
+        assert isinstance(log.commit(RemoveGroup(GROUP, NOW_MS, force=True)), Included)
+    assert GROUP not in log.state.groups
+    assert log.state.retired_generation == 1
+    assert log.refusal(now(3, generation=1)).kind == "member-fenced", "while there is none"
+    log.commit(JOIN)
+    assert log.state.groups[GROUP].generation == 2
+    for action in (now(3, generation=1), LeaveGroup(GROUP, 1)):
+        assert log.refusal(action).kind == "member-fenced"
+    if not expires:  # else the transactional id has expired, too
+        assert log.refusal(Write(producer, offsets=(at(3, generation=1),))).kind == "member-fenced"
+    assert isinstance(log.commit(now(4, generation=2)), Included)
+    encoded = encode_snapshot(log.state)
+    checkpoint = replace(checkpoint_of(log.state, encoded), digest=state_digest(log.state))
+    assert decode_snapshot(encoded, checkpoint, log.state.log_id).retired_generation == 1
+
+
 def test_an_idle_group_expires_unless_something_is_pending() -> None:
     log, (producer,) = with_records()
     log.commit(JOIN)

@@ -207,6 +207,7 @@ def test_the_digest_covers_every_field(name: str) -> None:
         "segment_list": TABLE,
         "listed_segments": 1,
         "max_transaction_timeout_ms": 1,
+        "retired_generation": 7,
     }
     changes: dict[str, Any] = {name: others.get(name, getattr(LogState(""), name))}
     changed = replace(FULL, **changes)
