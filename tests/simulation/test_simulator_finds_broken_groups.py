@@ -156,6 +156,10 @@ def a_reset_leaves_the_member(patch: Patch) -> None:
     patch.setitem(decide_module._DECISIONS, ResetOffsets, reset)
 
 
+def generations_begin_anew(patch: Patch) -> None:
+    patch.setattr(LogState, "group", lambda state, name: state.groups.get(name, GroupState()))
+
+
 def a_live_member_is_put_out(patch: Patch) -> None:
     patch.setattr(GroupState, "lives_until_ms", lambda group: None)
 
@@ -198,6 +202,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (a_prepared_transaction_holds_nothing, "sound log corrupt"),
     (others_may_have_positions_pending_beside_a_compare, "takes the place of|breaks invariants.*I18"),
     (generations_fence_nobody, "a loss or a double|its position is"),
+    (generations_begin_anew, "has generation|follows generation|breaks invariants.*I18"),
     (a_reset_leaves_the_member, "member may still commit"),
     (a_live_member_is_put_out, "puts out a live member"),
     (positions_go_beyond_what_is_stable, "beyond what can be read"),

@@ -98,6 +98,8 @@ class GroupLedger:
         self._broken: set[Transaction] = set()
         """Who had compared a position that was committed by somebody else since."""
         self._prepared: set[Transaction] = set()
+        self._retired = 0
+        """Highest generation of a group that is gone."""
         self._touched: set[str] = set()
         self.claims: dict[str, Claim] = {}
         """By digest of the data; from whoever sends it."""
@@ -106,7 +108,7 @@ class GroupLedger:
         self, op: JoinGroup | CommitOffsets | DeleteGroup, entry: CommitEntry, action: Action | None
     ) -> None:
         """Judge an operation."""
-        group = self._groups.setdefault(op.group, _Group())
+        group = self._groups.setdefault(op.group, _Group(self._retired))
         self._touched.add(op.group)
         match op:
             case JoinGroup():
@@ -120,7 +122,7 @@ class GroupLedger:
                 if any(one.outcome == "open" for one in group.commits):
                     raise HistoryViolation(f"{op} deletes a group with pending positions")
                 self._hits["group deleted"] += 1
-                del self._groups[op.group]
+                self._retired = max(self._retired, self._groups.pop(op.group).generation)
                 return
         group.used_ms = entry.timestamp_ms
 
@@ -202,6 +204,7 @@ class GroupLedger:
         """Judge that groups were forgotten which nobody has used after ``before_ms``."""
         for name in op.groups:
             group = self._groups.pop(name)
+            self._retired = max(self._retired, group.generation)
             self._touched.add(name)
             lives_ms = group.used_ms + group.session_timeout_ms if group.has_member else 0
             if max(group.used_ms, lives_ms) > before_ms or any(
