@@ -47,6 +47,17 @@ def test_the_rounds_find_what_a_job_without_transactions_does(
     assert figures["problems"][0]["seed"] == 7
 
 
+def test_a_seed_is_the_same_history_again(
+    nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for kills by time, and for two workers that meet."""
+    monkeypatch.setattr(rounds, "BY_TIME", 0)
+    monkeypatch.setattr(rounds, "TOGETHER", 0)
+    first, again = (run_history(nursery, str(tmp_path / name), 11, 4, notes=tmp_path) for name in "ab")
+    assert first == again
+    assert first.records > 0
+
+
 def test_the_command_prints_seeds_and_writes_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """`make kill-rounds`: a job that consumes, transforms and produces is killed 1,000 times; every output must be there once.
 
-Each history prints nothing but its problems. ``--seed S --histories 1`` does a failing one again.
+Each history prints nothing but its problems, and how to do it again.
 """
 
 from __future__ import annotations
@@ -100,6 +100,10 @@ def _run(
             progress.update(task, advance=history.kills, description=f"seed {history.seed}")
             for problem in history.problems:
                 console.print(f"seed {history.seed}: {problem}", style="red")
+            if history.problems:
+                console.print(
+                    f"again: make kill-rounds SEED={history.seed} ARGS='--histories 1'", style="red"
+                )
             yield history
 
 
