@@ -14,7 +14,7 @@ import pytest
 
 from tests.killing.etl import Job, copies, create_topics, parts
 from tests.killing.outside import feed, glance, look, prepare
-from tests.killing.workers import FENCED, REFUSED, Nursery, Worker
+from tests.killing.workers import FENCED, REFUSED, TIMED_OUT, Nursery, Worker
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
@@ -44,22 +44,23 @@ def wake(worker: Worker) -> int:
     return worker.end()
 
 
-@pytest.mark.parametrize("buffer", BUFFERS)
-@pytest.mark.parametrize(
-    "point",
-    [
-        "after-poll",
-        "after-first-send",
-        "flush-offsets/after-entry",
-        "after-send-offsets",
-        "commit/before-entry",
-    ],
-)
+SAME_ID = [
+    *(
+        (point, buffer)
+        for point in ("after-poll", "after-first-send", "after-send-offsets")
+        for buffer in BUFFERS
+    ),
+    ("after-flush-offsets", "auto"),
+    ("flush-offsets/after-entry", "inline"),
+    ("flush-offsets/after-entry", "deferred"),
+    ("commit/before-entry", "auto"),
+]
+
+
+@pytest.mark.parametrize(("point", "buffer"), SAME_ID)
 def test_a_zombie_of_the_same_transactional_id_is_fenced(
     point: str, buffer: str, nursery: Nursery, tmp_path: Path
 ) -> None:
-    if buffer == "auto" and point.startswith("flush"):
-        point = "after-flush-offsets"
     job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, flushes="flush" in point)
     feed(job, *range(INPUTS))
     zombie = asleep(nursery, job, point)
@@ -71,14 +72,23 @@ def test_a_zombie_of_the_same_transactional_id_is_fenced(
     assert look(job) == whole, "it wrote nothing that anybody sees"
 
 
-@pytest.mark.parametrize("buffer", BUFFERS)
 @pytest.mark.parametrize(
-    "point", ["after-poll", "after-first-send", "after-send-offsets", "commit/before-entry"]
+    ("point", "buffer", "assigns"),
+    [
+        ("after-poll", "auto", False),
+        ("after-first-send", "inline", False),
+        ("after-send-offsets", "deferred", False),
+        ("after-poll", "auto", True),
+        ("after-first-send", "inline", True),
+        ("after-send-offsets", "deferred", True),
+        ("commit/before-entry", "auto", True),
+    ],
 )
 def test_a_zombie_under_another_transactional_id_finds_other_positions_than_it_read_from(
-    point: str, buffer: str, nursery: Nursery, tmp_path: Path
+    point: str, buffer: str, assigns: bool, nursery: Nursery, tmp_path: Path
 ) -> None:
-    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH)
+    """As a member it is fenced by generation; without members the compared positions say it."""
+    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, assigns=assigns)
     feed(job, *range(INPUTS))
     zombie = asleep(nursery, job, point)
     assert nursery.run(replace(job, transactional_id="successor")) == 0
@@ -107,6 +117,22 @@ def test_while_a_zombies_transaction_holds_positions_its_successor_waits_for_its
     assert whole.is_exact
     assert whole.inputs == INPUTS
     assert nursery.run(other) == 0
+    assert look(job) == whole
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+@pytest.mark.parametrize("buffer", ["inline", "deferred"])
+def test_a_zombie_whose_time_is_over_is_told_so_and_keeps_its_successor_no_longer(
+    buffer: str, assigns: bool, nursery: Nursery, tmp_path: Path
+) -> None:
+    job = prepare(tmp_path / "log", buffer=buffer, batch=BATCH, flushes=True, assigns=assigns)
+    feed(job, *range(INPUTS))
+    zombie = asleep(nursery, replace(job, timeout_ms=1_500), "flush-offsets/after-entry")
+    assert nursery.run(replace(job, transactional_id="successor", pending_ms=30_000)) == 0
+    whole = look(job)
+    assert whole.is_exact
+    assert whole.inputs == INPUTS
+    assert wake(zombie) == TIMED_OUT
     assert look(job) == whole
 
 

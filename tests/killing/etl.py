@@ -24,8 +24,6 @@ SUMS = pa.schema(
     [("partition", pa.int64()), ("first", pa.int64()), ("last", pa.int64()), ("total", pa.int64())]
 )
 RAW_PARTITIONS, PARTS_PARTITIONS = 2, 3
-PENDING_MS = 500
-"""How long a worker waits for positions that are pending in another one's transaction."""
 WINDOW = 4
 """How many records of a partition make one of ``sums``."""
 
@@ -51,6 +49,11 @@ class Job:
     flushes: bool = False
     """Whether a transaction is flushed between its records, and again after its positions."""
     timeout_ms: int = 60_000
+    """Of its transactions."""
+    pending_ms: int = 500
+    """How long it waits for positions that are pending in another one's transaction."""
+    assigns: bool = False
+    """Read the partitions without becoming the group's member."""
     at: str | None = None
     nth: int = 1
     stops: bool = False
@@ -107,10 +110,13 @@ def run(job: Job) -> None:
             job.group,
             columns=["n", "_partition", "_offset"],
             max_poll_records=job.batch,
-            default_api_timeout_ms=PENDING_MS,
+            default_api_timeout_ms=job.pending_ms,
             offsets_log=target,
         ) as consumer:
-            consumer.subscribe(["raw"])
+            if job.assigns:
+                consumer.assign([("raw", number) for number in range(RAW_PARTITIONS)])
+            else:
+                consumer.subscribe(["raw"])
             points.reached("after-join")
             WAYS[job.way](job, points, consumer, producer)
             points.call = "close"

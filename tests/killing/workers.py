@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from txnformat.errors import ConflictError, ProducerFencedError
+from txnformat.errors import ConflictError, ProducerFencedError, TransactionTimedOutError
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER_SECONDS_MAX = 120
-REFUSED, FENCED = 3, 4
-"""Exit statuses of a worker that somebody else has replaced: ConflictError and ProducerFencedError."""
+REFUSED, FENCED, TIMED_OUT = 3, 4, 5
+"""Exit statuses of a worker that may not go on: ConflictError, ProducerFencedError, TransactionTimedOutError."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,8 @@ def _begin(job: dict[str, Any]) -> int:
         code = REFUSED
     except ProducerFencedError:
         code = FENCED
+    except TransactionTimedOutError:
+        code = TIMED_OUT
     except BaseException:  # noqa: BLE001  # nothing of the parent may go on in the child
         traceback.print_exc()
     finally:
