@@ -32,6 +32,7 @@ from txnformat.testing.sim_transactions import TIMEOUTS, Decisions, Transactiona
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [
+    "GROUP_HITS",
     "KINDS",
     "BatchTransformingClient",
     "CommittingClient",
@@ -40,6 +41,31 @@ __all__ = [
     "TransformingClient",
     "group_clients",
 ]
+
+GROUP_HITS = frozenset(
+    {
+        "answer group-active",
+        "answer member-fenced",
+        "answer offset-out-of-range",
+        "answer offsets-changed",
+        "answer offsets-held",
+        "answer offsets-pending",
+        "group deleted",
+        "group expired",
+        "group reset",
+        "hold broken",
+        "member fenced",
+        "output and position agree",
+        "position committed",
+        "position pending",
+        "positions ended: abort by init",
+        "positions ended: abort by operator",
+        "positions ended: abort by timeout",
+        "positions ended: commit by producer",
+        "transactional id expired",
+    }
+)
+"""What histories with groups must have met."""
 
 GROUPS = ("g-0", "g-0", "g-0", "g-1")
 """Those in which everybody does what they like."""

@@ -12,12 +12,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.entry import CommitEntry
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, Write
-from txnformat.operations import Append, Cause, EndTxn, Expire, InitProducer, Marker, PrepareTxn, Seal, Stage
+from txnformat.operations import (
+    Append,
+    Cause,
+    EndTxn,
+    Expire,
+    InitProducer,
+    Marker,
+    Operation,
+    PrepareTxn,
+    Seal,
+    Stage,
+)
 from txnformat.sidecar import BatchOutcome, decode_index
 from txnformat.state import LogState
+from txnformat.testing.sim_ack_ledger import AckLedger
 from txnformat.testing.sim_group_ledger import GroupLedger
 from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
@@ -80,6 +93,7 @@ class Ledger:
         """Log time of the last operation of a transactional id, or of a producer without one."""
         self._id_of: dict[str, int] = {}
         self.groups = GroupLedger(self._outcome_of, self._bounds, hits)
+        self.acks = AckLedger(self._outcome_of, self._bounds, hits)
         self._acknowledged: dict[Transaction, set[str]] = {}
         self.decisions: dict[Transaction, Outcome] = {}
         """What whoever decides prepared transactions has made up its mind to; kept elsewhere, it survives crashes."""
@@ -141,8 +155,6 @@ class Ledger:
                 case Stage():
                     self._timed[op.producer_id, op.epoch] = (entry.entry, entry.timestamp_ms, True)
                     self._stage(op)
-                case JoinGroup() | CommitOffsets() | DeleteGroup():
-                    self._concern_group(op, entry)
                 case PrepareTxn():
                     self._prepared.add((op.producer_id, op.epoch))
                     self.groups.prepared((op.producer_id, op.epoch))
@@ -157,23 +169,36 @@ class Ledger:
                 case Seal():
                     self._check_seal(op)
                 case _:
-                    pass  # concerns no record
+                    self._concern_readers(op, entry)
         for key in sorted(touched):
             self._check_visible(after, key)
         self.groups.check(after)
+        self.acks.check(after)
 
-    def _concern_group(self, op: JoinGroup | CommitOffsets | DeleteGroup, entry: CommitEntry) -> None:
-        if isinstance(op, CommitOffsets) and op.transactional_id is not None:
+    def _concern_readers(self, op: Operation, entry: CommitEntry) -> None:
+        """Judge what brings no record and ends nothing."""
+        match op:
+            case JoinGroup() | CommitOffsets() | DeleteGroup():
+                self._note_open(op, entry)
+                intent = self._intents.get(entry.intents[op.intent])
+                self.groups.on_operation(op, entry, intent.action if intent is not None else None)
+            case CreateSubscription() | DeleteSubscription() | Ack():
+                self._note_open(op, entry)
+                self.acks.on_operation(op)
+            case _:
+                pass
+
+    def _note_open(self, op: object, entry: CommitEntry) -> None:
+        """Note that a transaction is open from here on, if nothing of it was there before."""
+        if isinstance(op, CommitOffsets | Ack) and op.transactional_id is not None:
             self._timed.setdefault((op.producer_id, op.epoch), (entry.entry, entry.timestamp_ms, False))
-        intent = self._intents.get(entry.intents[op.intent])
-        self.groups.on_operation(op, entry, intent.action if intent is not None else None)
 
     def _note_use(self, op: object, now_ms: int) -> None:
         match op:
-            case Append() | CommitOffsets() if op.transactional_id is None:
+            case Append() | CommitOffsets() | Ack() if op.transactional_id is None:
                 if op.producer_id >= 0:
                     self._used_ms[op.producer_id] = now_ms
-            case Append() | CommitOffsets() | Stage() | PrepareTxn() | EndTxn() | InitProducer():
+            case Append() | CommitOffsets() | Ack() | Stage() | PrepareTxn() | EndTxn() | InitProducer():
                 self._used_ms[op.transactional_id or ""] = now_ms
                 self._id_of[op.transactional_id or ""] = op.producer_id
             case _:
@@ -198,6 +223,7 @@ class Ledger:
         who = (op.producer_id, op.epoch - 1)
         self._timed.pop(who, None)
         self.groups.ended(who, "abort", "init", now_ms)
+        self.acks.ended(who, "abort")
         if who in self._prepared:
             raise HistoryViolation(f"an init ended a prepared transaction: {op}")
         if who not in self._of:
@@ -242,6 +268,7 @@ class Ledger:
     def _end(self, op: EndTxn, now_ms: int) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
         self.groups.ended(who, op.outcome.value, op.cause.value, now_ms)
+        self.acks.ended(who, op.outcome.value)
         if op.outcome is Outcome.COMMIT:
             staged = [one for one in self._of.get(who, ()) if one.base is None and one.outcome == "open"]
             totals: Counter[TopicPartition] = Counter()

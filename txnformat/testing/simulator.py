@@ -28,6 +28,7 @@ from txnformat.snapshot import encode_snapshot, state_digest
 from txnformat.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
 from txnformat.store.faulty import FaultKind
 from txnformat.tail import bundle_key_of
+from txnformat.testing.sim_acks import ACK_HITS, ACK_KINDS, ack_client
 from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
 from txnformat.testing.sim_clients import (
     BulkClient,
@@ -38,7 +39,7 @@ from txnformat.testing.sim_clients import (
     ToldClient,
     TopicClient,
 )
-from txnformat.testing.sim_groups import KINDS, group_clients
+from txnformat.testing.sim_groups import GROUP_HITS, KINDS, group_clients
 from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_oracle import Oracle
 from txnformat.testing.sim_store import EPOCH_MS
@@ -72,12 +73,6 @@ REQUIRED_HITS = frozenset(
         "answer log-time-ahead",
         "abort before a commit over a seal's seam",
         "answer aborted-by-operator",
-        "answer group-active",
-        "answer member-fenced",
-        "answer offset-out-of-range",
-        "answer offsets-changed",
-        "answer offsets-held",
-        "answer offsets-pending",
         "answer partition-count-changed",
         "answer transaction-prepared",
         "answer transaction-timed-out",
@@ -95,24 +90,12 @@ REQUIRED_HITS = frozenset(
         "fault of a get",
         "fault of a list",
         "fault server-error, applied",
-        "group deleted",
-        "group expired",
         "group of several",
-        "group reset",
-        "hold broken",
         "init aborted a transaction",
         "late request applied",
         "late request came too late",
-        "member fenced",
         "opened cold",
-        "output and position agree",
         "placed what was staged",
-        "position committed",
-        "position pending",
-        "positions ended: abort by init",
-        "positions ended: abort by operator",
-        "positions ended: abort by timeout",
-        "positions ended: commit by producer",
         "prepared",
         "read a bad bundle",
         "read a bundle",
@@ -131,7 +114,6 @@ REQUIRED_HITS = frozenset(
         "timed out by the store's time",
         "timed out by watching",
         "timed out in a log whose time ran ahead",
-        "transactional id expired",
         "truncated",
         "verdict Done",
         "verdict Included",
@@ -139,6 +121,7 @@ REQUIRED_HITS = frozenset(
         "verdict Undecidable",
     }
 )
+REQUIRED_HITS |= GROUP_HITS | ACK_HITS
 """What a run of a few hundred histories must have met, or it shows less than it seems to."""
 
 
@@ -250,7 +233,8 @@ class _Simulation:
         self.has_many_transactions = seed % 4 == 1
         self.is_orderly = seed % 8 == 5
         """Whether nothing fails, so that transactions stay open next to others, and seals come in between."""
-        self.has_groups = seed % 4 == 2
+        self.has_acks = seed % 16 in (3, 11)
+        self.has_groups = seed % 4 == 2 or self.has_acks
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -274,7 +258,7 @@ class _Simulation:
         rates = (0.0, 0.0, 0.02, 0.08) if self.has_groups else (0.0, 0.02, 0.08, 0.2)
         self.world.plan.rate = 0.0 if self.is_orderly else rng.choice(rates)
         self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
-        self.group_kinds = rng.choice(KINDS) if self.has_groups else ()
+        self.group_kinds = rng.choice(KINDS) if self.has_groups and not self.has_acks else ()
         self.clients: list[Client] = []
         self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
@@ -353,16 +337,7 @@ class _Simulation:
             clients.append(DecidingClient(rng, new_id, decisions=self.decisions))
         if rng.random() < 0.15:
             clients.append(CleaningClient(rng, new_id))
-        if self.has_groups:
-            clients += group_clients(
-                rng,
-                new_id,
-                self.decisions,
-                self._put,
-                self.oracle.ledger.groups.claims,
-                lambda: self.world.time.now_ms,
-                self.group_kinds,
-            )
+        clients += self._readers()
         many = (3,) if self.is_orderly else (3, 4, 5)
         counts = many if self.has_many_transactions else (0, 1) if self.has_groups else (1, 1, 2, 4)
         for _ in range(rng.choice(counts)):
@@ -404,6 +379,20 @@ class _Simulation:
             is_focused=True,
             timeouts=TIMEOUTS[1:2] if self.is_orderly else TIMEOUTS[2:],
         )
+
+    def _readers(self) -> list[Client]:
+        """Return what a process has to do with groups, or with subscriptions."""
+        rng, new_id, put = self.world.rng, self.world.new_id, self._put
+        groups, acks = self.oracle.ledger.groups, self.oracle.ledger.acks
+        if self.has_acks:
+            kinds = [rng.choice(ACK_KINDS) for _ in range(rng.randint(2, 4))]
+            return [ack_client(kind, rng, new_id, self.decisions, put, acks.claims) for kind in kinds]
+        if not self.has_groups:
+            return []
+        return group_clients(rng, new_id, self.decisions, put, groups.claims, self._now_ms, self.group_kinds)
+
+    def _now_ms(self) -> int:
+        return self.world.time.now_ms
 
     def _put(self, key: str, data: bytes) -> None:
         """Store what an entry will name: uploads that fail are no part of what is simulated."""
