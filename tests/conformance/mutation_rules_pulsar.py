@@ -12,6 +12,13 @@ METADATA_BUFFER, BUFFER, RECOVER, SERVICE = (
     "TopicTransactionBufferRecoverTest",
     "TransactionMetadataStoreServiceTest",
 )
+END_TO_END, REPLAY, PRODUCE = "TransactionEndToEndTest", "PendingAckPersistentTest", "TransactionProduceTest"
+STORE, MEMORY, SCALABLE = (
+    "MetadataPendingAckStoreTest",
+    "PendingAckInMemoryDeleteTest",
+    "V5TransactionScalableTest",
+)
+ACKS = "txnformat/subscription_state.py"
 STRATEGY, WRITER = "TransactionAbortStrategyImplTest", "ExactlyOnceKafkaWriterITCase"
 
 PULSAR_AND_FLINK = (
@@ -61,6 +68,8 @@ PULSAR_AND_FLINK = (
         (
             (METADATA_BUFFER, "appendToCommittedTxn_failsTxnConflict"),
             ("TransactionLowWaterMarkTest", "testTransactionBufferLowWaterMark"),
+            ("TransactionLowWaterMarkTest", "testPendingAckLowWaterMark"),
+            (REPLAY, "testPendingAckLowWaterMarkRemoveFirstTxn"),
             ("TransactionLowWaterMarkTest", "testTBLowWaterMarkEndToEnd"),
         ),
     ),
@@ -156,6 +165,125 @@ PULSAR_AND_FLINK = (
         (
             (WRITER, "usePooledProducerForTransactional"),
             (WRITER, "shouldSkipIdsOfCommitterForPooledTransactions"),
+        ),
+    ),
+    Mutation(
+        "of two transactions that acknowledge one message both do",
+        ACKS,
+        "            if offset is not None:\n                found.append(AckConflict(ACK_PENDING, offset, name))",
+        "            if offset == -1:\n                found.append(AckConflict(ACK_PENDING, offset, name))",
+        (
+            (REPLAY, "individualPendingAckReplayTest"),
+            (REPLAY, "testTransactionConflictExceptionWhenAckBatchMessage"),
+        ),
+    ),
+    Mutation(
+        "what is acknowledged may be acknowledged again, in any transaction",
+        ACKS,
+        "offset = self.acked.first_common(ranges)",
+        "offset = self.acked.first_common(NO_RANGES)",
+        ((REPLAY, "individualPendingAckReplayTest"),),
+    ),
+    Mutation(
+        "a cumulative acknowledgement is not compared with individual ones of others",
+        ACKS,
+        "if len(held.ranges) and held.ranges.starts[0] < position:",
+        "if len(held.ranges) and held.ranges.starts[0] < 0:",
+        ((END_TO_END, "testCumulativeAckRedeliverMessages"),),
+    ),
+    Mutation(
+        "two transactions each hold everything below a position",
+        ACKS,
+        "            if held.position is not None:\n                found.append(AckConflict(ACK_PENDING, self.mark, name))",
+        "            if held.position == -1:\n                found.append(AckConflict(ACK_PENDING, self.mark, name))",
+        (
+            (END_TO_END, "testCumulativeAckRedeliverMessages"),
+            (REPLAY, "cumulativePendingAckReplayTest"),
+        ),
+    ),
+    Mutation(
+        "a transaction's own position may go back",
+        ACKS,
+        "if held.position is not None and position <= held.position:",
+        "if held.position is not None and position <= 0:",
+        (
+            (END_TO_END, "txnAckTestBatchAndCumulativeSub"),
+            (END_TO_END, "txnAckTestNoBatchAndCumulativeSub"),
+        ),
+    ),
+    Mutation(
+        "an abort acknowledges what the transaction had acknowledged",
+        ACKS,
+        "return without.acknowledged(held.ranges, held.position or 0) if commit else without",
+        "return without.acknowledged(held.ranges, held.position or 0)",
+        (
+            (END_TO_END, "txnIndividualAckTestNoBatchAndSharedSub"),
+            (END_TO_END, "txnAckTestBatchAndCumulativeSub"),
+            (END_TO_END, "testIndividualAckAbortFilterAckSetInPendingAckState"),
+            (END_TO_END, "txnTransactionRedeliverNullDispatcher"),
+            (END_TO_END, "transactionTimeoutTest"),
+            (PRODUCE, "ackAbortTest"),
+            (STORE, "abortEvent_callsHandleAbortTxn_andDeletesOpRecords"),
+            (SCALABLE, "testTransactionalAckAbortRedeliversThenCommitSticks"),
+        ),
+    ),
+    Mutation(
+        "an abort keeps acknowledgements pending",
+        ACKS,
+        "rest = {name: other for name, other in self.pending.items() if name != transactional_id}",
+        "rest = {name: other for name, other in self.pending.items() if name != transactional_id or not commit}",
+        (
+            (END_TO_END, "txnIndividualAckTestBatchAndFailoverSub"),
+            (END_TO_END, "testFilterMsgsInPendingAckStateWhenConsumerDisconnect"),
+            (REPLAY, "individualPendingAckReplayTest"),
+            (STORE, "abortEvent_callsHandleAbortTxn_andDeletesOpRecords"),
+        ),
+    ),
+    Mutation(
+        "an end frees what other transactions have acknowledged",
+        ACKS,
+        "without = replace(self, pending=rest)",
+        "without = replace(self, pending={} if rest else rest)",
+        (
+            (END_TO_END, "testIndividualAckAbortFilterAckSetInPendingAckState"),
+            (MEMORY, "testPendingAckClearPositionIsSmallerThanMarkDelete"),
+            (STORE, "recovery_rebuildsOpenTxnStateFromAckRecords"),
+        ),
+    ),
+    Mutation(
+        "pending messages are received",
+        ACKS,
+        "found = found | held.ranges | below",
+        "found = found | below",
+        (
+            (PRODUCE, "ackCommitTest"),
+            (PRODUCE, "ackAbortTest"),
+            (END_TO_END, "testFilterMsgsInPendingAckStateWhenConsumerDisconnect"),
+            (END_TO_END, "testMsgsInPendingAckStateWouldNotGetTheConsumerStuck"),
+            (END_TO_END, "testAckWithTransactionReduceUnackCountNotInPendingAcks"),
+        ),
+    ),
+    Mutation(
+        "an instance does not receive again what its aborted transaction gave back",
+        "writers/subscription.py",
+        "if committed or self._delivery is None or self._is_closed:",
+        "if not committed or self._delivery is None or self._is_closed:",
+        (
+            (END_TO_END, "txnIndividualAckTestNoBatchAndSharedSub"),
+            (SCALABLE, "testMultipleSubscriptionsIndependentTransactionalAcks"),
+        ),
+    ),
+    Mutation(
+        "acknowledged messages are kept one by one",
+        ACKS,
+        "if len(acked) and acked.starts[0] == mark:",
+        "if len(acked) and acked.starts[0] == -1:",
+        (
+            (MEMORY, "txnAckTestNoBatchAndSharedSubMemoryDeleteTest"),
+            (MEMORY, "txnAckTestBatchAndSharedSubMemoryDeleteTest"),
+            (REPLAY, "testDeleteUselessLogDataWhenSubCursorMoved"),
+            (REPLAY, "individualPendingAckReplayTest"),
+            ("TransactionTest", "testPendingAckMarkDeletePosition"),
         ),
     ),
 )
