@@ -8,12 +8,18 @@ import pyarrow as pa
 import pytest
 
 from tests.conformance.cases import case
-from tests.conformance.pulsar import again, opened, read
+from tests.conformance.pulsar import BUFFERS, NUMBERS, again, opened, read
 from tests.conformance.subscribers import SUB, acks_of, figures, numbers, received, subscribed, worker
 from tests.integration.failing import QuickClock
 from txnformat.operations import TIMEOUT_MS
+from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import Operation
 from txnformat.subscription_state import PartitionAcks
-from txnlog import InvalidTransactionStateError, Producer, Subscription, TransactionTimedOutError
+from txnlog import InvalidTransactionStateError, Producer, Subscription, TransactionTimedOutError, TxnLog
+from writers.settings import Buffer
+
+READS = (Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation.LIST)
 
 
 @case("TransactionEndToEndTest", "produceAndConsumeCloseStateTxnTest")
@@ -107,3 +113,59 @@ def test_many_threads_acknowledge_in_one_transaction_and_each_message_once() -> 
     assert acks_of(log) == PartitionAcks(100)
     assert sorted(read(log)) == sorted([*range(100), *range(100)])
     assert sorted(numbers(worker(log))) == list(range(100)), "what the transaction sent"
+
+
+@BUFFERS
+@pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
+def test_56_a_crash_at_any_write_leaves_messages_and_acknowledgements_or_neither(
+    buffer: Buffer, kind: FaultKind
+) -> None:
+    """Messages to two partitions, acknowledgements in two partitions of two subscriptions; the successor does the rest."""
+    crashes = 0
+    while True:
+        store = MemoryStore()
+        log = subscribed(2, store, partitions=2)
+        log.subscriptions.create("t", "second")
+        log.create_topic("out", NUMBERS, partitions=2)
+        left = [crashes]
+
+        def crash(operation: Operation, key: str, nth: int, left: list[int] = left) -> Fault | None:
+            if left[0] < 0:
+                return Fault(FaultKind.CRASH_BEFORE)  # it is dead: also for what a with block does at its end
+            if operation not in READS:  # before a read it is as before the write that follows
+                left[0] -= 1
+            return Fault(kind) if left[0] < 0 else None
+
+        crashed = False
+        try:
+            _work(TxnLog.open(FaultyStore(store, crash)), buffer)
+        except SimulatedCrash:
+            crashed = True
+        found = TxnLog.open(store)
+        seen = sorted(found.read("out").read_all().column("n").to_pylist())
+        left_over = [figures(found, name)[0] for name in (SUB, "second")]
+        assert (seen, left_over) in (([], [4, 4]), ([0, 1, 2, 3], [0, 0])), crashes
+        _work(found, buffer)
+        assert sorted(found.read("out").read_all().column("n").to_pylist()) == [0, 1, 2, 3], crashes
+        assert figures(found) == figures(found, "second") == (0, 0)
+        if not crashed:
+            break
+        crashes += 1
+    assert crashes >= 3
+
+
+def _work(log: TxnLog, buffer: Buffer) -> None:
+    """Process what there is, in one transaction."""
+    with Producer(log, "etl", buffer=buffer) as producer:
+        instances = [Subscription(log, "t", name) for name in (SUB, "second")]
+        first, second = (received(instance) for instance in instances)
+        if not first:
+            return
+        with producer.transaction() as txn:
+            for number, messages in enumerate((first[:2], first[2:])):
+                for message in messages:
+                    txn.send("out", [{"n": message["n"]}], partition=number)
+                txn.acknowledge(instances[0], messages)
+                txn.flush()
+            txn.acknowledge(instances[1], second)
+    log.close()
