@@ -107,12 +107,19 @@ FETCH = (
         "return PartitionPlan(number, wanted, _planned(",
         "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), _planned(",
         (
-            (FETCHER, "testConsumerPositionUpdatedWhenSkippingAbortedTransactions"),
-            (FETCHER, "testFetcherIgnoresControlRecords"),
-            (FETCHER, "testUpdatePositionOnEmptyBatch"),
-            (COLLECTOR, "testReadCommittedWithAbortedTransaction"),
             (SHARE, "testGapsForControlRecordsInAcquiredRange"),
             (SHARE, "testGapsWithControlRecordsAtBeginningAndEnd"),
+        ),
+    ),
+    Mutation(
+        "a poll that returns nothing leaves the position where it was",
+        "writers/fetching.py",
+        "            filling.positions[one.key] = one.read.offset",
+        "            filling.positions[one.key] = one.read.offset if filling.parts else one.position or 0",
+        (
+            (FETCHER, "testConsumerPositionUpdatedWhenSkippingAbortedTransactions"),
+            (FETCHER, "testUpdatePositionOnEmptyBatch"),
+            (COLLECTOR, "testReadCommittedWithAbortedTransaction"),
         ),
     ),
     Mutation(
