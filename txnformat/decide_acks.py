@@ -258,15 +258,20 @@ def _check_offset(
         )
     known = state.partition(TopicPartition(named.topic_id, partition))
     if end > known.last_stable_offset:
+        position = isinstance(named, CreateSubscription) or named.mode is AckMode.SEEK
         raise OffsetOutOfRangeError(
-            "what lies at or beyond the last stable offset cannot be acknowledged: nobody can have read it yet",
-            hint="a subscription goes up to the last stable offset",
+            "a subscription cannot begin beyond the last stable offset"
+            if position
+            else "a record at or beyond the last stable offset cannot be acknowledged: nobody can have read it yet",
+            hint="use an offset from earliest to latest, the last stable offset"
+            if position
+            else "acknowledge records that were received: they lie below the last stable offset",
             topic=topic.name,
             subscription=named.subscription,
             partition=partition,
-            got=end,
+            got=end if position else end - 1,  # as the caller named it: a record, not the end behind it
             earliest=known.log_start,
-            latest=known.last_stable_offset,
+            latest=known.last_stable_offset if position else known.last_stable_offset - 1,
         )
 
 

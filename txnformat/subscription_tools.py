@@ -214,7 +214,7 @@ class Subscriptions:
             raise NotFoundError(
                 "no such subscription",
                 kind="unknown-subscription",
-                hint="create it with log.subscriptions.create(topic, name)",
+                hint="create it (log.subscriptions.create, txnlog subscriptions create), or check the name",
                 topic=topic,
                 subscription=name,
                 subscriptions=sorted(

@@ -282,7 +282,7 @@ class Subscription:
             raise NotFoundError(
                 "no such subscription",
                 kind="unknown-subscription",
-                hint="create it with log.subscriptions.create(topic, name)",
+                hint="create it (log.subscriptions.create, txnlog subscriptions create), or check the name",
                 topic=self.topic,
                 subscription=self.name,
                 subscriptions=sorted(
