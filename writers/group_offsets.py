@@ -87,19 +87,37 @@ def group_offsets(
     """
     named = group if isinstance(group, GroupMetadata) else GroupMetadata(group)
     check_reader_name(named.group, "group")
+    for name, given in (
+        ("offsets", offsets),
+        ("expected", expected),
+        ("positions", positions),
+        ("expected_positions", expected_positions),
+    ):
+        if given is not None and not isinstance(given, Mapping):
+            raise InvalidInputError(
+                f"{name} is {given!r:.80}, not a mapping",
+                kind="invalid-offsets",
+                hint='give the next offset to read, as in {("orders", 0): 7}; positions are texts: {"file": "line 9"}',
+            )
     wanted, compared = dict(offsets or {}), dict(expected or {})
     foreign, compared_foreign = dict(positions or {}), dict(expected_positions or {})
     problems = [
-        f"nothing is committed for {key!r}, so nothing can be expected" for key in {*compared} - {*wanted}
+        f"something is expected of {key!r}, of which nothing is given to commit"
+        for key in {*compared, *compared_foreign} - {*wanted, *foreign}
+    ]
+    texts: list[tuple[object, object]] = [
+        *foreign.items(),
+        *((name, text) for name, text in compared_foreign.items() if text is not None),
     ]
     problems += [
-        f"nothing is committed for {key!r}, so nothing can be expected"
-        for key in {*compared_foreign} - {*foreign}
+        f"the position of {name!r:.80} is {text!r:.80}: name and position are texts"
+        for name, text in texts
+        if not (isinstance(name, str) and isinstance(text, str))
     ]
     for key, offset in wanted.items():
         problems += _problems(key, offset, compared.get(key))
     if not wanted and not foreign:
-        problems.append("no offset is given")
+        problems.append("no offset is given: give offsets, positions, or a Consumer that has polled")
     if problems:
         raise InvalidInputError(sorted(problems), kind="invalid-offsets")
     found = []
