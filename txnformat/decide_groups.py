@@ -229,7 +229,7 @@ def remove_group(state: LogState, action: RemoveGroup) -> DeleteGroup:
         raise ConflictError(
             "the group has positions that are pending in open transactions",
             kind="offsets-pending",
-            hint="end those transactions first",
+            hint="end those transactions first, or abort them: txnlog transactions abort",
             group=action.group,
             transactional_ids=sorted(group.pending),
         )
@@ -244,7 +244,8 @@ def _check_idle(name: str, group: GroupState, store_time_ms: int, *, force: bool
     raise ConflictError(
         "the group has a live member",
         kind="group-active",
-        hint="stop it first; it counts as live until its session timeout after its last commit is over",
+        hint="stop it first, or use force (--force); it counts as live until its session timeout after its last "
+        "commit is over",
         group=name,
         member=group.member.name,
         generation=group.generation,

@@ -182,6 +182,7 @@ def test_a_file_that_says_something_else_is_refused_by_line(txnlog: Command, bus
     )
     assert (answer.code, answer.error["kind"]) == (2, "usage")
     assert "--from-file" in answer.error["message"]
+    assert all(line.strip() in answer.error["message"] for line in text.splitlines() if line.count(",") == 1)
     assert busy.refresh().entry == before
 
 
@@ -227,6 +228,7 @@ RESET = ("groups", "reset-offsets")
         ((*RESET, "others", "--shift-by", -3, "--topic", "t"), 2, "no-position"),
         ((*RESET, "others"), 2, "usage"),
         ((*RESET, "others", "--to-earliest", "--to-offset", 1), 2, "usage"),
+        ((*RESET, "others", "--to-earliest", "--to-latest", "--execute"), 2, "usage"),
         ((*RESET, "others", "--to-earliest", "--execute", "--dry-run"), 2, "usage"),
         ((*RESET, "others", "--to-earliest", "--export"), 2, "usage"),
         ((*RESET, "others", "--to-datetime", "yesterday"), 2, "usage"),

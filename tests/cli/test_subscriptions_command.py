@@ -48,6 +48,8 @@ def test_what_cannot_be_done_is_one_error(txnlog: Command, jobs: TxnLog) -> None
         assert (answer.code, answer.error["kind"]) == (code, kind), arguments
     assert txnlog("subscriptions", "seek", "jobs", "work").code == 2
     assert txnlog("subscriptions", "seek", "jobs", "work", "--to-latest", "--to-offset", "1").code == 2
+    assert txnlog("subscriptions", "create", "jobs", "two", "--to-latest", "--to-earliest").code == 2
+    assert jobs.refresh().subscriptions.keys() == {(jobs.state.topic("jobs").topic_id, "work")}
     with Producer(jobs, "etl", buffer="inline") as producer:
         producer.begin()
         producer.acknowledge(Subscription(jobs, "jobs", "work"), [(0, 7)])

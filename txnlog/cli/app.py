@@ -62,7 +62,7 @@ class _Application(click.Group):
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 def application() -> None:
-    """Work with a transactional log on object storage: topics, transactions, offsets.
+    """Work with a transactional log on object storage: topics, transactions, groups, snapshots.
 
     Every command takes the log from --root or the environment variable TXNLOG_ROOT, and prints JSON with --json.
     """

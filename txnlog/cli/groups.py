@@ -231,11 +231,9 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
     callback=parse_numbers,
     help="Only these of it: 0,2; repeat it.",
 )
-@click.option("--to-earliest", "to", flag_value="earliest", help="To the log start.")
-@click.option("--to-latest", "to", flag_value="latest", help="To the last stable offset.")
-@click.option(
-    "--to-current", "to", flag_value="current", help="Where it is; to the latest where it has no position."
-)
+@click.option("--to-earliest", is_flag=True, help="To the log start.")
+@click.option("--to-latest", is_flag=True, help="To the last stable offset.")
+@click.option("--to-current", is_flag=True, help="Where it is; to the latest where it has no position.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset.")
 @click.option(
     "--to-datetime",
@@ -264,7 +262,9 @@ def reset_offsets(
     place: Place,
     topic: str | None,
     partitions: list[int] | None,
-    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
     to_offset: int | None,
     to_datetime: datetime.datetime | None,
     by_duration: datetime.timedelta | None,
@@ -277,7 +277,9 @@ def reset_offsets(
     create: bool,
     as_json: bool,
 ) -> None:
-    """Set positions of GROUP: of a topic, of some of its partitions, or all that it has.
+    """Set positions of GROUP.
+
+    Of a topic, of some of its partitions, or all that it has.
 
     All in one step, or, when one of them is out of range, none. A group with a live member is refused.
     """
@@ -291,7 +293,9 @@ def reset_offsets(
     if from_file is not None and topic is not None:
         raise click.UsageError("--from-file names topics and partitions itself")
     file = None if from_file is None else _from_file(from_file)
-    ways = [way for way in (to, to_offset, to_datetime, by_duration, shift, file) if way is not None]
+    named = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
+    ways: list[Any] = [way for way, given in named.items() if given]
+    ways += [way for way in (to_offset, to_datetime, by_duration, shift, file) if way is not None]
     if len(ways) != 1:
         raise click.UsageError(
             "say in exactly one way where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
@@ -325,7 +329,8 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
             topic, partition, offset = (cell.strip() for cell in row) if len(row) == 3 else ("", "", "")
             if not (topic and partition.isdecimal() and offset.isdecimal()):
                 raise click.BadParameter(
-                    f"line {number} is not topic,partition,offset", param_hint="--from-file"
+                    f"line {number} is not topic,partition,offset: {','.join(row)!r:.80}",
+                    param_hint="--from-file",
                 )
             if (topic, int(partition)) in found:
                 raise click.BadParameter(

@@ -80,17 +80,23 @@ def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
 def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--to-offset", callback=parse_offsets, metavar="OFFSETS", help="An offset, or 0:7,2:9."),
-        click.option("--to-latest", "to", flag_value="latest", help="At the last stable offset."),
-        click.option("--to-earliest", "to", flag_value="earliest", help="At the log start."),
+        click.option("--to-latest", is_flag=True, help="At the last stable offset."),
+        click.option("--to-earliest", is_flag=True, help="At the log start."),
     ):
         function = option(function)
     return function
 
 
-def _start(to: str | None, to_offset: int | dict[int, int] | None) -> str | int | dict[int, int] | None:
-    if to is not None and to_offset is not None:
+def _start(
+    to_earliest: bool, to_latest: bool, to_offset: int | dict[int, int] | None
+) -> str | int | dict[int, int] | None:
+    named = {"earliest": to_earliest, "latest": to_latest}
+    ways: list[str | int | dict[int, int]] = [way for way, given in named.items() if given]
+    if to_offset is not None:
+        ways.append(to_offset)
+    if len(ways) > 1:
         raise click.UsageError("say in one way where: --to-earliest, --to-latest or --to-offset")
-    return to if to_offset is None else to_offset
+    return ways[0] if ways else None
 
 
 @subscriptions.command("create")
@@ -104,13 +110,14 @@ def create(
     topic: str,
     name: str,
     place: Place,
-    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
     to_offset: int | dict[int, int] | None,
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
     """Make subscription NAME of TOPIC; it begins at the earliest record unless something else is said."""
-    start = _start(to, to_offset)
+    start = _start(to_earliest, to_latest, to_offset)
     with place.open() as log:
         log.subscriptions.create(
             topic, name, start="earliest" if start is None else start, exist_ok=if_not_exists
@@ -128,12 +135,13 @@ def seek(
     topic: str,
     name: str,
     place: Place,
-    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
     to_offset: int | dict[int, int] | None,
     as_json: bool,
 ) -> None:
     """Let subscription NAME of TOPIC go on from elsewhere: below everything is acknowledged, from there on nothing."""
-    start = _start(to, to_offset)
+    start = _start(to_earliest, to_latest, to_offset)
     if start is None:
         raise click.UsageError("say where: --to-earliest, --to-latest or --to-offset")
     with place.open() as log:
