@@ -55,7 +55,7 @@ def covering(offsets: Iterable[int], visible: Ranges, acknowledged: Ranges, *, s
     since : int
         Where ``visible`` begins (inclusive): gaps below are not looked at.
     """
-    records = np.unique(np.fromiter(offsets, np.int64))
+    records = np.unique(offsets if isinstance(offsets, np.ndarray) else np.fromiter(offsets, np.int64))
     if not len(records):
         return NO_RANGES
     run = np.searchsorted(visible.starts, records, side="right") - 1

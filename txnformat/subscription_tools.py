@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from txnformat import backlog
 from txnformat.ack_operations import (
     AckedPartition,
     AckMode,
@@ -83,14 +84,14 @@ def backlog_of(
     Requests: 1 GET for each sealed segment behind the mark that was not looked at before.
     """
     acks = known.partition(number)
-    offsets = visible.follow(sidecars, state, acks.mark)
+    found = backlog.backlog_of(acks, visible.follow(sidecars, state, acks.mark))
     return Backlog(
         number,
         acks.mark,
         state.partition(TopicPartition(topic.topic_id, number)).last_stable_offset,
         len(acks.acked),
-        offsets.offsets() - offsets.common_offsets(acks.acked),
-        offsets.common_offsets(acks.held()),
+        found.records,
+        found.pending,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from txnformat.backlog import covering
 from txnformat.errors import NotFoundError
 from txnformat.ranges import NO_RANGES, Ranges
 from txnformat.read_plan import plan_read
@@ -61,13 +62,15 @@ class Visible:
             self._from, self._offsets = start, self._offsets.above(start)
         return self._offsets
 
-    def spans(self, offsets: Int64s, names: dict[str, Any]) -> Ranges:
+    def spans(self, offsets: Int64s, acknowledged: Ranges, names: dict[str, Any]) -> Ranges:
         """Return what acknowledging these records covers; :meth:`follow` comes first.
 
         Parameters
         ----------
         offsets : ndarray of int64
             At or above the start that was followed from, ascending, none twice.
+        acknowledged : Ranges
+            What somebody has acknowledged already.
         names : dict
             For the error.
 
@@ -76,8 +79,7 @@ class Visible:
         NotFoundError
             Kind ``unknown-record``: there is no visible record at one of them.
         """
-        visible = self._offsets
-        missing = offsets[~visible.holds(offsets)]
+        missing = offsets[~self._offsets.holds(offsets)]
         if len(missing):
             raise NotFoundError(
                 "there is no record at this offset: it is of a marker, or of an aborted transaction",
@@ -86,7 +88,4 @@ class Visible:
                 offset=int(missing[0]),
                 **names,
             )
-        index = np.searchsorted(visible.starts, offsets, side="right") - 1
-        before = np.concatenate(([self._from], visible.ends[:-1]))[index]
-        starts = np.where(visible.starts[index] == offsets, before, offsets)
-        return Ranges.between(starts, offsets + 1)
+        return covering(offsets, self._offsets, acknowledged, since=self._from)

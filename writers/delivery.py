@@ -2,12 +2,14 @@
 
 Visible records that nobody has acknowledged, that are not pending, and that this instance has not handed out before.
 Nothing of this is in the log: there is no lease on records. A record that was handed out and not acknowledged is handed
-out again by the next instance; one whose acknowledgement was in a transaction that aborted, or that was given back, by this.
+out again by the next instance; by this one, if it was given back, or if it has become free again: the transaction that
+had acknowledged it was aborted, whoever did that, or somebody has gone back with a seek.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,10 +39,12 @@ class _Partition:
     """One partition of the subscription."""
 
     visible: Visible
-    delivered: Ranges = field(default_factory=lambda: NO_RANGES)
-    """Handed out by this instance."""
     passed: Ranges = field(default_factory=lambda: NO_RANGES)
-    """Passed over, since they were pending."""
+    """Read by this instance: handed out, or passed over since it was not to be, or nothing to be read."""
+    taken: Ranges = field(default_factory=lambda: NO_RANGES)
+    """What was known as acknowledged or pending: what of it is so no more has become free."""
+    seen: PartitionAcks | None = None
+    """Where ``taken`` is from; None: from more than that."""
 
 
 class Delivery:
@@ -52,7 +56,7 @@ class Delivery:
         self._fetcher = Fetcher(log.sidecars, IsolationLevel.READ_COMMITTED, columns)
         self._turns: Turns = OrderedDict()
         self._partitions: dict[int, _Partition] = {}
-        self._rest: pa.RecordBatch | None = None
+        self._created_entry: int | None = None
 
     def partition(self, number: int) -> _Partition:
         """Return what is known of a partition."""
@@ -64,16 +68,23 @@ class Delivery:
         self, state: LogState, subscription: SubscriptionState, rows_max: int
     ) -> pa.RecordBatch | None:
         """Return the next records to hand out; None when there are none now."""
-        topic = state.topics[self._topic_id]
-        for number in range(topic.partitions):
-            self._place(state, number, subscription.partition(number))
+        if self._created_entry != subscription.created_entry:
+            self.restart()  # another one of the same name: what was handed out was of the one before
+            self._created_entry = subscription.created_entry
+        places: Iterable[int] = range(state.topics[self._topic_id].partitions)
         while True:
+            for number in places:
+                self._place(state, number, subscription.partition(number))
+            before = {key: one.position for key, one in self._turns.items()}
             batch = self._fetcher.next_batch(state, self._turns, min(rows_max, ROWS_READ), lambda: False)
-            if batch is None:
-                return None
-            kept = self._wanted(batch, subscription)
-            if kept.num_rows:
-                self._hand_out(kept)
+            kept = None if batch is None else self._wanted(batch)
+            places = []
+            for key, position in before.items():
+                if (reached := self._turns[key].position) != position:
+                    known = self.partition(key.partition)
+                    known.passed = known.passed | Ranges.of([(position or 0, reached or 0)])
+                    places.append(key.partition)
+            if kept is None or kept.num_rows:
                 return kept
 
     def _place(self, state: LogState, number: int, acks: PartitionAcks) -> None:
@@ -82,59 +93,45 @@ class Delivery:
         known = self.partition(number)
         if key not in self._turns:
             self._turns[key] = Assigned(key, state.topics[self._topic_id].name, acks.mark)
+        if known.seen is not acks:
+            taken = _taken(acks)
+            self.give_back(number, known.taken - taken)
+            known.taken, known.seen = taken, acks
         one = self._turns[key]
+        known.passed = known.passed.above(acks.mark)
         position = max(one.position or 0, acks.mark)
-        known.delivered = known.delivered.above(acks.mark)
-        free = known.passed.above(acks.mark) - acks.held() - acks.acked
-        known.passed = known.passed.above(acks.mark) - free
-        if len(free):
-            position = min(position, int(free.starts[0]))
-        taken = acks.acked | acks.held() | known.delivered
+        taken = known.taken | known.passed
         index = int(np.searchsorted(taken.starts, position, side="right")) - 1
-        if index >= 0 and position < taken.ends[index]:
-            pending = acks.held()
-            known.passed = known.passed | pending.above(position).below(int(taken.ends[index]))
-            position = int(taken.ends[index])
-        end = state.partition(key).last_stable_offset
-        position = min(position, end)
-        if position != one.position:
-            one.seek(position)
+        if index >= 0:
+            position = max(position, int(taken.ends[index]))
+        one.go_on(min(position, state.partition(key).last_stable_offset))
 
-    def _wanted(self, batch: pa.RecordBatch, subscription: SubscriptionState) -> pa.RecordBatch:
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a batch that are to be handed out."""
         partitions = batch.column("_partition").to_numpy(zero_copy_only=False)
         offsets = batch.column("_offset").to_numpy(zero_copy_only=False).astype(np.int64)
         wanted = np.ones(len(offsets), np.bool_)
         for number in np.unique(partitions).tolist():
             here = partitions == number
-            known, acks = self.partition(number), subscription.partition(number)
-            held = acks.held().holds(offsets[here])
-            passed = offsets[here][held & ~acks.acked.holds(offsets[here])]
-            known.passed = known.passed | Ranges.between(passed, passed + 1)
-            wanted[here] = ~(
-                held
-                | acks.acked.holds(offsets[here])
-                | known.delivered.holds(offsets[here])
-                | (offsets[here] < acks.mark)
-            )
+            known = self.partition(number)
+            taken = known.taken | known.passed
+            wanted[here] = ~taken.holds(offsets[here])
         return batch if wanted.all() else batch.filter(pa.array(wanted))
 
-    def _hand_out(self, batch: pa.RecordBatch) -> None:
-        partitions = batch.column("_partition").to_numpy(zero_copy_only=False)
-        offsets = batch.column("_offset").to_numpy(zero_copy_only=False).astype(np.int64)
-        for number in np.unique(partitions).tolist():
-            known = self.partition(number)
-            here = offsets[partitions == number]
-            known.delivered = known.delivered | Ranges.between(here, here + 1)
+    def acknowledged(self, number: int, ranges: Ranges) -> None:
+        """Take note of what is acknowledged: should it be free when the log is next looked at, it is handed out again."""
+        known = self.partition(number)
+        known.taken, known.seen = known.taken | ranges, None
 
-    def give_back(self, ranges: dict[int, Ranges]) -> None:
-        """Let records be handed out again."""
-        for number, given in ranges.items():
-            known = self.partition(number)
-            known.delivered = known.delivered - given
-            one = self._turns.get(TopicPartition(self._topic_id, number))
-            if one is not None and one.position is not None and len(given) and given.starts[0] < one.position:
-                one.seek(int(given.starts[0]))
+    def give_back(self, number: int, given: Ranges) -> None:
+        """Let records of a partition be handed out again."""
+        if not len(given):
+            return
+        known = self.partition(number)
+        known.passed = known.passed - given
+        one = self._turns.get(TopicPartition(self._topic_id, number))
+        if one is not None and one.position is not None and given.starts[0] < one.position:
+            one.seek(int(given.starts[0]))
 
     def restart(self) -> None:
         """Hand out everything again that is not acknowledged or pending."""
@@ -142,3 +139,8 @@ class Delivery:
             one.drop()
         self._turns.clear()
         self._partitions.clear()
+
+
+def _taken(acks: PartitionAcks) -> Ranges:
+    """Return what is acknowledged or pending."""
+    return acks.whole() | acks.held()

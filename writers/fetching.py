@@ -44,6 +44,8 @@ OPEN_BYTES_MAX = 64 * 2**20
 """Compressed bytes of the chunks, over all partitions, that may be begun and not handed out."""
 BATCH_BYTES_MAX = 32 * 2**20
 """Arrow bytes beyond which no further partition's records join a batch."""
+SKIPPED_MAX = 2**16
+"""Offsets that a read passes over rather than be begun anew behind them."""
 FOOTERS_BYTES_MAX = 16 * 2**20
 """Footers of segment files that are kept: a file often holds records of many partitions."""
 
@@ -76,6 +78,17 @@ class Assigned:
         self.position = offset
         self.drained = UNKNOWN
         self.drop()
+
+    def go_on(self, offset: int) -> None:
+        """Go on from an offset; one that is a little further is reached by what is open, which is not read anew."""
+        read, position = self.read, self.position
+        if position is None or read is None or read.offset != position:
+            if offset != position:
+                self.seek(offset)
+        elif 0 < offset - position <= SKIPPED_MAX and read.skip(offset):
+            self.position = offset
+        elif offset != position:
+            self.seek(offset)
 
     def may_have_more(self, state: LogState) -> bool:
         """Return whether there may be something to hand out: asked of every partition at every poll, it is quick."""
@@ -171,6 +184,27 @@ class Read:
             self.offset = self._end
             self.close()
         return taken
+
+    def skip(self, offset: int) -> bool:
+        """Pass over what lies below an offset; False, if that is not in the chunk that is begun: then the read is of no use."""
+        try:
+            while self._chunk is not None:
+                if self._rest is None:
+                    self._rest = next(self._chunk, None)
+                if self._rest is None:
+                    return False
+                below = int(np.searchsorted(self._rest.column("_offset").to_numpy(), offset))
+                self._left -= below
+                rest = self._rest.slice(below)
+                self._rest = rest if rest.num_rows else None
+                if self._rest is not None:
+                    self.offset = offset
+                    return True
+        except BaseException:
+            self.close()
+            self.offset = NOWHERE
+            raise
+        return False
 
     def close(self) -> None:
         """Let go of the chunk that is begun."""

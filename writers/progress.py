@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import Acks, GroupOffsets
+from txnformat.intents import Acks, GroupOffsets, ProducerRef
 from writers.group_offsets import OffsetSource
 from writers.record_ids import Records
 
@@ -34,8 +34,12 @@ class AckSource(Protocol):
         """Return what acknowledging some records covers."""
         ...
 
+    def transaction_takes(self, acks: Acks, producer: ProducerRef) -> None:
+        """Take note of the transaction that acknowledges them."""
+        ...
+
     def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
-        """Take note of how the transaction ended."""
+        """Take note of how the transaction ended. No request, and no error: the producer goes on."""
         ...
 
 
@@ -58,8 +62,9 @@ class Progress:
         if source is not None:
             self._sources.append((source, offsets))
 
-    def acknowledge(self, acks: Acks, source: AckSource) -> None:
+    def acknowledge(self, acks: Acks, source: AckSource, producer: ProducerRef) -> None:
         """Take what is acknowledged in a subscription."""
+        source.transaction_takes(acks, producer)
         self._acks.append(acks)
         self._acknowledging.append((source, acks))
 

@@ -219,7 +219,7 @@ class Session:
             self._check_acks(self._log.state, acks)
         except TxnLogError:
             self._check_acks(self._log.refresh(), acks)
-        self._progress.acknowledge(acks, source)
+        self._progress.acknowledge(acks, source, self._identity())
 
     def _check_acks(self, state: LogState, acks: Acks) -> None:
         ref = self._identity()

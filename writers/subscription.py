@@ -7,6 +7,7 @@ decides whose it is. So process a record and acknowledge it in one transaction.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +27,7 @@ from txnformat.errors import (
     NotFoundError,
     TxnLogError,
 )
-from txnformat.intents import Acks, Intent, Write
+from txnformat.intents import Acks, Intent, ProducerRef, Write
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
 from txnformat.ranges import Ranges
@@ -85,6 +86,8 @@ class Subscription:
         self._unknown: tuple[object, Intent] | None = (
             None  # a call whose outcome is not known, and what repeats it
         )
+        self._taken: dict[int, tuple[Acks, ProducerRef]] = {}  # by transactions that may be open
+        self._ended: deque[tuple[Acks, bool]] = deque()  # since the last look; whether with a commit
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -177,7 +180,8 @@ class Subscription:
             ranges = {part.partition: Ranges.of(part.ranges) for part in acks.partitions}
             pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
             check_nack(self._log.state, acks.topic_id, self.name, pairs)
-            self._delivering().give_back(ranges)
+            for number, given in ranges.items():
+                self._delivering().give_back(number, given)
 
     def redeliver_unacknowledged(self) -> None:
         """Let this instance receive everything again that is not acknowledged or pending. Requests: none."""
@@ -200,6 +204,7 @@ class Subscription:
         """
         with self._lock:
             self._look()
+            self._unknown = None  # after it an acknowledgement is another one, also of the same records
             self._log.subscriptions.seek(self.topic, self.name, offset)
             if self._delivery is not None:
                 self._delivery.restart()
@@ -251,17 +256,14 @@ class Subscription:
             mode = AckMode.CUMULATIVE if cumulative else AckMode.INDIVIDUAL
             return self._acks(mode, offsets_by_partition(records))
 
+    def transaction_takes(self, acks: Acks, producer: ProducerRef) -> None:
+        """Take note of the transaction that acknowledges: its producer may never learn that somebody has ended it."""
+        self._taken[id(acks)] = acks, producer
+
     def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
         """Take note of how a transaction ended that had acknowledged: what it gives back is received again."""
-        if committed or self._delivery is None or self._is_closed:
-            return
-        with self._lock:
-            _, known = self._look()
-            for part in acks.partitions:
-                ranges = Ranges.of(part.ranges)
-                if part.position is not None:
-                    ranges = Ranges.of([(known.partition(part.partition).mark, part.position)])
-                self._delivery.give_back({part.partition: ranges})
+        if self._taken.pop(id(acks), None) is not None:
+            self._ended.append((acks, committed))  # by any thread, and while another receives
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
@@ -289,7 +291,27 @@ class Subscription:
                     name for topic_id, name in state.subscriptions if topic_id == self._topic_id
                 )[:20],
             )
+        if self._taken or self._ended:
+            self._note_ends(state, known)
         return state, known
+
+    def _note_ends(self, state: LogState, known: SubscriptionState) -> None:
+        """Let records be received again whose transaction ended without acknowledging them."""
+        for acks, ref in list(self._taken.values()):
+            owner = state.transactional_ids.get(ref.transactional_id or "")
+            if owner is None or (owner.producer_id, owner.epoch) != (ref.producer_id, ref.epoch):
+                self.transaction_ended(acks, committed=False)  # or it was: what is acknowledged stays so
+        while self._ended:
+            self._note_end(known, *self._ended.popleft())
+
+    def _note_end(self, known: SubscriptionState, acks: Acks, committed: bool) -> None:
+        for part in acks.partitions:
+            ranges = Ranges.of(part.ranges if part.position is None else [(0, part.position)])
+            if committed:
+                self._delivering().acknowledged(part.partition, ranges)
+            else:
+                now = known.partition(part.partition)
+                self._delivering().give_back(part.partition, ranges - now.whole() - now.held())
 
     def _topic(self, state: LogState) -> TopicState:
         return state.topics[self._topic_id or ""]
@@ -314,7 +336,9 @@ class Subscription:
             if isinstance(error, TxnLogError):
                 self._unknown = None
             raise
-        self._unknown = None
+        intent, self._unknown = self._unknown[1], None
+        if isinstance(intent.action, Write):
+            self._ended += [(acks, True) for acks in intent.action.acks]
 
     def _acks(self, mode: AckMode, named: dict[int, Offsets]) -> Acks:
         state, known = self._look()
@@ -335,12 +359,11 @@ class Subscription:
             visible = self._delivering().partition(number).visible
             visible.follow(self._log.sidecars, state, acks.mark)
             if mode is AckMode.CUMULATIVE:
-                visible.spans(offsets[-1:], self._names(number))
+                visible.spans(offsets[-1:], acks.acked, self._names(number))
                 parts.append(AckedPartition(number, position=last + 1))
                 continue
             # What lies between two records may be acknowledged already, with a cumulative one or from before a seek.
-            spans = visible.spans(offsets, self._names(number)) - acks.acked - acks.held()
-            spans = spans | Ranges.between(offsets, offsets + 1)
+            spans = visible.spans(offsets, acks.acked | acks.held(), self._names(number))
             parts.append(AckedPartition(number, tuple(spans.pairs())))
         return Acks(self._topic_id or "", self.name, mode, tuple(parts))
 
