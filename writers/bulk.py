@@ -63,7 +63,7 @@ class BulkAppend:
                 kind="commit-undecided",
                 hint="commit again before sending more, or close this append",
             )
-        prepared = self._staging.buffered.prepare(topic_named(self._log, topic), data, partition)
+        prepared = self._staging.buffered.prepare(topic_named(self._log, topic, partition), data, partition)
         if self._staging.is_over(prepared.size):
             self._staging.stream(prepared.size)
         self._staging.buffered.accept(prepared)

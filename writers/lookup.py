@@ -12,8 +12,8 @@ from writers.transaction import CommitInfo
 __all__ = ["commit_info", "now_of", "topic_named"]
 
 
-def topic_named(log: TxnLog, name: str) -> TopicState:
-    """Return a topic. Requests: none when it is known, else those of a refresh: it may be new.
+def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicState:
+    """Return a topic. Requests: none when it is known, with that partition; else those of a refresh: either may be new.
 
     Raises
     ------
@@ -21,7 +21,11 @@ def topic_named(log: TxnLog, name: str) -> TopicState:
         Kind ``unknown-topic``.
     """
     state = log.state
-    return (state if name in state.topic_ids else log.refresh()).topic(name)
+    if name in state.topic_ids:
+        known = state.topic(name)
+        if type(partition) is not int or partition < known.partitions:
+            return known
+    return log.refresh().topic(name)
 
 
 def now_of(log: TxnLog) -> datetime.datetime:

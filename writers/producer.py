@@ -222,7 +222,7 @@ class Producer:
             ):  # by a send whose outcome was unknown: repeat what it flushed, and no more
                 self._session.make_room(0)
                 self._session.check(Call.SEND)
-            found = topic_named(self._log, topic)
+            found = topic_named(self._log, topic, partition)
             if data is None:
                 stamp = now_of(self._log) if timestamp is None else timestamp
                 data = [kafka_record(found.schema, key, value, headers, stamp)]

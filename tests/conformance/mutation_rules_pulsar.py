@@ -265,9 +265,9 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "an instance does not receive again what its aborted transaction gave back",
-        "writers/subscription.py",
-        "if committed or self._delivery is None or self._is_closed:",
-        "if not committed or self._delivery is None or self._is_closed:",
+        "writers/delivery.py",
+        "known.passed = known.passed - given",
+        "known.passed = known.passed | given",
         (
             (END_TO_END, "txnIndividualAckTestNoBatchAndSharedSub"),
             (SCALABLE, "testMultipleSubscriptionsIndependentTransactionalAcks"),

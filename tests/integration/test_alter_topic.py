@@ -454,3 +454,13 @@ def test_columns_that_the_topic_began_with_are_still_asked_for(log: TxnLog) -> N
     with Producer(log) as producer, pytest.raises(InvalidInputError) as caught:
         producer.send("t", [{"n": 1, "note": "x", "noet": 1}])
     assert len(caught.value.problems) == 2
+
+
+def test_a_partition_that_another_process_has_just_added_is_sent_to() -> None:
+    log = TxnLog.create(MemoryStore())
+    log.create_topic("t", pa.schema([("n", pa.int64())]))
+    with Producer(TxnLog.open(log.store)) as producer:
+        producer.send("t", [{"n": 0}])
+        log.alter_topic("t", partitions=2)
+        producer.send("t", [{"n": 1}], partition=1)
+    assert sorted(log.read("t").read_all().column("n").to_pylist()) == [0, 1]
