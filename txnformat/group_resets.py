@@ -156,7 +156,11 @@ def reset_keys(
         own = [key for key in group.committed if not isinstance(key, str)]
         names = [(state.topics[key.topic_id].name, key.partition) for key in own]
     if not names:
-        raise _invalid("there is no position to set", "name a topic in which the group shall get positions")
+        raise _invalid(
+            "there is no position to set",
+            "name a topic in which the group shall get positions; those in other logs are set by a consumer with "
+            "offsets_log: seek, then commit",
+        )
     keys = {named_partition(state, *one) for one in names}
     return sorted(keys, key=lambda key: (state.topics[key.topic_id].name, key.partition))
 
