@@ -34,6 +34,9 @@ def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
     problems: list[str] = []
     for one in wanted:
         keys.check_reader_name(one.group, "group")
+        # True and 1.0 are equal to generation 1, and no reader could decode the entry that has them.
+        if one.generation is not None and type(one.generation) is not int:
+            problems.append(f"generation {one.generation!r:.80} of group {one.group!r} is not a whole number")
         if not one.offsets and not one.positions:
             problems.append(f"nothing is committed for group {one.group!r}")
         for offset in one.offsets:

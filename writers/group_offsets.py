@@ -114,6 +114,8 @@ def group_offsets(
         for name, text in texts
         if not (isinstance(name, str) and isinstance(text, str))
     ]
+    if named.generation is not None and type(named.generation) is not int:
+        problems.append(f"the group's generation is {named.generation!r:.80}, not a whole number")
     for key, offset in wanted.items():
         problems += _problems(key, offset, compared.get(key))
     if not wanted and not foreign:
@@ -129,7 +131,7 @@ def group_offsets(
                 topic_id,
                 partition,
                 at.offset,
-                at.metadata and check_text(at.metadata, name="metadata"),
+                check_text(at.metadata, name="metadata") if at.metadata else "",
                 (NO_OFFSET if compared[topic, partition] is None else compared[topic, partition])
                 if (topic, partition) in compared
                 else None,
@@ -159,6 +161,9 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
             return [f"{key!r:.80} is not (topic, partition)"]
     value = offset.offset if isinstance(offset, OffsetAndMetadata) else offset
     problems = []
+    metadata: object = offset.metadata if isinstance(offset, OffsetAndMetadata) else None
+    if not isinstance(metadata, str | None):
+        problems.append(f"the metadata of {key!r} is {metadata!r:.80}, not a text")
     if type(value) is not int or value < 0:
         problems.append(f"the offset of {key!r} is {value!r:.80}, not a number from 0 on")
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):

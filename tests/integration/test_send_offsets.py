@@ -279,6 +279,16 @@ BAD: list[tuple[type[TxnLogError], dict[str, object]]] = [
     (InvalidInputError, {"group": "etl", "positions": {"": "4"}}),
     (InvalidInputError, {"group": "etl", "positions": {"a": ""}}),
     (InvalidInputError, {"group": "etl", "offsets": {RAW: OffsetAndMetadata(4, "x" * 5_000)}}),
+    (InvalidInputError, {"group": "etl", "offsets": {RAW: OffsetAndMetadata(4, 5)}}),  # type: ignore[arg-type]
+    (InvalidInputError, {"group": "etl", "offsets": {RAW: OffsetAndMetadata(4, b"x")}}),  # type: ignore[arg-type]
+    (InvalidInputError, {"group": "etl", "offsets": [RAW]}),
+    (InvalidInputError, {"group": "etl", "offsets": {RAW: 4}, "expected": 4}),
+    (InvalidInputError, {"group": "etl", "positions": "a"}),
+    (InvalidInputError, {"group": "etl", "positions": {1: "4"}}),
+    (InvalidInputError, {"group": "etl", "positions": {"a": 4}}),
+    (InvalidInputError, {"group": "etl", "positions": {"a": "4"}, "expected_positions": {"a": 3}}),
+    (InvalidInputError, {"group": GroupMetadata("etl", True), "offsets": {RAW: 4}}),
+    (InvalidInputError, {"group": GroupMetadata("etl", 1.0), "offsets": {RAW: 4}}),  # type: ignore[arg-type]
     (NotFoundError, {"group": "etl", "offsets": {("nothing", 0): 4}}),
     (NotFoundError, {"group": "etl", "offsets": {("raw", 7): 4}}),
     (OffsetOutOfRangeError, {"group": "etl", "offsets": {RAW: 11}}),

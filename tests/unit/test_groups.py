@@ -123,6 +123,8 @@ UNREADABLE = {
     "an offset that is a number of another kind": at(True),
     "a partition below 0": at(1, partition=-1),
     "an expected offset below none": at(1, -2),
+    "a generation of another kind": at(1, generation=True),
+    "a generation that is no whole number": at(1, generation=1.0),
     "a partition twice": GroupOffsets(GROUP, at(1).offsets + at(2).offsets),
     "metadata too long": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "x" * 4_097),)),
     "metadata that is no UTF-8": GroupOffsets(GROUP, (OffsetCommit(ORDERS.topic_id, 0, 1, "\ud800"),)),
@@ -142,6 +144,7 @@ UNREADABLE = {
 def test_what_no_entry_can_say_is_refused_before_it_is_written(offsets: GroupOffsets) -> None:
     """It would be an entry that nobody can decode: the end of the log."""
     log, (producer,) = with_records()
+    log.commit(JoinAsMember(GROUP, "a process", 1))
     for action in (
         Write(offsets=(offsets,)),
         Write(producer, rows(), COMMIT, offsets=(offsets,)),
@@ -150,7 +153,7 @@ def test_what_no_entry_can_say_is_refused_before_it_is_written(offsets: GroupOff
         error = log.refusal(action)
         assert isinstance(error, InvalidInputError)
         assert error.kind in ("invalid-group-name", "invalid-offset-commit")
-    assert log.state.groups == {}
+    assert log.state.groups[GROUP].committed == {}
     assert log.state.partition(KEY).log_end == 10
 
 
