@@ -21,6 +21,7 @@ from txnformat.keys import check_reader_name
 from txnformat.sealed import SidecarCache
 from txnformat.state import LogState, TopicState
 from txnformat.subscription_state import SubscriptionState
+from txnformat.transaction_listing import named_partition
 from txnformat.types import TopicPartition
 from txnformat.visible_records import Visible
 
@@ -242,6 +243,8 @@ def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]
         ]
         if problems or not where:
             raise InvalidInputError(problems or "no partition is named", kind="invalid-offset")
+        for number in where:
+            named_partition(state, topic.name, number)
         return dict(where)
     partitions = {number: state.partition(TopicPartition(topic.topic_id, number)) for number in numbers}
     if where == "earliest":

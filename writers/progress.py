@@ -17,7 +17,14 @@ __all__ = ["AckSource", "Progress"]
 C = TypeVar("C", OffsetCommit, PositionCommit)
 
 _REFUSED = frozenset(
-    {"offsets-changed", "offsets-held", "offsets-pending", "offsets-hold-broken", "member-fenced"}
+    {
+        "offsets-changed",
+        "offsets-held",
+        "offsets-pending",
+        "offsets-hold-broken",
+        "member-fenced",
+        "unknown-subscription",
+    }
 )
 """Kinds of errors that mean: what was read is not this transaction's to bring any more."""
 

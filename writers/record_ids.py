@@ -33,8 +33,7 @@ def offsets_by_partition(records: Records) -> dict[int, NDArray[np.int64]]:
             raise InvalidInputError(
                 f"the records have no column {missing[0]}", kind="invalid-records", hint=_HINT
             )
-        partitions = records.column("_partition").to_numpy(zero_copy_only=False).astype(np.int64)
-        offsets = records.column("_offset").to_numpy(zero_copy_only=False).astype(np.int64)
+        partitions, offsets = _numbers(records, "_partition"), _numbers(records, "_offset")
     else:
         pairs = [_pair(one) for one in _listed(records)]
         partitions, offsets = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -50,6 +49,19 @@ def offsets_by_partition(records: Records) -> dict[int, NDArray[np.int64]]:
             )
         found[partition] = chosen
     return found
+
+
+def _numbers(records: pa.RecordBatch | pa.Table, name: str) -> NDArray[np.int64]:
+    column = records.column(name)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        if not len(numbers) or 0 <= numbers.min() <= numbers.max() < 2**62:
+            return numbers.astype(np.int64)
+    raise InvalidInputError(
+        f"the column {name} has values that are no whole numbers from 0 on",
+        kind="invalid-records",
+        hint=_HINT,
+    )
 
 
 def _listed(records: Records) -> Iterable[Any]:

@@ -197,13 +197,14 @@ class Session:
     def send_offsets(self, offsets: GroupOffsets, source: OffsetSource | None) -> None:
         """Take positions of a group for the next entry, if they can be committed as far as is known.
 
-        Requests: none; 1 GET before it raises.
+        Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
         """
         state = self._log.state
         try:
             self._check_offsets(state, offsets)
         except TxnLogError:
-            self._check_offsets(self._log.refresh(), offsets)
+            # Who is refused may wait for an instance that is dead, and nobody else might ever end its transaction.
+            self._check_offsets(self._log.transactions.end_expired_if_permitted(), offsets)
         self._progress.add(offsets, source)
 
     def _check_offsets(self, state: LogState, offsets: GroupOffsets) -> None:
@@ -213,12 +214,12 @@ class Session:
     def acknowledge(self, acks: Acks, source: AckSource) -> None:
         """Take acknowledgements for the next entry, if they do not conflict as far as is known.
 
-        Requests: none; 1 GET before it raises.
+        Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
         """
         try:
             self._check_acks(self._log.state, acks)
         except TxnLogError:
-            self._check_acks(self._log.refresh(), acks)
+            self._check_acks(self._log.transactions.end_expired_if_permitted(), acks)
         self._progress.acknowledge(acks, source, self._identity())
 
     def _check_acks(self, state: LogState, acks: Acks) -> None:

@@ -105,7 +105,8 @@ class Subscription:
     def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
         """Return records that nobody has acknowledged and that this instance has not received; None if there are none by then.
 
-        What a transaction has acknowledged is left out until it ends.
+        What a transaction has acknowledged is left out until it ends; when nothing else is left, transactions whose time
+        is over are ended.
 
         Parameters
         ----------
@@ -125,6 +126,8 @@ class Subscription:
             while True:
                 state, known = self._look()
                 batch = self._delivering().next_batch(state, known, max_records)
+                if batch is None and known.holders():
+                    batch = self._what_expired_held(max_records)
                 left_ms = timeout_ms - waited_ms(start, clock.now())
                 if batch is not None or left_ms <= 0:
                     return batch
@@ -315,6 +318,12 @@ class Subscription:
 
     def _topic(self, state: LogState) -> TopicState:
         return state.topics[self._topic_id or ""]
+
+    def _what_expired_held(self, most: int) -> pa.RecordBatch | None:
+        """End transactions whose time is over, and return records that they held: nobody else might ever end them."""
+        state = self._log.transactions.end_expired_if_permitted()
+        known = state.subscriptions.get((self._topic_id or "", self.name))
+        return None if known is None else self._delivering().next_batch(state, known, most)
 
     def _delivering(self) -> Delivery:
         if self._delivery is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows, unclear_commit
+from tests.integration.failing import BUFFERS, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.errors import TxnLogError
 from txnformat.group_operations import OffsetCommit
 from txnformat.intents import GroupOffsets, JoinAsMember, Write
@@ -29,9 +29,9 @@ from writers.group_offsets import GroupMetadata, OffsetAndMetadata
 RAW = ("raw", 0)
 
 
-def made(store: object = None) -> TxnLog:
+def made(store: object = None, clock: QuickClock | None = None) -> TxnLog:
     """Return a log with ten records to read and a topic to write to."""
-    log = TxnLog.create(store or MemoryStore())  # type: ignore[arg-type]
+    log = TxnLog.create(store or MemoryStore(), clock=clock)  # type: ignore[arg-type]
     log.create_topic("raw", NUMBERS)
     log.create_topic("t", NUMBERS)
     with Producer(log) as producer:
@@ -165,6 +165,27 @@ def test_of_two_instances_that_read_the_same_one_commits() -> None:
         second.commit()
     second.close()
     assert (read(log), committed(log)) == ([1], 4)
+
+
+@pytest.mark.parametrize("expected", [None, 0])
+def test_a_dead_instance_holds_a_position_no_longer_than_its_timeout(expected: int | None) -> None:
+    """Also when nobody else commits anything: whoever is refused has ended what is over."""
+    clock = QuickClock()
+    log = made(MemoryStore(clock), clock)
+    if expected is not None:
+        commit_plainly(log, expected)
+    dead = opened(log, "dead", "inline")
+    dead.send_offsets("etl", {RAW: 4}, expected={RAW: expected})
+    dead.flush()
+    with Producer(log, "q") as producer:
+        with pytest.raises(ConflictError) as caught, producer.transaction() as txn:
+            txn.send_offsets("etl", {RAW: 5}, expected={RAW: expected})
+        assert caught.value.kind == "offsets-held"
+        clock.set_back(-61_000)
+        with producer.transaction() as txn:
+            txn.send_offsets("etl", {RAW: 5}, expected={RAW: expected})
+    assert committed(log) == 5
+    assert log.outcome("dead", 0).cause == "timeout"
 
 
 def test_a_generation_that_is_over_is_refused() -> None:
