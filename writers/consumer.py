@@ -79,7 +79,8 @@ class Consumer(Placing, Committing):
     -----
     The constructor does no input or output. Requests: a look at the log is 1 GET when nothing is new, else 1 more for
     each new entry; a poll that returns records costs the column chunks that it asks for, each footer once, and, once a
-    second at most, a look. Joining, leaving and every commit cost 1 entry.
+    second at most, a look. Joining, leaving and every commit cost 1 entry; a poll that finds the group unused for a day costs
+    1 entry, in which a position is committed again as it is: who reads under a group keeps it.
     """
 
     def __init__(
@@ -327,6 +328,7 @@ class Consumer(Placing, Committing):
         if self._group is None:
             return
         self._group.check()
+        self._group.keep(self._reading.assigned, self._reading.begun)
         since_ms = waited_ms(self._touched, self._now())
         if since_ms < self.settings.auto_commit_interval_ms:
             return

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from txnformat.clock import waited_ms
+from txnformat.clock import Instant, waited_ms
 from txnformat.committer import operation_of
 from txnformat.decide_groups import check_generation
 from txnformat.errors import (
@@ -42,6 +43,10 @@ logger = logging.getLogger("txnlog")
 WAIT_MS_MIN = 50
 """Wait for a transaction that has positions pending; each further one is twice as long."""
 WAIT_MS_MAX = 1_000
+KEEP_MS = 24 * 3_600_000
+"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.retention`) while it is read."""
+KEEP_AGAIN_MS = 3_600_000
+"""Shortest time between two attempts at that."""
 
 
 class Membership:
@@ -66,6 +71,7 @@ class Membership:
         self._settings = settings
         self._known: dict[TopicPartition, int] = {}
         self._member = f"consumer-{log.committer.ids.new()[:8]}"
+        self._kept: Instant | None = None
         self._unsettled: tuple[GroupOffsets | None, Intent] | None = None
         """A commit (None: a join) that may have landed."""
 
@@ -196,6 +202,54 @@ class Membership:
         """
         self._settle(wanted, Write(offsets=(wanted,)))
         self.note(wanted)
+
+    def keep(self, assigned: Iterable[TopicPartition], begun: Mapping[TopicPartition, int]) -> None:
+        """Use a group that nobody has used for a day: commit again what is. It never fails. Requests: none; then 1 entry.
+
+        Parameters
+        ----------
+        assigned : iterable of TopicPartition
+            One of theirs is committed again, compared with what is committed.
+        begun : mapping of TopicPartition to int
+            Where partitions were begun: a member of which none is committed commits one of these.
+        """
+        group, now = self._state_of(self.log.state), self.log.committer.clock.now()
+        if now.wall_ms - group.used_ms < KEEP_MS or group.pending:
+            return
+        if self._kept is not None and waited_ms(self._kept, now) < KEEP_AGAIN_MS:
+            return
+        self._kept = now
+        names = [self._key(key) for key in assigned]
+        found = next((name for name in names if name in group.committed), None)
+        first = next(iter(begun), None)
+        if found is not None:
+            at = group.committed[found]
+            wanted = self._one(found, at.value, at.metadata, at.value)
+        elif (
+            self.generation is not None
+            and first is not None
+            and self._known.get(first, NO_OFFSET) == NO_OFFSET
+        ):
+            name, value = self._key(first), begun[first]
+            so_far = group.value(name)
+            wanted = self._one(name, str(value) if isinstance(name, str) else value, "", so_far)
+        else:
+            return  # there is nothing to forget, or nothing to say
+        try:
+            self.log.committer.commit(self.log.committer.intend(Write(offsets=(wanted,))))
+        except TxnLogError as error:  # whoever else has used it has done what is needed
+            logger.info("group %s was not used: %s", self._group, error)
+            return
+        if found is None:
+            self.note(wanted)
+
+    def _one(self, name: GroupKey, value: Any, text: str, expected: Any) -> GroupOffsets:
+        """Return one position, which is not beyond the end, whatever the isolation level."""
+        if isinstance(name, str):
+            position = PositionCommit(name, value, text, expected)
+            return GroupOffsets(self._group, (), (position,), self.generation, True)
+        offset = OffsetCommit(name.topic_id, name.partition, value, text, expected)
+        return GroupOffsets(self._group, (offset,), (), self.generation, True)
 
     def note(self, offsets: GroupOffsets) -> None:
         """Take note that positions are committed."""

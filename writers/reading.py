@@ -40,6 +40,8 @@ class Reading:
         self.topics: frozenset[str] = frozenset()
         """Ids of the topics of which all partitions are read, also those that they get later."""
         self.assigned: Turns = OrderedDict()
+        self.begun: dict[TopicPartition, int] = {}
+        """Where those were begun that had no position."""
         self._settings = settings
         self._clock = log.committer.clock
         self._fetcher = Fetcher(log.sidecars, settings.isolation, settings.columns)
@@ -63,6 +65,7 @@ class Reading:
         keys = dict.fromkeys(wanted)
         for key in [key for key in self.assigned if key not in keys]:
             self.assigned.pop(key).drop()
+            self.begun.pop(key, None)
         for key in keys:
             if key not in self.assigned:
                 self._add(key, state, (starts or {}).get(key))
@@ -123,6 +126,8 @@ class Reading:
             position = reset_position(
                 partition, self._settings.isolation, self._settings.auto_offset_reset, one.names, one.position
             )
+            if one.position is None:
+                self.begun.setdefault(one.key, position)
             one.seek(position)
             return position
         return one.position
