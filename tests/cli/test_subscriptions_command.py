@@ -46,6 +46,8 @@ def test_what_cannot_be_done_is_one_error(txnlog: Command, jobs: TxnLog) -> None
     ):
         answer = txnlog("subscriptions", *arguments, "--json")
         assert (answer.code, answer.error["kind"]) == (code, kind), arguments
+        if kind == "unknown-subscription":
+            assert "txnlog subscriptions list" in answer.error["hint"]
     assert txnlog("subscriptions", "seek", "jobs", "work").code == 2
     assert txnlog("subscriptions", "seek", "jobs", "work", "--to-latest", "--to-offset", "1").code == 2
     assert txnlog("subscriptions", "create", "jobs", "two", "--to-latest", "--to-earliest").code == 2
