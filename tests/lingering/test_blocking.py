@@ -95,7 +95,7 @@ def test_45_a_reader_that_may_ends_what_is_over() -> None:
     scene.begun("left", 1, transaction_timeout_ms=3_000)
     with Producer(scene.log) as plain:
         plain.send("t", [{"n": 2}], partition=0)
-    scene.clock.ms += 3_100  # each entry is a millisecond after the one before, however still the clock stands
+    scene.clock.ms += 3_100  # entries are a millisecond apart, however still the clock stands
     assert scene.read() == []
     assert scene.read(end_expired=True) == [2]
 
