@@ -253,6 +253,8 @@ class Membership:
 
     def note(self, offsets: GroupOffsets) -> None:
         """Take note that positions are committed."""
+        if self._unsettled is not None and self._unsettled[0] is not None:
+            self._unsettled = None  # a commit before it; the same one after it is another
         for one in offsets.offsets:
             self._known[one.key] = one.offset
         for other in offsets.positions:

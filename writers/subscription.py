@@ -25,6 +25,7 @@ from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,
     NotFoundError,
+    StorageError,
     TxnLogError,
 )
 from txnformat.intents import Acks, Intent, ProducerRef, Write
@@ -339,11 +340,10 @@ class Subscription:
             self._unknown = call, committer.intend(Write(acks=(self._acks(mode, named),)))
         try:
             committer.commit(self._unknown[1])
-        except CommitStateUnknownError:
-            raise
-        except BaseException as error:
-            if isinstance(error, TxnLogError):
-                self._unknown = None
+        except (CommitStateUnknownError, StorageError):
+            raise  # a store that refuses to repeat it does not say what came of it before
+        except TxnLogError:
+            self._unknown = None
             raise
         intent, self._unknown = self._unknown[1], None
         if isinstance(intent.action, Write):

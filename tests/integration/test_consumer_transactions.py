@@ -16,10 +16,12 @@ from tests.integration.consuming import (
     refuses,
     subscribed,
 )
-from tests.integration.failing import NUMBERS, QuickClock
+from tests.integration.failing import NUMBERS, Plan, QuickClock, unclear_commit
+from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnlog import (
+    CommitStateUnknownError,
     ConflictError,
     Consumer,
     InvalidInputError,
@@ -275,3 +277,24 @@ def test_a_position_of_somebody_else_is_not_taken_for_an_offset() -> None:
     consumer = reading(source, offsets_log=target)
     error = refuses(InvalidInputError, "foreign-position", lambda: consumer.assign([T0]))
     assert "page 7" in str(error)
+
+
+def test_a_commit_whose_outcome_was_unknown_is_not_repeated_once_a_transaction_has_committed() -> None:
+    world = World()
+    world.append(0, 1)
+    plan = Plan()
+    log = TxnLog.open(FaultyStore(world.memory, plan), clock=world.clock)
+    consumer = Consumer(log, "g")
+    consumer.subscribe(["t"])
+    assert drained(consumer, 1) == [0, 1]
+    unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
+    with pytest.raises(CommitStateUnknownError):
+        consumer.commit({T0: 1})
+    plan.clear()
+    consumer.seek_to_committed()
+    assert drained(consumer) == [1]
+    with Producer(log, "etl") as producer, producer.transaction() as txn:
+        txn.send_offsets(consumer)
+    assert committed(world) == 3
+    consumer.commit({T0: 1})
+    assert committed(world) == 1, "the same positions, and another commit"

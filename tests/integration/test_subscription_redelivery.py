@@ -13,7 +13,15 @@ from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnlog import AckConflictError, CommitStateUnknownError, Producer, Subscription, TxnLog, TxnLogError
+from txnlog import (
+    AckConflictError,
+    CommitStateUnknownError,
+    Producer,
+    StorageError,
+    Subscription,
+    TxnLog,
+    TxnLogError,
+)
 
 DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 
@@ -210,3 +218,21 @@ def test_an_acknowledgement_in_a_transaction_is_taken_back_by_a_seek_of_another_
     work(log).seek(2)
     assert received(subscription) == [2, 3]
     producer.close()
+
+
+def test_an_acknowledgement_stays_unknown_when_the_store_refuses_to_repeat_it() -> None:
+    plan = Plan()
+    log = faulty(plan)
+    fill(log)
+    subscription = work(log)
+    unclear_commit(plan, FaultKind.APPLIED_LOST_ANSWER)
+    plan.next(Operation.GET, KeyClass.ENTRY, None)  # the look before it
+    with pytest.raises(CommitStateUnknownError):
+        subscription.acknowledge([(0, 0), (0, 1)])
+    plan.clear()
+    plan.always(Operation.CREATE, KeyClass.ENTRY, Fault(FaultKind.DISK_FULL))
+    with pytest.raises(StorageError):
+        subscription.acknowledge([(0, 0), (0, 1)])
+    plan.clear()
+    subscription.acknowledge([(0, 0), (0, 1)])
+    assert unacknowledged(log) == 8, "it was its own"
