@@ -90,7 +90,8 @@ class Committing:
     def seek_to_committed(self) -> None:
         """Go back to where the group has committed, in all that is read: after a transaction that was aborted.
 
-        Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says.
+        Where nothing is committed, a partition is begun anew as ``auto_offset_reset`` says; one that its topic got later
+        from its beginning.
 
         Requests and errors: as :meth:`committed`.
         """
@@ -98,7 +99,7 @@ class Committing:
             group = self._member()
             starts = group.fetch(reading.assigned)
             for key, one in reading.assigned.items():
-                one.seek(starts.get(key))
+                one.seek(starts.get(key, reading.later.get(key)))
             self._place_all()
 
     def group_offsets(self, log_id: str) -> GroupOffsets:

@@ -42,6 +42,8 @@ class Reading:
         self.assigned: Turns = OrderedDict()
         self.begun: dict[TopicPartition, int] = {}
         """Where those were begun that had no position."""
+        self.later: dict[TopicPartition, int] = {}
+        """Where those were begun that came later, and are to be begun again: from their beginning on."""
         self._settings = settings
         self._clock = log.committer.clock
         self._fetcher = Fetcher(log.sidecars, settings.isolation, settings.columns)
@@ -66,6 +68,7 @@ class Reading:
         for key in [key for key in self.assigned if key not in keys]:
             self.assigned.pop(key).drop()
             self.begun.pop(key, None)
+            self.later.pop(key, None)
         for key in keys:
             if key not in self.assigned:
                 self._add(key, state, (starts or {}).get(key))
@@ -187,6 +190,7 @@ class Reading:
                     # Nobody had a chance to see it empty: its first records came after the consumer.
                     one = self._add(key, state)
                     one.seek(state.partition(key).log_start)
+                    self.later[key] = state.partition(key).log_start
         return state
 
     def poll(self, timeout_ms: int, records_max: int) -> pa.RecordBatch | None:

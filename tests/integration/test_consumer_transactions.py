@@ -298,3 +298,18 @@ def test_a_commit_whose_outcome_was_unknown_is_not_repeated_once_a_transaction_h
     assert committed(world) == 3
     consumer.commit({T0: 1})
     assert committed(world) == 1, "the same positions, and another commit"
+
+
+def test_what_was_read_of_a_partition_that_came_later_is_read_again_after_an_abort() -> None:
+    world = World()
+    world.append(0)
+    consumer = subscribed(world, auto_offset_reset="latest")
+    world.writing.alter_topic("t", partitions=2)
+    world.append(7, partition=1)
+    with Producer(consumer._log, "etl") as producer:
+        producer.begin()
+        assert drained(consumer) == [7]
+        producer.send_offsets(consumer)
+        producer.abort()
+        consumer.seek_to_committed()
+        assert drained(consumer) == [7]
