@@ -197,7 +197,7 @@ GROUPS = (
     Mutation(
         "a consumer goes on after an abort where it had read to",
         "writers/committing.py",
-        "                one.seek(starts.get(key))",
+        "                one.seek(starts.get(key, reading.later.get(key)))",
         "                starts.get(key)",
         (
             (END_TO_END, "testClassicSendOffsetsWithGroupMetadata"),
