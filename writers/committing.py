@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
@@ -19,7 +20,7 @@ from writers.reading import Reading
 __all__ = ["Committing", "nothing_to_read"]
 
 
-class Committing:
+class Committing(ABC):
     """Committing and fetching positions of a :class:`~writers.consumer.Consumer`, which all users see it as."""
 
     settings: ConsumerSettings
@@ -29,9 +30,9 @@ class Committing:
     _touched: Instant
     """When positions were last committed, or begun."""
 
+    @abstractmethod
     def _open(self) -> AbstractContextManager[Reading]:
         """Let one thread use what is open."""
-        raise NotImplementedError
 
     @property
     def group_metadata(self) -> GroupMetadata:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
@@ -14,14 +15,14 @@ from writers.reading import Reading
 __all__ = ["Placing"]
 
 
-class Placing:
+class Placing(ABC):
     """Positions, seeking, lag and pausing of a :class:`~writers.consumer.Consumer`, which all users see it as."""
 
     _log: TxnLog
 
+    @abstractmethod
     def _open(self) -> AbstractContextManager[Reading]:
         """Let one thread use what is open."""
-        raise NotImplementedError
 
     def position(self, topic: str, partition: int) -> int:
         """Return the offset that a partition goes on from.

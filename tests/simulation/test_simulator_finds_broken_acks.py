@@ -5,16 +5,15 @@ As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.simulation.broken_rules import expect_found
 from txnformat import decide_acks
 from txnformat.ranges import Ranges
 from txnformat.subscription_state import ACK_PENDING, PartitionAcks
-from txnformat.testing.simulator import SimulationError, run_history
 
 pytestmark = pytest.mark.simulation
 
@@ -96,19 +95,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
 ]
 
 
-def _first_failure() -> SimulationError | None:
-    for seed in SEEDS:
-        try:
-            run_history(seed)
-        except SimulationError as error:
-            return error
-    return None
-
-
 @pytest.mark.parametrize(("mutate", "found"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_rule_is_found(mutate: Callable[[Patch], None], found: str, monkeypatch: Patch) -> None:
     mutate(monkeypatch)
-    error = _first_failure()
-    print(f"{mutate.__name__}: {error}")
-    assert error is not None, f"no seed notices {mutate.__name__}"
-    assert re.search(found, str(error))
+    expect_found(SEEDS, mutate.__name__, found)

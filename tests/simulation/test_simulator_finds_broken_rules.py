@@ -6,13 +6,13 @@ the judges of the simulator can tell. The seeds are those of histories with many
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.simulation.broken_rules import expect_found
 from txnformat import apply as apply_module
 from txnformat import apply_transaction, commit, decide, decide_transaction, decide_write
 from txnformat.assemble import assemble
@@ -21,7 +21,6 @@ from txnformat.expiry import Watch, _Seen
 from txnformat.intents import EndTransaction, Intent, OpenProducer
 from txnformat.operations import Cause, EndTxn, InitProducer, Operation
 from txnformat.state import LogState
-from txnformat.testing.simulator import SimulationError, run_history
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 
 pytestmark = pytest.mark.simulation
@@ -205,19 +204,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
 ]
 
 
-def _first_failure() -> SimulationError | None:
-    for seed in SEEDS:
-        try:
-            run_history(seed)
-        except SimulationError as error:
-            return error
-    return None
-
-
 @pytest.mark.parametrize(("mutate", "found"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_rule_is_found(mutate: Callable[[Patch], None], found: str, monkeypatch: Patch) -> None:
     mutate(monkeypatch)
-    error = _first_failure()
-    print(f"{mutate.__name__}: {error}")
-    assert error is not None, f"no seed notices {mutate.__name__}"
-    assert re.search(found, str(error))
+    expect_found(SEEDS, mutate.__name__, found)
