@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.app_versions import NO_VERSION
 from txnformat.apply_acks import acknowledge, create_subscription, delete_subscription
 from txnformat.apply_expire import apply_expire
 from txnformat.apply_groups import commit_offsets, delete_group, join_group
@@ -57,7 +58,7 @@ from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, record
 from txnformat.schema import TopicSchema
-from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
+from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
 from txnformat.transactions import TransactionStatus, is_legal_transition
 from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
 
@@ -207,7 +208,10 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
         corrupt(
             at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version
         )
-    return replace(state, app_versions={**state.app_versions, key: VersionAt(op.version, at.entry)})
+    if known is not None and known.is_superseded(op.instance):
+        corrupt(at, "an instance of an application that had been superseded goes on", app_id=op.app_id)
+    now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance)
+    return replace(state, app_versions={**state.app_versions, key: now})
 
 
 def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:

@@ -31,7 +31,6 @@ from txnformat.errors import (
 from txnformat.expiry import PIGGYBACK_MAX, Watch
 from txnformat.follow import fold_bytes, open_view, refresh
 from txnformat.intents import (
-    AppRef,
     CommitResult,
     Done,
     EndTransaction,
@@ -476,7 +475,7 @@ def _holder(intent: Intent, entry: CommitEntry) -> int | None:
     if not isinstance(write, Write):
         return None
     for op in entry.operations:
-        if isinstance(op, AppVersion) and write.app == AppRef(op.namespace, op.app_id, op.version):
+        if isinstance(op, AppVersion) and write.app and write.app.is_held_by(op):
             return op.intent
         named = write.producer
         if (

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from txnformat.decide_acks import acknowledge
 from txnformat.decide_groups import commit_offsets
 from txnformat.decide_transaction import check_identity, end, prepare
+from txnformat.decide_versions import check_grows, find_version
 from txnformat.errors import (
     ConflictError,
     InternalError,
@@ -16,13 +17,11 @@ from txnformat.errors import (
     NotFoundError,
     OutOfOrderSequenceError,
     ProducerIdConflictError,
-    StaleAppVersionError,
     TxnLogError,
     UnknownProducerIdError,
 )
 from txnformat.group_checks import check_group_offsets
 from txnformat.intents import (
-    AppRef,
     Done,
     Included,
     ProducerRef,
@@ -59,16 +58,16 @@ def decide_write(state: LogState, write: Write) -> Verdict:
 
 def _decide(state: LogState, write: Write) -> Verdict:
     if write.app is not None:
-        known = state.app_versions.get((write.app.namespace, write.app.app_id))
-        if known is not None and known.version == write.app.version:
-            return Done(known.entry)
-        _check_grows(state, write.app, *write.apps_beside)
+        done = find_version(state, write.app)
+        if done is not None:
+            return Done(done)
+        check_grows(state, write.apps_beside)
     owner = None
     if write.producer is not None and write.producer.transactional_id is not None:
         owner = state.transactional_ids.get(write.producer.transactional_id)
-        done = check_identity(write.producer, write.producer.transactional_id, owner, write)
-        if done is not None:
-            return done
+        ended = check_identity(write.producer, write.producer.transactional_id, owner, write)
+        if ended is not None:
+            return ended
     created, renamed = _created(state, write.create)
     operations: list[Operation] = list(created)
     placing = _Placing(state, created, write.producer, owner)
@@ -88,23 +87,12 @@ def _decide(state: LogState, write: Write) -> Verdict:
         operations.append(prepare(write.producer, owner, added=added))
     if write.app is not None:
         apps = (write.app, *write.apps_beside)
-        operations += [AppVersion(app.namespace, app.app_id, app.version) for app in apps]
+        operations += [
+            AppVersion(app.namespace, app.app_id, app.version, instance=app.instance) for app in apps
+        ]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return Included(tuple(operations))
-
-
-def _check_grows(state: LogState, *apps: AppRef) -> None:
-    for app in apps:
-        known = state.app_versions.get((app.namespace, app.app_id))
-        if known is not None and known.version >= app.version:
-            raise StaleAppVersionError(
-                f"the log holds {'this' if known.version == app.version else 'a later'} version of the application",
-                hint="do not repeat old batches with new data; use a new application id for a new history",
-                app_id=app.app_id,
-                version=app.version,
-                newest=known.version,
-            )
 
 
 def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[CreateTopic], dict[str, str]]:

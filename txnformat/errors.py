@@ -172,7 +172,7 @@ class AckConflictError(TxnLogError):
 
 
 class StaleAppVersionError(TxnLogError):
-    """The log holds a later version of this application id."""
+    """The log holds a later version of this application id, a newer instance has taken over, or versions are missing."""
 
     default_kind = "stale-app-version"
 

@@ -25,6 +25,7 @@ from txnformat.operations import (
     DEFERRED_TIMEOUT_MS,
     TIMEOUT_MS,
     Append,
+    AppVersion,
     Cause,
     Checkpoint,
     CreateTopic,
@@ -83,6 +84,19 @@ class AppRef:
     namespace: str
     app_id: str
     version: int
+    instance: str | None = None
+    """Which run of the application it is: one that a newer run has taken over from is refused."""
+    is_next: bool = False
+    """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what versions are counted by."""
+        return self.namespace, self.app_id
+
+    def is_held_by(self, op: AppVersion) -> bool:
+        """Whether an operation sets this version."""
+        return (op.namespace, op.app_id, op.version) == (self.namespace, self.app_id, self.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from txnformat.ack_operations import Ack
+from txnformat.app_versions import NO_VERSION
 from txnformat.entry import CommitEntry
 from txnformat.group_invariants import check_groups, check_groups_step
 from txnformat.group_operations import CommitOffsets
@@ -308,8 +309,15 @@ def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) 
             if operation.version <= floor:
                 yield f"I11 application {key}: version {operation.version} follows {floor}"
             highest[key] = operation.version
+            instances = known.instances if known else ()
+            if operation.instance in instances[1:]:
+                yield f"I11 application {key}: instance {operation.instance} goes on after {instances[0]} took over"
+            if operation.instance is not None and after.app_versions.get(key, NO_VERSION).instances[:1] != (
+                operation.instance,
+            ):
+                yield f"I11 application {key}: the state does not have instance {operation.instance} as the newest"
     for key, version in highest.items():
-        if after.app_versions.get(key) != (version, entry.entry):
+        if after.app_versions.get(key, NO_VERSION)[:2] != (version, entry.entry):
             yield f"I11 application {key}: the state has {after.app_versions.get(key)}, expected version {version}"
 
 

@@ -18,6 +18,7 @@ from txnformat.ack_codec import (
     encode_delete_subscription,
 )
 from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.app_versions import INSTANCE_BYTES_MAX
 from txnformat.codec_fields import (
     INT32_MAX,
     PARTITIONS_MAX,
@@ -249,11 +250,13 @@ def _batch(doc: Document, file_count: int) -> BatchRecord:
 
 
 def _encode_app_version(op: AppVersion) -> Json:
-    return {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
+    doc: Json = {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
+    return doc if op.instance is None else {**doc, "instance": op.instance}
 
 
 def _decode_app_version(doc: Document, intent: int) -> AppVersion:
-    return AppVersion(doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent)
+    instance = doc.text("instance", bytes_max=INSTANCE_BYTES_MAX) if doc.has("instance") else None
+    return AppVersion(doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent, instance)
 
 
 def _encode_checkpoint(op: Checkpoint) -> Json:

@@ -273,6 +273,8 @@ class AppVersion:
     app_id: str
     version: int
     intent: int = 0
+    instance: str | None = None
+    """Which run of the application it was; None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from txnformat import keys
+from txnformat.app_versions import VersionAt
 from txnformat.codec_fields import INT32_MAX, PARTITIONS_MAX, decode_object, encode_object, timeout_of
 from txnformat.document import Document
 from txnformat.errors import UnsupportedFeatureError
@@ -29,7 +30,6 @@ from txnformat.state import (
     ProducerIdBlock,
     TopicState,
     UsedAt,
-    VersionAt,
 )
 from txnformat.transaction_codec import decode_staged_partition, encode_staged_partition
 from txnformat.transactions import (
@@ -80,8 +80,7 @@ def encode_state(state: LogState) -> Json:
         "next_producer_id": state.next_producer_id,
         "blocks": [block._asdict() for block in state.blocks],
         "app_versions": [
-            {"namespace": namespace, "app_id": app_id, **known._asdict()}
-            for (namespace, app_id), known in sorted(state.app_versions.items())
+            _encode_app_version(*key, known) for key, known in sorted(state.app_versions.items())
         ],
         "checkpoints": [encode_operation(checkpoint) for checkpoint in state.checkpoints],
         "window": {"first": state.window.first, "entries": [list(ids) for ids in state.window.entries]},
@@ -119,6 +118,11 @@ def encode_state(state: LogState) -> Json:
     if state.max_transaction_timeout_ms != MAX_TRANSACTION_TIMEOUT_MS:
         encoded["max_transaction_timeout_ms"] = state.max_transaction_timeout_ms
     return encoded
+
+
+def _encode_app_version(namespace: str, app_id: str, known: VersionAt) -> Json:
+    doc: Json = {"namespace": namespace, "app_id": app_id, "version": known.version, "entry": known.entry}
+    return {**doc, "instances": list(known.instances)} if known.instances else doc
 
 
 def _encode_topic(topic: TopicState) -> Json:
@@ -278,7 +282,9 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
         retired_below=doc.integer("retired_below") if doc.has("retired_below") else 0,
         app_versions={
             (one.text("namespace"), one.text("app_id")): VersionAt(
-                one.integer("version"), one.integer("entry")
+                one.integer("version"),
+                one.integer("entry"),
+                one.texts("instances") if one.has("instances") else (),
             )
             for one in doc.documents("app_versions")
         },

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from txnformat.ack_operations import SubscriptionKey
+from txnformat.app_versions import VersionAt
 from txnformat.errors import NotFoundError
 from txnformat.group_state import GroupState
 from txnformat.operations import Checkpoint, CreateTopic
@@ -30,7 +31,6 @@ __all__ = [
     "ProducerIdBlock",
     "TopicState",
     "UsedAt",
-    "VersionAt",
 ]
 
 INTENT_WINDOW_ENTRIES = 1_000
@@ -82,13 +82,6 @@ class UsedAt(NamedTuple):
     entry: int
     timestamp_ms: int
     """Log time of that entry."""
-
-
-class VersionAt(NamedTuple):
-    """The last version of an application id, and the entry that holds it."""
-
-    version: int
-    entry: int
 
 
 @dataclass(frozen=True, slots=True)

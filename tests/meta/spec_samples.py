@@ -100,6 +100,7 @@ SAMPLES: list[Operation] = [
     STAGE,
     PrepareTxn("etl", 0, 0),
     AppVersion("spark-batch", "nightly", 7),
+    AppVersion("spark-stream", UUID, 7, instance="a run"),
     CHECKPOINT,
     SEAL,
     Expire(("etl",), (3,), (0, 1000), ("readers",)),

@@ -23,6 +23,7 @@ from tests.meta.spec_samples import (
     one_table,
 )
 from txnformat import snapshot
+from txnformat.app_versions import VersionAt
 from txnformat.batch_table import TABLE_ROW
 from txnformat.evolution import next_version
 from txnformat.group_state import Committed, GroupState, Member, PendingPosition
@@ -37,7 +38,7 @@ from txnformat.schema import TopicSchema
 from txnformat.segment_list import SegmentPart, encode_segment_list
 from txnformat.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.snapshot_state import encode_state
-from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt, VersionAt
+from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt
 from txnformat.subscription_state import PartitionAcks, PendingAcks, SubscriptionState
 from txnformat.transactions import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
 from txnformat.types import FileRecord, Outcome, TopicPartition
@@ -131,7 +132,7 @@ def _sample_state() -> dict[str, Any]:
             transactional_ids={"etl": ongoing},
             next_producer_id=1001,
             blocks=(ProducerIdBlock("a process", 1, 1000, 1, 2),),
-            app_versions={("spark-batch", "nightly"): VersionAt(7, 2)},
+            app_versions={("spark-batch", "nightly"): VersionAt(7, 2, ("a run",))},
             checkpoints=(CHECKPOINT,),
             window=IntentWindow(0, ((UUID,),)),
             segments=Vector([SEGMENT_RECORD]),

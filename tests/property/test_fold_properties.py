@@ -133,7 +133,7 @@ def assert_state_is_the_models(state: LogState, model: NaiveModel) -> None:
             for number in range(1, topic.schema.schema_id + 1)
         ]
         assert added == model.columns.get(topic_id, [])
-    assert {key: tuple(known) for key, known in state.app_versions.items()} == model.apps
+    assert {key: (known.version, known.entry) for key, known in state.app_versions.items()} == model.apps
 
 
 class Writer:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription, DeleteSubscription
+from txnformat.app_versions import VersionAt
 from txnformat.apply import apply
 from txnformat.assemble import assemble
 from txnformat.entry import CommitEntry, sha256_hex
@@ -30,7 +31,7 @@ from txnformat.operations import PendingPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
 from txnformat.ranges import NO_RANGES, Ranges
-from txnformat.state import IntentWindow, LogState, ProducerIdBlock, VersionAt
+from txnformat.state import IntentWindow, LogState, ProducerIdBlock
 from txnformat.subscription_state import PendingAcks
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import StagedFlush, TransactionStatus
@@ -81,7 +82,9 @@ ENTRY, AFTER = commit(
     BEFORE,
     write(PLAIN, 8, "f"),
     Write(OTHER, end=Outcome.ABORT),
-    Write(appends=(make_append(ORDERS, {0: (-1, 1)}, content="g"),), app=AppRef("spark-batch", "job", 1)),
+    Write(
+        appends=(make_append(ORDERS, {0: (-1, 1)}, content="g"),), app=AppRef("spark-batch", "job", 1, "run")
+    ),
     make_topic("audit"),
     OpenProducer("third"),
     Write(
@@ -261,6 +264,14 @@ STEP: list[tuple[str, State]] = [
     ("I10", rows("extents", -3, base_sequence=7)),
     ("I11", of_state(app_versions={})),
     ("I11", of_state(app_versions={("spark-batch", "job"): VersionAt(0, 4)})),
+    (
+        "I11",
+        of_state(
+            app_versions={
+                ("spark-batch", "job"): AFTER.app_versions["spark-batch", "job"]._replace(instances=())
+            }
+        ),
+    ),
     ("I12", of_state(window=BEFORE.window)),
     ("I13", of_state(topics=BEFORE.topics, topic_ids=BEFORE.topic_ids)),
     ("I14", of_state(files=BEFORE.files)),
@@ -296,6 +307,7 @@ def test_check_state_reports(number: str, change: State) -> None:
         ("I1", replace(BEFORE, log_id="other")),
         ("I2", replace(BEFORE, timestamp_ms=AFTER.timestamp_ms)),
         ("I11", replace(BEFORE, app_versions={("spark-batch", "job"): VersionAt(1, 0)})),
+        ("I11", replace(BEFORE, app_versions={("spark-batch", "job"): VersionAt(0, 0, ("newer", "run"))})),
         ("I12", replace(BEFORE, window=IntentWindow(0, (*BEFORE.window.entries[:-1], ENTRY.intents)))),
     ],
 )

@@ -1,0 +1,37 @@
+"""What the state knows of an application: its newest version, and the runs that have written it. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["INSTANCES_MAX", "INSTANCE_BYTES_MAX", "NO_VERSION", "VersionAt"]
+
+INSTANCES_MAX = 8
+"""Instances of an application that the state remembers."""
+
+INSTANCE_BYTES_MAX = 249
+"""Of an instance's name, in UTF-8."""
+
+
+class VersionAt(NamedTuple):
+    """The last version of an application id, and the entry that holds it."""
+
+    version: int
+    entry: int
+    instances: tuple[str, ...] = ()
+    """The last runs of the application that said which they are, the newest first: at most INSTANCES_MAX."""
+
+    def is_superseded(self, instance: str | None) -> bool:
+        """Whether a newer run of the application has taken over from ``instance``."""
+        return instance is not None and instance in self.instances[1:]
+
+    def followed_by(self, version: int, entry: int, instance: str | None) -> VersionAt:
+        """Return what is known once ``entry`` holds a version of ``instance``."""
+        instances = self.instances
+        if instance is not None and instances[:1] != (instance,):
+            instances = (instance, *instances)[:INSTANCES_MAX]
+        return VersionAt(version, entry, instances)
+
+
+NO_VERSION = VersionAt(-1, -1)
+"""Of an application that has written nothing."""
