@@ -7,9 +7,9 @@ again: a defective executor must not make the log name objects outside the topic
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -20,7 +20,7 @@ from txnformat.keys import data_key, parse_data_key
 from txnformat.types import BatchRecord, FileRecord
 from writers.upload import Uploaded
 
-__all__ = ["TaskUpload", "check_messages"]
+__all__ = ["Destination", "TaskUpload", "check_messages", "check_uploads", "invalid_message", "of_tasks"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -35,6 +35,18 @@ class TaskUpload(WriterCommitMessage):
     """By topic."""
 
 
+M = TypeVar("M", bound=TaskUpload)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What uploads of one topic must look like."""
+
+    directory: str
+    schema_id: int
+    partition_count: int
+
+
 def check_messages(
     messages: Sequence[WriterCommitMessage | None], plan: WritePlan
 ) -> list[tuple[Route, list[Uploaded]]]:
@@ -45,55 +57,95 @@ def check_messages(
     InternalError
         Kind ``invalid-commit-message``: a message is missing, or says what no task of this write can say.
     """
-    by_task: dict[int, dict[str, Uploaded]] = {}
+    routes: dict[str, Route] = {}
+
+    def destination(topic: str) -> Destination:
+        route = routes[topic] = _route(topic, plan)
+        return Destination(route.directory, route.layout.schema.schema_id, route.layout.partition_count)
+
+    found = check_uploads(of_tasks(messages, TaskUpload), plan.born, destination)
+    return [(routes[topic], uploads) for topic, uploads in found]
+
+
+def of_tasks(messages: Sequence[object], kind: type[M]) -> list[M]:
+    """Return the messages in the order of the tasks' numbers.
+
+    Raises
+    ------
+    InternalError
+        Kind ``invalid-commit-message``: one is missing, of another class, or there twice.
+    """
+    by_task: dict[int, M] = {}
     for message in messages:
-        if not isinstance(message, TaskUpload) or type(message.partition_id) is not int:
-            raise _invalid("not a message of this writer", got=type(message).__name__)
+        if message is None:
+            raise invalid_message("nothing")
+        if not isinstance(message, kind) or type(message.partition_id) is not int:
+            raise invalid_message("not a message of this writer", got=type(message).__name__)
         if message.partition_id in by_task:
-            raise _invalid("two tasks with one number", task=message.partition_id)
+            raise invalid_message("two tasks with one number", task=message.partition_id)
         if not isinstance(message.uploads, dict):
-            raise _invalid("not uploads by topic", task=message.partition_id)
-        by_task[message.partition_id] = message.uploads
-    found: dict[str, tuple[Route, list[Uploaded]]] = {}
+            raise invalid_message("not uploads by topic", task=message.partition_id)
+        by_task[message.partition_id] = message
+    return [message for _, message in sorted(by_task.items())]
+
+
+def check_uploads(
+    messages: Sequence[TaskUpload], born: int, destination: Callable[[str], Destination]
+) -> list[tuple[str, list[Uploaded]]]:
+    """Return what the tasks uploaded of each topic, checked: topics by name, uploads in the given order.
+
+    Parameters
+    ----------
+    born : int
+        Entry that had been folded before any upload.
+    destination : callable
+        Says of a topic where its files have to be; raises if it is none of this write. Asked once for each.
+
+    Raises
+    ------
+    InternalError
+        Kind ``invalid-commit-message``.
+    """
+    found: dict[str, tuple[Destination, list[Uploaded]]] = {}
     keys: set[str] = set()
-    for task, uploads in sorted(by_task.items()):
-        for topic, upload in cast("dict[Any, Any]", uploads).items():
+    for message in messages:
+        for topic, upload in cast("dict[Any, Any]", message.uploads).items():
             if not isinstance(topic, str) or not isinstance(upload, Uploaded):
-                raise _invalid("not an upload of a topic", task=task)
+                raise invalid_message("not an upload of a topic", task=message.partition_id)
             if topic not in found:
-                found[topic] = _route(topic, plan), []
-            route, of_topic = found[topic]
+                found[topic] = destination(topic), []
+            expected, of_topic = found[topic]
             for file in upload.files:
-                _check_file(file, plan, route)
+                _check_file(file, born, expected)
                 if file.key in keys:
-                    raise _invalid("an object is named twice", object=file.key)
+                    raise invalid_message("an object is named twice", object=file.key)
                 keys.add(file.key)
-            _check_batches(upload, route)
+            _check_batches(upload, expected.partition_count)
             of_topic.append(upload)
-    return [found[topic] for topic in sorted(found)]
+    return [(topic, uploads) for topic, (_, uploads) in sorted(found.items())]
 
 
 def _route(topic: str, plan: WritePlan) -> Route:
     try:
         return plan.routes.route(topic)
     except InvalidInputError:
-        raise _invalid("a topic that is not one of this write", topic=topic) from None
+        raise invalid_message("a topic that is not one of this write", topic=topic) from None
 
 
-def _check_file(file: Any, plan: WritePlan, route: Route) -> None:
+def _check_file(file: Any, born: int, expected: Destination) -> None:
     name = parse_data_key(file.key) if isinstance(file, FileRecord) and isinstance(file.key, str) else None
-    if name is None or name.born < plan.born or file.key != data_key(route.directory, name.born, name.uuid):
-        raise _invalid("an object that is not one of this write", got=repr(file)[:200])
-    if file.schema_id != route.layout.schema.schema_id:
-        raise _invalid("a file of another schema", object=file.key, got=file.schema_id)
+    if name is None or name.born < born or file.key != data_key(expected.directory, name.born, name.uuid):
+        raise invalid_message("an object that is not one of this write", got=repr(file)[:200])
+    if file.schema_id != expected.schema_id:
+        raise invalid_message("a file of another schema", object=file.key, got=file.schema_id)
     sizes = (file.size, file.footer_bytes, file.rows)
     if any(type(value) is not int or value < 1 for value in sizes) or file.footer_bytes > file.size:
-        raise _invalid("impossible sizes", object=file.key, got=sizes)
+        raise invalid_message("impossible sizes", object=file.key, got=sizes)
     if not _SHA256.fullmatch(str(file.sha256)) or not _SHA256.fullmatch(str(file.footer_sha256)):
-        raise _invalid("not a hash", object=file.key)
+        raise invalid_message("not a hash", object=file.key)
 
 
-def _check_batches(upload: Uploaded, route: Route) -> None:
+def _check_batches(upload: Uploaded, partition_count: int) -> None:
     """Check that batches lie one after another in their files and account for every record."""
     next_group = [0] * len(upload.files)
     rows = [0] * len(upload.files)
@@ -101,21 +153,22 @@ def _check_batches(upload: Uploaded, route: Route) -> None:
         "tuple[Any, ...]", upload.batches
     ):  # what a type says of another machine's data is a wish
         if not isinstance(batch, BatchRecord) or any(type(value) is not int for value in astuple(batch)):
-            raise _invalid("not a batch", got=repr(batch)[:200])
-        if not 0 <= batch.partition < route.layout.partition_count or not 0 <= batch.file < len(upload.files):
-            raise _invalid("a batch of no partition or file", got=batch)
+            raise invalid_message("not a batch", got=repr(batch)[:200])
+        if not 0 <= batch.partition < partition_count or not 0 <= batch.file < len(upload.files):
+            raise invalid_message("a batch of no partition or file", got=batch)
         if (
             batch.row_group != next_group[batch.file]
             or min(batch.row_group_count, batch.records, batch.size) < 1
         ):
-            raise _invalid("a batch out of place", got=batch)
+            raise invalid_message("a batch out of place", got=batch)
         next_group[batch.file] += batch.row_group_count
         rows[batch.file] += batch.records
     if rows != [file.rows for file in upload.files]:
-        raise _invalid("batches do not account for the records of their files", got=rows)
+        raise invalid_message("batches do not account for the records of their files", got=rows)
 
 
-def _invalid(what: str, **values: object) -> InternalError:
+def invalid_message(what: str, **values: object) -> InternalError:
+    """Return the error about a message that no task of this write can have sent."""
     return InternalError(
         f"a task reported {what}",
         kind="invalid-commit-message",

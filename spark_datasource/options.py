@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_datasource.logs import absolute
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
@@ -25,15 +25,25 @@ from txnformat.types import IsolationLevel
 __all__ = [
     "BATCH_NAMESPACE",
     "ROUTED",
+    "STREAM_APP_NAMESPACE",
+    "STREAM_NAMESPACE",
     "ReadOptions",
+    "StreamWriteOptions",
     "WriteOptions",
     "parse_read_options",
+    "parse_stream_write_options",
     "parse_write_options",
     "topic_app_id",
 ]
 
 BATCH_NAMESPACE = "spark-batch"
 """Namespace of the application ids of batch writes."""
+
+STREAM_NAMESPACE = "spark-stream"
+"""Namespace of the ids of streaming queries; their versions are the numbers of batches."""
+
+STREAM_APP_NAMESPACE = "spark-stream-app"
+"""Namespace of the application ids that streams may be given besides."""
 
 ROUTED = "*"
 """In application ids in place of a topic: a write whose rows name their topics."""
@@ -48,11 +58,16 @@ _READ = (
     "startingTimestamp", "endingTimestamp", "columns", "where", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
     "endExpired", "versionAsOf", "timestampAsOf",
 )  # fmt: skip
-_WRITE = ("path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn")
+_WRITE = (
+    "path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn", "createTopics",
+)  # fmt: skip
+_STREAM_WRITE = (
+    "path", "topic", "txnAppId", "allowMissingBatches", "partitions", "keyColumns", "timestampColumn", "createTopics",
+    "checkpointLocation", "queryName",
+)  # fmt: skip
 _LATER = (
     "order", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
-    "checkpointLocation",
 )  # fmt: skip
 
 
@@ -94,7 +109,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a batch write asks for."""
+    """What a write asks for."""
 
     path: str
     topic: str | None
@@ -105,7 +120,20 @@ class WriteOptions:
     """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
     key_columns: tuple[str, ...] | None = None
     timestamp_column: str | None = None
+    create_topics: bool = True
+    """Whether topics that do not exist are created."""
     storage: Storage = NO_STORAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWriteOptions:
+    """What a streaming write asks for."""
+
+    write: WriteOptions
+    app_id: str | None = None
+    """Its batches are counted under this name besides, whatever query writes them."""
+    allow_missing_batches: bool = False
+    """Whether the log may lack batches that came before."""
 
 
 def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = None) -> ReadOptions:
@@ -116,7 +144,7 @@ def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = Non
     InvalidInputError
         Kind ``invalid-option``: every problem.
     """
-    found = _Options(options, _READ, _WRITE)
+    found = _Options(options, _READ, {"writes": _WRITE, "streaming writes": _STREAM_WRITE})
     topic = _topic(found, found.one_of("topic", "subscribe"))
     starting_ms, ending_ms = found.timestamp("startingTimestamp"), found.timestamp("endingTimestamp")
     for name in ("starting", "ending"):
@@ -165,37 +193,64 @@ def parse_write_options(
     InvalidInputError
         Kind ``invalid-option``: every problem.
     """
-    found = _Options(options, _WRITE, _READ)
-    partitions = found.integer("partitions", 1)
-    if partitions is not None and partitions > PARTITIONS_MAX:
-        found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
-    routed = found.text("topic") is None and [name.lower() for name in columns].count("topic") == 1
-    topic = None if routed else _topic(found, found.text("topic"))
-    path = _path(found)
-    parsed = WriteOptions(
-        path=path,
-        storage=_storage(found, path, s3a),
-        topic=topic,
-        app=_app(found, topic),
-        partitions=partitions,
-        key_columns=found.names("keyColumns"),
-        timestamp_column=found.text("timestampColumn"),
+    found = _Options(options, _WRITE, {"reads": _READ, "streaming writes": _STREAM_WRITE})
+    parsed = _write_options(found, columns, s3a, creates_routed=True)
+    parsed = replace(parsed, app=_app(found, parsed.topic))
+    found.finish()
+    return parsed
+
+
+def parse_stream_write_options(
+    options: Mapping[str, str], columns: Sequence[str] = (), *, s3a: S3aSettings | None = None
+) -> StreamWriteOptions:
+    """Return the options of a streaming write; otherwise as :func:`parse_write_options`."""
+    found = _Options(options, _STREAM_WRITE, {"reads": _READ, "batch writes": _WRITE})
+    parsed = StreamWriteOptions(
+        # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
+        write=_write_options(found, columns, s3a, creates_routed=False),
+        app_id=found.text("txnAppId"),
+        allow_missing_batches=found.boolean("allowMissingBatches", default=False),
     )
     found.finish()
     return parsed
 
 
+def _write_options(
+    found: _Options, columns: Sequence[str], s3a: S3aSettings | None, *, creates_routed: bool
+) -> WriteOptions:
+    partitions = found.integer("partitions", 1)
+    if partitions is not None and partitions > PARTITIONS_MAX:
+        found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
+    routed = found.text("topic") is None and [name.lower() for name in columns].count("topic") == 1
+    path = _path(found)
+    return WriteOptions(
+        path=path,
+        storage=_storage(found, path, s3a),
+        topic=None if routed else _topic(found, found.text("topic")),
+        partitions=partitions,
+        key_columns=found.names("keyColumns"),
+        timestamp_column=found.text("timestampColumn"),
+        create_topics=found.boolean("createTopics", default=creates_routed or not routed),
+    )
+
+
 class _Options:
-    """The texts that Spark passed on, and what is wrong with them."""
+    """The texts that Spark passed on, and what is wrong with them.
+
+    Parameters
+    ----------
+    others : mapping of str to sequence of str
+        Options that are for something else, by what that is.
+    """
 
     def __init__(
-        self, options: Mapping[str, str], known: Sequence[str], other_direction: Sequence[str]
+        self, options: Mapping[str, str], known: Sequence[str], others: Mapping[str, Sequence[str]]
     ) -> None:
         self._values = {key.lower(): str(value).strip() for key, value in options.items()}
         self.problems: list[str] = []
         names = {name.lower(): name for name in known}
         later = {name.lower(): name for name in _LATER}
-        other = {name.lower(): name for name in other_direction}
+        elsewhere = {name.lower(): (name, what) for what in reversed(list(others)) for name in others[what]}
         if "provider" in self._values:  # CREATE TABLE: Spark passes properties of its own, not the options
             raise InvalidInputError(
                 "tables of a catalog are not supported by this version",
@@ -209,9 +264,9 @@ class _Options:
                 pass  # looked at with the path
             elif key in later:
                 self.problems.append(f"option {later.get(key, key)} is not supported by this version")
-            elif key in other:
-                direction = "writes" if other_direction is _WRITE else "reads"
-                self.problems.append(f"option {other[key]} is for {direction} only")
+            elif key in elsewhere:
+                name, what = elsewhere[key]
+                self.problems.append(f"option {name} is for {what} only")
             else:
                 nearest = difflib.get_close_matches(key, names, n=1)
                 advice = f"did you mean {names[nearest[0]]}?" if nearest else f"there are {', '.join(known)}"

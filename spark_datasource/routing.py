@@ -16,7 +16,7 @@ from txnformat.keys import check_topic_name, topic_directory
 from txnformat.operations import CreateTopic
 from txnformat.schema import TopicSchema
 
-__all__ = ["ROUTED_TOPICS_MAX", "ByColumn", "Known", "Layout", "OneTopic", "Route", "Routes"]
+__all__ = ["ROUTED_TOPICS_MAX", "ByColumn", "Known", "Layout", "OneTopic", "Route", "Routes", "new_topic_id"]
 
 ROUTED_TOPICS_MAX = 3_000
 """Topics that one write may route rows to: each takes up to three of the 10,000 operations of an entry."""
@@ -81,8 +81,8 @@ class ByColumn:
     """Of that column in the DataFrame, from 0."""
     known: Mapping[str, Known]
     """By name."""
-    create: CreateTopic
-    """What a topic that does not exist becomes; name, id and directory are its own."""
+    create: CreateTopic | None
+    """What a topic that does not exist becomes, with a name, id and directory of its own; None: it is an error."""
     created: Layout
     seed: str
     """A UUID of this write."""
@@ -93,7 +93,8 @@ class ByColumn:
         Raises
         ------
         InvalidInputError
-            Kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the topic: every difference.
+            Kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the topic: every difference; or
+            there is no such topic, and none is created.
         """
         known = self.known.get(topic)
         if known is not None:
@@ -104,10 +105,23 @@ class ByColumn:
             check_topic_name(topic)
         except InvalidInputError as error:
             raise _unroutable(*error.problems) from None
-        topic_id = str(uuid.uuid5(uuid.UUID(self.seed), topic))
+        if self.create is None:
+            raise _unroutable(f"there is no topic {topic!r:.300}")
+        topic_id = new_topic_id(self.seed, topic)
         directory = topic_directory(topic, topic_id)
         create = replace(self.create, topic_id=topic_id, name=topic, directory=directory)
         return Route(topic, topic_id, directory, self.created, create)
+
+
+def new_topic_id(seed: str, topic: str) -> str:
+    """Return the id that a topic gets if a write has to create it: the same in every process.
+
+    Parameters
+    ----------
+    seed : str
+        A UUID of the write.
+    """
+    return str(uuid.uuid5(uuid.UUID(seed), topic))
 
 
 Routes = OneTopic | ByColumn

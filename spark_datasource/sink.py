@@ -14,18 +14,14 @@ from spark_datasource.logs import open_log
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import ROUTED, topic_app_id
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
-from spark_datasource.task_writer import TopicUploads, write_rows
+from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
-from txnformat.clock import SystemIds
 from txnformat.errors import CommitStateUnknownError, InvalidInputError
-from txnformat.intents import AppRef, Intent, Write
+from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
-from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
+from writers.upload import Uploaded, combine, topic_append, with_batch_table
 
-__all__ = ["COMMIT_TRIES_MAX", "FILE_BYTES_MAX", "TxnLogBatchWriter", "plan_write"]
-
-FILE_BYTES_MAX = 512 * 2**20
-"""Size at which a task begins its next file."""
+__all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "commit_intent", "plan_write"]
 
 COMMIT_TRIES_MAX = 3
 """How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
@@ -53,22 +49,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             for _ in iterator:
                 pass  # Spark wants its rows taken
             return TaskUpload(task, {})
-        store = plan.storage.open(plan.path)
-        uploads = TopicUploads(
-            lambda route: TopicUpload(
-                store,
-                SystemIds(),
-                directory=route.directory,
-                schema=route.layout.schema,
-                born=plan.born,
-                roll_bytes=FILE_BYTES_MAX,
-            )
-        )
-        try:
-            return TaskUpload(task, write_rows(iterator, plan.routes, task, uploads))
-        except BaseException:
-            uploads.abort()
-            raise
+        return TaskUpload(task, upload_task(iterator, plan, task))
 
     @clean_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -82,7 +63,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         if write is None:
             return
         try:
-            _commit(log, log.committer.intend(write))
+            commit_intent(log, log.committer.intend(write))
         except InvalidInputError as error:
             # No rows, and somebody else has created the same topic meanwhile.
             if error.kind != "empty-write":
@@ -126,12 +107,11 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
 
 
-def _commit(log: TxnLog, intent: Intent) -> None:
+def commit_intent(log: TxnLog, intent: Intent) -> CommitResult:
     """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it twice."""
     for _ in range(COMMIT_TRIES_MAX - 1):
         try:
-            log.committer.commit(intent)
+            return log.committer.commit(intent)
         except CommitStateUnknownError:
             continue
-        return
-    log.committer.commit(intent)
+    return log.committer.commit(intent)

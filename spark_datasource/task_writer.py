@@ -1,4 +1,4 @@
-"""What a task of a batch write does: rows to topics, records to partitions, partitions to batches, batches to files.
+"""What a task of a write does: rows to topics, records to partitions, partitions to batches, batches to files.
 
 Memory stays bounded whatever the rows are: buffers hold ``BUFFER_BYTES`` over all topics and partitions, and at most
 ``OPEN_FILES_MAX`` files are being written. A topic's rows are one file of the task unless its file had to be closed
@@ -16,18 +16,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, Routes
+from spark_datasource.write_plan import WritePlan
+from txnformat.clock import SystemIds
 from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
+from txnformat.store.base import ObjectStore
 from writers.partitioner import split_by_partition
 from writers.upload import TopicUpload, Uploaded
 
-__all__ = ["BATCH_BYTES", "BUFFER_BYTES", "OPEN_FILES_MAX", "Rechunker", "TopicUploads", "write_rows"]
+__all__ = [
+    "BATCH_BYTES",
+    "BUFFER_BYTES",
+    "FILE_BYTES_MAX",
+    "OPEN_FILES_MAX",
+    "Rechunker",
+    "TopicUploads",
+    "upload_task",
+    "write_rows",
+]
 
 BATCH_BYTES = 8 * 2**20
 """Arrow bytes from which on buffered records of a partition become a batch."""
 
 BUFFER_BYTES = 64 * 2**20
 """Arrow bytes of all partitions together from which on the largest one becomes a batch early."""
+
+FILE_BYTES_MAX = 512 * 2**20
+"""Size at which a task begins its next file."""
 
 OPEN_FILES_MAX = 32
 """Files of different topics that a task writes at a time; another one closes the file that waited longest."""
@@ -147,6 +162,33 @@ class TopicUploads:
         """Drop the files that are being written. Never raises."""
         for topic in self._open:
             self._uploads[topic].abort()
+
+
+def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -> dict[str, Uploaded]:
+    """Upload the rows of a task, and return what was uploaded, by topic; errors as :func:`write_rows`.
+
+    Requests: 1 PUT for each topic that the task has rows of; none without rows.
+    """
+    stores: list[ObjectStore] = []
+
+    def begin(route: Route) -> TopicUpload:
+        if not stores:  # a task without rows needs none
+            stores.append(plan.storage.open(plan.path))
+        return TopicUpload(
+            stores[0],
+            SystemIds(),
+            directory=route.directory,
+            schema=route.layout.schema,
+            born=plan.born,
+            roll_bytes=FILE_BYTES_MAX,
+        )
+
+    uploads = TopicUploads(begin)
+    try:
+        return write_rows(batches, plan.routes, task, uploads)
+    except BaseException:
+        uploads.abort()
+        raise
 
 
 def write_rows(
@@ -270,8 +312,13 @@ class _Router:
         problems = [f"{problem} ({count} rows)" for problem, count in self._problems.items()]
         if self._more:
             problems.append(f"and more of this in {self._more} rows")
+        hint = (
+            "nothing was written; a topic's name has 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore"
+        )
+        if self._routes.create is None:
+            hint += "; topics that do not exist are created with option createTopics"
         raise InvalidInputError(
             ["column topic routes the rows of this write, and some of them cannot go anywhere", *problems],
             kind="unroutable-rows",
-            hint="nothing was written; a topic's name has 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
+            hint=hint,
         )

@@ -1,4 +1,4 @@
-"""What the driver fixes about a batch write before any task runs."""
+"""What the driver fixes about a write before any task runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.logs import open_log
 from spark_datasource.options import WriteOptions
-from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes
+from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
 from spark_datasource.spark_schema import check_frame, frame_names
 from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.intents import AppRef
-from txnformat.log import TxnLog
+from txnformat.operations import CreateTopic
 from txnformat.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.state import LogState, TopicState
+from txnformat.topic_creation import new_topic
 
-__all__ = ["WritePlan", "plan_write"]
+__all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,10 @@ class WritePlan:
     """What tasks need to upload records, and the driver to commit them."""
 
     path: str
+    log_id: str
     routes: Routes
+    seed: str
+    """A UUID of this write, from which ids of missing topics are derived."""
     born: int
     """Entry that had been folded before any upload."""
     app: AppRef | None
@@ -41,7 +45,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     Raises
     ------
     NotFoundError
-        Kind ``no-log``.
+        Kind ``no-log``; kind ``unknown-topic`` if topics are not to be created.
     InvalidInputError
         The DataFrame does not fit the topic, or no topic can have its schema: every difference.
     StaleAppVersionError
@@ -50,30 +54,66 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     log = open_log(options.path, options.storage)
     state = log.state
     done = _is_done(state, options.app)
+    seed = log.committer.ids.new()
     routes: Routes
     if options.topic is None:
-        routes = _by_column(log, state, options, frame)
+        routes = _by_column(state, options, frame, seed)
     else:
-        routes = OneTopic(_one_topic(log, state, options, options.topic, frame))
-    return WritePlan(options.path, routes, max(state.entry, 0), options.app, done, options.storage)
+        routes = OneTopic(_one_topic(state, options, options.topic, frame, seed))
+    return WritePlan(
+        path=options.path,
+        log_id=state.log_id,
+        routes=routes,
+        seed=seed,
+        born=max(state.entry, 0),
+        app=options.app,
+        done=done,
+        storage=options.storage,
+    )
 
 
-def _one_topic(log: TxnLog, state: LogState, options: WriteOptions, name: str, frame: StructType) -> Route:
-    topic_id = state.topic_ids.get(name)
-    if topic_id is not None:
-        topic = state.topics[topic_id]
-        _check_existing(topic, options)
-        check_frame(topic.name, topic.schema, frame)
-        return Route(name, topic_id, topic.directory, _layout(topic.schema, frame, topic.partitions), None)
+def topic_to_create(options: WriteOptions, frame: StructType, seed: str, name: str) -> CreateTopic:
+    """Return the operation that creates a topic for rows like those of ``frame``.
+
+    Raises
+    ------
+    InvalidInputError
+        No topic can have these columns, or no topic this name.
+    """
     schema = as_topic_schema(
         frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
     )
-    create = log.topic_operation(name, schema, partitions=options.partitions or 1)
+    return _create(options, schema, seed, name)
+
+
+def _create(options: WriteOptions, schema: TopicSchema, seed: str, name: str) -> CreateTopic:
+    return new_topic(name, schema, new_topic_id(seed, name), partitions=options.partitions or 1)
+
+
+def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructType, seed: str) -> Route:
+    topic_id = state.topic_ids.get(name)
+    if topic_id is not None or not options.create_topics:
+        topic = state.topic(name)
+        _check_existing(topic, options)
+        check_frame(topic.name, topic.schema, frame)
+        layout = _layout(topic.schema, frame, topic.partitions)
+        return Route(name, topic.topic_id, topic.directory, layout, None)
+    schema = as_topic_schema(
+        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
+    )
+    create = _create(options, schema, seed, name)
     layout = _layout(schema, frame, create.partitions)
     return Route(name, create.topic_id, create.directory, layout, create)
 
 
-def _by_column(log: TxnLog, state: LogState, options: WriteOptions, frame: StructType) -> ByColumn:
+def without_topic(frame: StructType) -> tuple[StructType, int]:
+    """Return a DataFrame's schema without the column that routes, and that column's position.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``schema-mismatch``: that column is no string.
+    """
     position = [name.lower() for name in frame.names].index("topic")
     found = frame.fields[position].dataType
     if as_topic_schema(StructType().add("topic", found)).to_json()[0] != (
@@ -84,11 +124,15 @@ def _by_column(log: TxnLog, state: LogState, options: WriteOptions, frame: Struc
             kind="schema-mismatch",
             hint="make it a string, or set option topic to write all rows to one topic",
         )
-    frame = StructType([field for number, field in enumerate(frame.fields) if number != position])
+    return StructType([field for number, field in enumerate(frame.fields) if number != position]), position
+
+
+def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: str) -> ByColumn:
+    frame, position = without_topic(frame)
     schema = as_topic_schema(
         frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
     )
-    create = log.topic_operation("new", schema, partitions=options.partitions or 1)
+    create = _create(options, schema, seed, "new")
     layouts: dict[tuple[str, int], Layout | tuple[str, ...]] = {}
     known: dict[str, Known] = {}
     for topic in state.topics.values():
@@ -98,7 +142,7 @@ def _by_column(log: TxnLog, state: LogState, options: WriteOptions, frame: Struc
             layouts[alike] = _layout_or_problems(topic, options, frame)
         known[topic.name] = Known(topic.topic_id, topic.directory, layouts[alike])
     created = _layout(schema, frame, create.partitions)
-    return ByColumn(position, known, create, created, log.committer.ids.new())
+    return ByColumn(position, known, create if options.create_topics else None, created, seed)
 
 
 def _layout(schema: TopicSchema, frame: StructType, partition_count: int) -> Layout:

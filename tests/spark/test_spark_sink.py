@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import parse_write_options
-from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, _commit, plan_write
+from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
 from spark_datasource.task_writer import Rechunker
 from spark_datasource.write_plan import WritePlan
 from tests.spark.histories import numbers
@@ -220,10 +220,10 @@ def test_an_unclear_commit_is_repeated_with_the_same_intent(log: TxnLog, path: s
     with TxnLog.open(FaultyStore(LocalStore(path), plan), settings=CommitSettings(deadline_ms=0)) as faulty:
         intent = faulty.committer.intend(Write(app=AppRef("spark-batch", "job", 1)))
         if unclear < COMMIT_TRIES_MAX:
-            _commit(faulty, intent)
+            commit_intent(faulty, intent)
         else:
             with pytest.raises(CommitStateUnknownError):
-                _commit(faulty, intent)
+                commit_intent(faulty, intent)
     state = log.refresh()
     assert state.app_versions["spark-batch", "job"].version == 1
     assert entry_key(state.entry) == key, "the intent was applied once"
