@@ -16,7 +16,6 @@ from spark_datasource.failures import clean_errors, unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
     from spark_datasource.batch_reader import TxnLogBatchReader
@@ -24,11 +23,13 @@ if TYPE_CHECKING:
     from spark_datasource.pinning import Pin
     from spark_datasource.sink import TxnLogBatchWriter
     from spark_datasource.storage import S3aSettings
+    from spark_datasource.stream_sink import TxnLogStreamWriter
     from txnformat.predicate import Predicate
 
 __all__ = ["TxnLogDataSource", "register"]
 
-_USE_BATCH = "use spark.read and df.write, or the Python API"
+_USE_BATCH = "use spark.read, or a Consumer of the Python API"
+_USE_APPEND = 'a log is only appended to: use outputMode("append"), or write each result by foreachBatch'
 
 
 class TxnLogDataSource(DataSource):
@@ -45,6 +46,7 @@ class TxnLogDataSource(DataSource):
         # Nothing is checked here: Spark does not say yet whether it will read or write.
         super().__init__(dict(options))
         self._pinned: tuple[ReadOptions, Pin] | None = None
+        self._travelled = False
 
     @classmethod
     def name(cls) -> str:
@@ -103,9 +105,24 @@ class TxnLogDataSource(DataSource):
         return _NoStreamReader()
 
     @clean_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # Spark's
-        """Refuse."""
-        raise unsupported("writing streams is", _USE_BATCH)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
+        """Return the writer of one batch of a stream: Spark makes one to plan it, and another one to commit it."""
+        from spark_datasource.options import parse_stream_write_options
+        from spark_datasource.stream_sink import TxnLogStreamWriter
+
+        if overwrite:
+            raise unsupported("output mode complete is", _USE_APPEND)
+        options = parse_stream_write_options(self.options, schema.names, s3a=self.s3a)
+        writer = TxnLogStreamWriter(options, schema)
+        if not self._travelled:
+            writer.make_plan()
+        return writer
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Spark commits with an object from another process, and plans with one that it has just made. The plan is for
+        # tasks: who commits needs none.
+        self._travelled = True
 
 
 class _NoStreamReader(DataSourceStreamReader):

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from spark_datasource.storage import NO_STORAGE, Storage
-from txnformat.errors import NotFoundError
+from txnformat.errors import ConflictError, NotFoundError
 from txnformat.keys import FORMAT_KEY
 from txnformat.log import TxnLog
 from txnformat.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 
-__all__ = ["absolute", "open_log", "sidecars_of"]
+__all__ = ["absolute", "log_with_id", "open_log", "sidecars_of"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -53,6 +53,32 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
         raise
     del _logs[place]
     return open_log(path, storage)
+
+
+def log_with_id(path: str, storage: Storage, log_id: str) -> TxnLog:
+    """Return the log at ``path`` that has this id. Requests: none when it is open: it is as it was last seen.
+
+    Whoever knows the id has looked at format.json just now.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-log``.
+    ConflictError
+        Kind ``log-replaced``: there is another one.
+    """
+    known = _logs.get((path, storage))
+    log = known[1] if known is not None and known[1].log_id == log_id else open_log(path, storage)
+    if log.log_id != log_id:
+        raise ConflictError(
+            "the log at the path is another one than when the write began",
+            kind="log-replaced",
+            hint="nothing was written",
+            path=path,
+            expected=log_id,
+            got=log.log_id,
+        )
+    return log
 
 
 def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCache:

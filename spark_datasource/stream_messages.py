@@ -102,17 +102,17 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
     InternalError
         Kind ``no-streaming-query``: they name none.
     """
-    query_id, run_id, batch_id = (properties.get(name) for name in (QUERY_ID, RUN_ID, BATCH_ID))
-    if not query_id or not run_id or not (batch_id or "").isdecimal():
+    query_id, run_id, batch_id = (properties.get(name) or "" for name in (QUERY_ID, RUN_ID, BATCH_ID))
+    if not query_id or not run_id or not batch_id.isdecimal():
         raise InternalError(
             "the task of a streaming write does not know its query, run and batch",
             kind="no-streaming-query",
             hint="nothing was written; this writer is for Spark's writeStream: use df.write elsewhere",
-            query_id=query_id,
-            run_id=run_id,
-            batch_id=batch_id,
+            query_id=query_id or None,
+            run_id=run_id or None,
+            batch_id=batch_id or None,
         )
-    return BatchStamp(query_id, run_id, int(batch_id or ""), plan.log_id, plan.seed, plan.born)
+    return BatchStamp(query_id, run_id, int(batch_id), plan.log_id, plan.seed, plan.born)
 
 
 def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
@@ -138,9 +138,10 @@ def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
             raise invalid_message("a malformed batch", task=task.partition_id)
         if task.batch != stamp:
             raise invalid_message("another batch than the others", got=task.batch, expected=stamp)
-        if not isinstance(task.topics, dict) or not set(task.uploads) <= set(task.topics):
+        named = cast("Any", task.topics)
+        if not isinstance(named, dict) or not set(task.uploads) <= set(named):
             raise invalid_message("uploads of topics that it does not name", task=task.partition_id)
-        for name, topic in cast("dict[Any, Any]", task.topics).items():
+        for name, topic in named.items():
             if not isinstance(name, str) or not _is_topic_stamp(topic):
                 raise invalid_message("a malformed topic", task=task.partition_id)
             if topics.setdefault(name, topic) != topic:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_datasource import options
-from spark_datasource.options import parse_read_options, parse_write_options
+from spark_datasource.options import parse_read_options, parse_stream_write_options, parse_write_options
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
@@ -146,7 +146,10 @@ def _option_rows(direction: str) -> dict[str, list[str]]:
 READ_MINIMUM = {"path": "/log", "topic": "orders"}
 
 
-@pytest.mark.parametrize(("direction", "known"), [("read", options._READ), ("write", options._WRITE)])
+@pytest.mark.parametrize(
+    ("direction", "known"),
+    [("read", options._READ), ("write", options._WRITE), ("stream write", options._STREAM_WRITE)],
+)
 def test_the_options_are_exactly_those_of_the_code(direction: str, known: tuple[str, ...]) -> None:
     assert sorted(_option_rows(direction)) == sorted(known)
 
@@ -155,15 +158,22 @@ def _parse(direction: str, given: dict[str, str]) -> Any:
     minimum = {name: value for name, value in READ_MINIMUM.items() if name not in given}
     if "subscribe" in given:
         del minimum["topic"]
-    if "txnAppId" in given:
+    if direction == "write" and "txnAppId" in given:
         given = {**given, "txnVersion": "1"}
     elif "txnVersion" in given:
         given = {**given, "txnAppId": "job"}
-    return (parse_read_options if direction == "read" else parse_write_options)({**minimum, **given})
+    return PARSERS[direction]({**minimum, **given})
+
+
+PARSERS: dict[str, Callable[[dict[str, str]], Any]] = {
+    "read": parse_read_options,
+    "write": parse_write_options,
+    "stream write": parse_stream_write_options,
+}
 
 
 OPTION_ROWS = [
-    (direction, name, row) for direction in ("read", "write") for name, row in _option_rows(direction).items()
+    (direction, name, row) for direction in PARSERS for name, row in _option_rows(direction).items()
 ]
 
 
@@ -174,10 +184,16 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
     _, _, default, example, _ = row
     accepted = _parse(direction, {name: codes(example)[0]})
     plain = _parse(direction, {})
-    if name not in ("path", "topic", "subscribe"):
+    if name not in (
+        "path",
+        "topic",
+        "subscribe",
+        "checkpointLocation",
+        "queryName",
+    ):  # the last two are Spark's
         assert accepted != plain, "an example should do something"
     if name == "partitions":  # decided when the topic is created
-        assert (codes(default), plain.partitions) == (["1"], None)
+        assert (codes(default), getattr(plain, "write", plain).partitions) == (["1"], None)
         return
     for value in codes(default):
         if "()" not in value:
@@ -289,6 +305,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "time before an unclear commit answers `CommitStateUnknownError`": (
         "txnformat.commit:CommitSettings.deadline_ms",
+    ),
+    "times that a Spark write hands in one commit while its outcome is unknown, each with that time": (
+        "spark_datasource.sink:COMMIT_TRIES_MAX",
     ),
     "producer id block": ("txnformat.intents:AllocateIds.count",),
     "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),

@@ -1,0 +1,136 @@
+"""What a batch of a stream becomes in the log: its messages, held against the state, give one write.
+
+The driver that commits has not planned: what the messages say of the log is checked against what it knows itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from spark_datasource.messages import Destination, check_uploads, invalid_message
+from spark_datasource.options import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.routing import ROUTED_TOPICS_MAX, new_topic_id
+from spark_datasource.stream_messages import Batch, TopicStamp
+from spark_datasource.write_plan import topic_to_create, without_topic
+from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.intents import AppRef, Write
+from txnformat.log import TxnLog
+from txnformat.operations import CreateTopic
+from txnformat.state import LogState, TopicState
+from writers.upload import combine, topic_append, with_batch_table
+
+__all__ = ["as_write"]
+
+
+def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: StructType) -> Write:
+    """Return what to commit for a batch, by what is known of the log. Requests: 1 PUT above 1,000 batches, else none.
+
+    Raises
+    ------
+    InternalError
+        Kind ``invalid-commit-message``: the messages say what no task of this write can say.
+    ConflictError
+        Kind ``topic-replaced``: a topic of the batch is not in the log. Kind ``partition-count-changed``: one that
+        distributes by key has other partitions by now.
+    InvalidInputError
+        Kind ``unroutable-rows``: too many topics.
+    """
+    stamp, state = batch.stamp, log.state
+    app = AppRef(
+        STREAM_NAMESPACE,
+        stamp.query_id,
+        stamp.batch_id,
+        instance=stamp.run_id,
+        is_next=not options.allow_missing_batches,
+    )
+    known = state.app_versions.get(app.key)
+    if known is not None and known.version >= stamp.batch_id:
+        return Write(app=app)  # done or refused, never applied: what was uploaded does not matter
+    if stamp.born > max(state.entry, 0):
+        raise invalid_message("an entry that is not in the log", got=stamp.born, expected=state.entry)
+    topics = {name: _known_or_new(state, batch, options, frame, name) for name in sorted(batch.topics)}
+    if len(topics) > ROUTED_TOPICS_MAX:
+        raise InvalidInputError(
+            f"the rows of the batch name {len(topics):,} topics; one write may go to {ROUTED_TOPICS_MAX:,} at most",
+            kind="unroutable-rows",
+            hint="nothing was written; let the source give smaller batches",
+        )
+    uploads = check_uploads(batch.tasks, stamp.born, lambda topic: topics[topic].destination)
+    appends = with_batch_table(
+        log.store,
+        log.committer.ids,
+        stamp.born,
+        [
+            topic_append(topics[name].topic_id, topics[name].partition_count, combine(found))
+            for name, found in uploads
+            if any(one.batches for one in found)
+        ],
+    )
+    beside = () if options.app_id is None else (AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),)
+    create = tuple(topic.create for topic in topics.values() if topic.create is not None)
+    return Write(appends=appends, app=app, apps_beside=beside, create=create)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic of a batch, as the log has it, or is to get it."""
+
+    topic_id: str
+    destination: Destination
+    """What the tasks' files have to look like."""
+    partition_count: int
+    """Of the topic now; the tasks may have known of fewer."""
+    create: CreateTopic | None
+
+
+def _known_or_new(
+    state: LogState, batch: Batch, options: StreamWriteOptions, frame: StructType, name: str
+) -> _Topic:
+    stamp = batch.topics[name]
+    if options.write.topic not in (None, name):
+        raise invalid_message("a topic that is not one of this write", topic=name)
+    topic = state.topics.get(stamp.topic_id)
+    if topic is not None:
+        if (topic.name, topic.directory) != (name, stamp.directory):
+            raise invalid_message("a topic that has another name in the log", topic=name, got=stamp)
+        return _Topic(stamp.topic_id, _destination(stamp), _partition_count(topic, stamp), None)
+    if not options.write.create_topics or stamp.topic_id != new_topic_id(batch.stamp.seed, name):
+        raise ConflictError(
+            "a topic that the batch was written for is not in the log",
+            kind="topic-replaced",
+            hint="nothing was written; restart the query, which writes the batch again",
+            topic=name,
+            topic_id=stamp.topic_id,
+        )
+    columns = frame if options.write.topic is not None else without_topic(frame)[0]
+    create = topic_to_create(options.write, columns, batch.stamp.seed, name)
+    expected = TopicStamp(create.topic_id, create.directory, 0, create.partitions)
+    if stamp != expected:
+        raise invalid_message("another topic than the one to create", topic=name, got=stamp)
+    # Somebody else may have made it meanwhile: then this creates nothing, and the records go there if it is alike.
+    theirs = state.topics.get(state.topic_ids.get(name, ""))
+    alike = theirs is not None and theirs.created.partitions == create.partitions
+    count = _partition_count(theirs, stamp) if theirs is not None and alike else create.partitions
+    return _Topic(create.topic_id, _destination(stamp), count, create)
+
+
+def _destination(stamp: TopicStamp) -> Destination:
+    return Destination(stamp.directory, stamp.schema_id, stamp.partition_count)
+
+
+def _partition_count(topic: TopicState, stamp: TopicStamp) -> int:
+    """Return how many partitions the topic has now: without key columns, records may stay where the tasks put them."""
+    if stamp.schema_id > topic.schema.schema_id or stamp.partition_count > topic.partitions:
+        raise invalid_message("a topic that the log does not know yet", topic=topic.name, got=stamp)
+    if topic.schema.key_columns and stamp.partition_count != topic.partitions:
+        raise ConflictError(
+            "the topic has more partitions than when the batch was written, and its records go by key",
+            kind="partition-count-changed",
+            hint="nothing was written; restart the query, which writes the batch again",
+            topic=topic.name,
+            expected=stamp.partition_count,
+            got=topic.partitions,
+        )
+    return topic.partitions

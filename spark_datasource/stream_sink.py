@@ -1,0 +1,169 @@
+"""The sink of streams: every batch is one entry of the log, and is there once, whatever Spark repeats.
+
+Spark makes two writers for a batch, in two processes: one is pickled to the tasks, the other commits what these
+report. Nothing but messages goes from one to the other.
+
+1. The driver pins topics, schemas and partition counts (:func:`~spark_datasource.write_plan.plan_write`).
+2. Tasks upload, and report what, with the ids of query, run and batch that Spark tells only them.
+3. The driver holds that against the log, and commits one entry: the files of the tasks in the order of their numbers, and
+   the number of the batch as the query's version, also without any rows.
+
+A batch that the log holds already was committed before Spark could note it: it is done, and the files of its repetition
+are nobody's. That also holds for queries that give other rows the second time: the first commit wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_datasource.failures import clean_errors
+from spark_datasource.logs import log_with_id
+from spark_datasource.messages import TaskUpload
+from spark_datasource.options import StreamWriteOptions
+from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
+from spark_datasource.stream_commit import as_write
+from spark_datasource.stream_messages import (
+    BATCH_ID,
+    QUERY_ID,
+    RUN_ID,
+    Batch,
+    StreamUpload,
+    as_batch,
+    stamp_of,
+)
+from spark_datasource.task_writer import upload_task
+from spark_datasource.write_plan import WritePlan, plan_write
+from txnformat.errors import ConflictError, StaleAppVersionError, TxnLogError
+from txnformat.intents import CommitResult, Write
+from txnformat.log import TxnLog
+from txnformat.operations import Append
+
+__all__ = ["TxnLogStreamWriter"]
+
+logger = logging.getLogger("txnlog")
+
+
+class TxnLogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes one batch of a stream.
+
+    Parameters
+    ----------
+    frame : pyspark.sql.types.StructType
+        Of the stream's rows.
+    """
+
+    def __init__(self, options: StreamWriteOptions, frame: StructType) -> None:
+        self._options = options
+        self._frame = frame
+        self._plan: WritePlan | None = None
+
+    def make_plan(self) -> WritePlan:
+        """Return what the tasks need, fixed at the first call; errors as :func:`plan_write`."""
+        if self._plan is None:
+            self._plan = plan_write(self._options.write, self._frame)
+        return self._plan
+
+    def __getstate__(self) -> dict[str, object]:
+        self.make_plan()  # whatever is sent to a task has it
+        return self.__dict__
+
+    @clean_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Upload the records of one task. Requests: 1 PUT for each topic that it has rows of."""
+        plan, context = self.make_plan(), TaskContext.get()
+        properties = {} if context is None else {name: context.getLocalProperty(name) for name in _PROPERTIES}
+        stamp = stamp_of(plan, properties)
+        task = 0 if context is None else context.partitionId()
+        return StreamUpload.of(TaskUpload(task, upload_task(iterator, plan, task)), stamp, plan)
+
+    @clean_errors
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
+        """Commit what the tasks uploaded. Requests: 1 entry (+ 1 batch table above 1,000 batches).
+
+        The log stays open for the next batch: a snapshot being written ends while that is computed.
+        """
+        batch = as_batch(messages, batchId)
+        write = self._options.write
+        log = log_with_id(write.path, write.storage, batch.stamp.log_id)
+        try:
+            result = self._commit(log, batch)
+        except StaleAppVersionError as error:
+            raise _advised(error, batch, self._options.app_id) from None
+        if result.repeated:
+            _compare(result, batch)
+
+    def _commit(self, log: TxnLog, batch: Batch) -> CommitResult:
+        for _ in range(COMMIT_TRIES_MAX - 1):
+            write = self._as_write(log, batch)
+            try:
+                return commit_intent(log, log.committer.intend(write))
+            except ConflictError as error:
+                # A topic has grown since the state that the write was made on: nothing was committed.
+                if error.kind != "partition-count-changed":
+                    raise
+        return commit_intent(log, log.committer.intend(self._as_write(log, batch)))
+
+    def _as_write(self, log: TxnLog, batch: Batch) -> Write:
+        try:
+            return as_write(log, batch, self._options, self._frame)
+        except TxnLogError:
+            # This process may not have seen yet what the tasks' plan was made on.
+            log.refresh()
+            return as_write(log, batch, self._options, self._frame)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
+        """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
+
+
+_PROPERTIES = (QUERY_ID, RUN_ID, BATCH_ID)
+
+
+def _compare(result: CommitResult, batch: Batch) -> None:
+    """Warn if a batch that is done held another number of rows."""
+    if not result.operations:
+        return  # the entry is no longer there to be read
+    there = sum(part.records for op in result.operations if isinstance(op, Append) for part in op.partitions)
+    if there != batch.rows:
+        logger.warning(
+            "batch %d of query %s is in the log already, with %d rows (entry %d); its repetition gave %d rows, which are "
+            "left out: the source or the query does not give the same rows again",
+            batch.stamp.batch_id,
+            batch.stamp.query_id,
+            there,
+            result.entry,
+            batch.rows,
+        )
+
+
+def _advised(error: StaleAppVersionError, batch: Batch, app_id: str | None) -> StaleAppVersionError:
+    """Return a refusal of the log in the words of a stream."""
+    if error.kind == "missing-versions":
+        what = "the log does not hold the batches of this query before this one"
+        hint = (
+            "nothing was written; it is another log than before, or was made anew or restored, or the checkpoint was used "
+            "with another sink: to go on without them, set option allowMissingBatches"
+        )
+    elif error.kind == "stale-instance":
+        what = "another run of this query has taken over from this one"
+        hint = "nothing was written; two drivers write from one checkpoint, or from a checkpoint and a copy of it: keep one"
+    elif app_id is not None and error.values.get("app_id") == app_id:
+        what = "the log holds this batch of the application, or a later one, from another query"
+        hint = (
+            "nothing was written; txnAppId was used with another checkpoint: go on with that one, or choose another "
+            "txnAppId for a stream that begins anew"
+        )
+    else:
+        what = "the log holds a later batch of this query"
+        hint = (
+            "nothing was written; the checkpoint is an older state of itself, or a copy: go on with the newest one, or "
+            "begin a new one, with which the source is read anew"
+        )
+    values = {name: value for name, value in error.values.items() if name not in ("app_id", "version", "got")}
+    values = {"query_id": batch.stamp.query_id, "batch_id": batch.stamp.batch_id, **values}
+    return StaleAppVersionError(what, kind=error.kind, hint=hint, **values)

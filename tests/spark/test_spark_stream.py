@@ -1,0 +1,123 @@
+"""The sink of streams on real Spark: every batch is one entry, once; what goes wrong is said in the query's exception."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.sessions import BOTH_SESSIONS
+from txnformat.entry import CommitEntry, decode_entry
+from txnformat.keys import entry_key
+from txnformat.log import TxnLog
+from txnformat.operations import Append, AppVersion, CreateTopic
+
+PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
+
+
+class Feed:
+    """A folder of JSON files that a stream reads, one file a batch; and the queries that write it to the log."""
+
+    def __init__(self, spark: SparkSession, path: str, folder: Path) -> None:
+        self.spark = spark
+        self.path = path
+        self.folder = folder
+        self.checkpoint = folder / "checkpoint"
+        (folder / "feed").mkdir()
+        self._files = 0
+
+    def add(self, *numbers: int, topic: str | None = None) -> None:
+        """Add a file of rows; Spark takes files by their times of modification."""
+        lines = [json.dumps({"n": n, "text": f"row {n}", "topic": topic}) + "\n" for n in numbers]
+        file = self.folder / f"{self._files}.json"
+        file.write_text("".join(lines))
+        import os
+
+        os.utime(file, (1_700_000_000 + self._files, 1_700_000_000 + self._files))
+        file.rename(self.folder / "feed" / file.name)
+        self._files += 1
+
+    def frame(self, columns: str = "n, text", schema: str = "n long, text string, topic string") -> DataFrame:
+        reader = self.spark.readStream.format("json").schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.load(str(self.folder / "feed")).selectExpr(*columns.split(", "))
+
+    def query(
+        self,
+        frame: DataFrame | None = None,
+        *,
+        checkpoint: Path | None = None,
+        mode: str = "append",
+        **options: Any,
+    ) -> Any:
+        """Start a query for what is there."""
+        if "topic" not in options and frame is None:
+            options["topic"] = "t"
+        writer = (frame if frame is not None else self.frame()).writeStream.format("txnlog").outputMode(mode)
+        writer = writer.options(**options).option("checkpointLocation", str(checkpoint or self.checkpoint))
+        return writer.trigger(availableNow=True).start(self.path)
+
+    def run(self, *given: Any, **options: Any) -> None:
+        """Write everything that is there."""
+        query = self.query(*given, **options)
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+
+    def fails(self, *given: Any, **options: Any) -> str:
+        """Return what the user is told."""
+        query = self.query(*given, **options)
+        with pytest.raises(PySparkException):
+            query.awaitTermination(120)
+        found = query.exception()
+        assert found is not None
+        return str(found)
+
+
+@pytest.fixture
+def feed(spark: SparkSession, path: str, tmp_path: Path) -> Feed:
+    return Feed(spark, path, tmp_path)
+
+
+def rows(log: TxnLog, topic: str = "t") -> list[int]:
+    log.refresh()
+    return log.read(topic, columns=["n"]).read_all().column("n").to_pylist()  # type: ignore[no-any-return]
+
+
+def entries(log: TxnLog) -> list[CommitEntry]:
+    """Return the entries after the first one, which writers of a new log make."""
+    found = []
+    for number in range(1, log.refresh().entry + 1):
+        data = log.store.get(entry_key(number))
+        assert data is not None
+        found.append(decode_entry(data, number))
+    return found
+
+
+@BOTH_SESSIONS
+def test_every_batch_is_one_entry_with_its_number_and_the_first_creates_the_topic(
+    log: TxnLog, feed: Feed
+) -> None:
+    for start in (0, 10, 20):
+        feed.add(*range(start, start + 10))
+    feed.run(partitions="2", keyColumns="n")
+    assert sorted(rows(log)) == list(range(30))
+    found = entries(log)
+    assert [[type(op) for op in entry.operations] for entry in found] == [
+        [CreateTopic, Append, AppVersion],
+        [Append, AppVersion],
+        [Append, AppVersion],
+    ]
+    versions = [entry.operations[-1] for entry in found]
+    query_id = json.loads((feed.checkpoint / "metadata").read_text())["id"]
+    assert [(op.namespace, op.app_id, op.version) for op in versions] == [  # type: ignore[union-attr]
+        ("spark-stream", query_id, number) for number in range(3)
+    ]
+    assert len({op.instance for op in versions}) == 1  # type: ignore[union-attr]
+    feed.add(30)
+    feed.run()
+    assert sorted(rows(log)) == list(range(31))
+    assert entries(log)[-1].operations[-1].version == 3  # type: ignore[union-attr]
