@@ -42,7 +42,7 @@ from spark_datasource.write_plan import WritePlan, plan_write
 from txnformat.errors import ConflictError, StaleAppVersionError, TxnLogError
 from txnformat.intents import CommitResult, Write
 from txnformat.log import TxnLog
-from txnformat.operations import Append
+from txnformat.operations import Append, AppVersion
 
 __all__ = ["TxnLogStreamWriter"]
 
@@ -96,7 +96,9 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         except StaleAppVersionError as error:
             raise _advised(error, batch, self._options.app_id) from None
         if result.repeated:
+            _check_first(result, batch)
             _compare(result, batch)
+        _note(batch)
 
     def _commit(self, log: TxnLog, batch: Batch) -> CommitResult:
         for _ in range(COMMIT_TRIES_MAX - 1):
@@ -122,6 +124,44 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
 
 _PROPERTIES = (QUERY_ID, RUN_ID, BATCH_ID)
+
+_RUNS_MAX = 1_000
+_runs: dict[tuple[str, str, str], int] = {}
+"""By log id, query id and run id: the last batch that this process committed. Spark keeps the process between batches."""
+
+
+def _note(batch: Batch) -> None:
+    """Remember that a batch was committed for its run."""
+    stamp = batch.stamp
+    _runs.pop(key := (stamp.log_id, stamp.query_id, stamp.run_id), None)
+    _runs[key] = stamp.batch_id
+    if len(_runs) > _RUNS_MAX:
+        del _runs[next(iter(_runs))]
+
+
+def _check_first(result: CommitResult, batch: Batch) -> None:
+    """Refuse a batch that another run has written although this one has written others: only its first is a repetition.
+
+    The log alone notices this when the other run's turn comes: it does not know a run whose batches all come second.
+
+    Raises
+    ------
+    StaleAppVersionError
+        Kind ``stale-instance``.
+    """
+    stamp = batch.stamp
+    before = _runs.get((stamp.log_id, stamp.query_id, stamp.run_id), stamp.batch_id)
+    writers = {op.instance for op in result.operations if isinstance(op, AppVersion)} - {None, stamp.run_id}
+    if writers and before < stamp.batch_id:
+        raise StaleAppVersionError(
+            "another run of this query has written this batch",
+            kind="stale-instance",
+            hint="two drivers write from one checkpoint, or from a checkpoint and a copy of it: keep one, and look whether "
+            "the other has left out rows: its batches need not be the same",
+            query_id=stamp.query_id,
+            batch_id=stamp.batch_id,
+            run_id=stamp.run_id,
+        )
 
 
 def _compare(result: CommitResult, batch: Batch) -> None:
