@@ -237,6 +237,29 @@ def test_a_held_request_is_delivered_once_its_client_has_given_up(
     assert proxy.counts.hidden_successes == {ProxyFaultKind.HELD: 1}
 
 
+def test_a_late_request_may_wait_until_it_is_released(server: ObjectServer, proxy: FaultProxy) -> None:
+    late = ProxyFault(ProxyFaultKind.LATE, until_released=True)
+    proxy.plan = lambda request, nth: late if nth == 1 else None
+    with pytest.raises(DROPPED):
+        _create(proxy)
+    assert _create(proxy, body=b"again") == 200
+    proxy.release()
+    assert server.answers == [("PUT", 200), ("PUT", 412)]
+    assert proxy.counts.faults == {late: 1}
+    assert server.objects == {"/slot": b"again"}
+
+
+def test_an_error_may_have_any_status_and_code(server: ObjectServer, proxy: FaultProxy) -> None:
+    proxy.plan = lambda _request, _nth: ProxyFault(
+        ProxyFaultKind.SERVER_ERROR, status=403, code="ExpiredToken"
+    )
+    connection = _connect(proxy)
+    status, body = _ask(connection, "GET", "/a")
+    connection.close()
+    assert (status, server.answers) == (403, [])
+    assert b"<Code>ExpiredToken</Code>" in body
+
+
 def test_a_truncated_body_is_shorter_than_its_length_says(server: ObjectServer, proxy: FaultProxy) -> None:
     server.objects["/a"] = b"x" * 1_000
     proxy.plan = lambda _request, _nth: ProxyFault(ProxyFaultKind.TRUNCATED)

@@ -38,6 +38,8 @@ def _answer(status: int, code: str, message: str = "") -> ClientError:
         (_answer(400, "AuthorizationHeaderMalformed"), "region-wrong", True),
         (_answer(400, "EntityTooLarge"), "store-refused", True),
         (_answer(501, "NotImplemented"), "unsupported-store", True),
+        (_answer(403, "QuotaExceeded"), "disk-full", True),
+        (_answer(400, "XMinioAdminBucketQuotaExceeded"), "disk-full", True),
         (_answer(400, "RequestTimeout"), "store-unavailable", False),
         (_answer(409, "ConditionalRequestConflict"), "store-conflict", False),
         (_answer(409, "OperationAborted"), "store-conflict", False),
@@ -65,3 +67,9 @@ def test_only_a_proof_is_a_refusal(error: Exception, kind: str, refused: bool) -
     assert failure.error.transient is not refused
     assert isinstance(failure.error, UnsupportedStoreError) == (kind == "unsupported-store")
     assert "s3://b/k" in str(failure.error)
+
+
+@pytest.mark.parametrize("code", ["XMinioStorageFull", "InsufficientStorage", "507"])
+def test_a_full_store_is_not_waited_for_and_proves_nothing(code: str) -> None:
+    failure = failure_of(_answer(507, code), "put_object", "s3://b/k")
+    assert (failure.error.kind, failure.refused, failure.error.transient) == ("disk-full", False, False)

@@ -62,7 +62,7 @@ _WRONG = _Meaning(
 _EXPIRED = _Meaning(
     "credentials-expired",
     "the credentials have expired",
-    "renew them and open the log again; what was committed is safe",
+    "renew them, then open the log or start the query again; what was committed is safe",
 )
 _MISSING = _Meaning(
     "credentials-missing",
@@ -90,6 +90,11 @@ _TLS = _Meaning(
     "tls-failed",
     "the store's certificate is not accepted",
     "check endpoint_url, or set the storage option verify to the path of a CA bundle",
+)
+_FULL = _Meaning(
+    "disk-full",
+    "the store is full, or a quota is used up",
+    "free space or raise the quota, then try again; what was committed is safe",
 )
 _LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
 _BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
@@ -120,11 +125,24 @@ _CODES = {
     "IllegalLocationConstraintException": _REGION,
     "NotImplemented": _CONDITION,
     "InvalidObjectState": _ARCHIVED,
+    "QuotaExceeded": _FULL,
+    "InsufficientStorage": _FULL,
+    "XMinioStorageFull": _FULL,
+    "XMinioAdminBucketQuotaExceeded": _FULL,
     "RequestTimeout": _BUSY,
     "SlowDown": _BUSY,
     "ConditionalRequestConflict": _CONFLICT,
 }
-_STATUSES = {301: _REGION, 307: _BUSY, 400: _OTHER, 401: _DENIED, 403: _DENIED, 409: _CONFLICT, 429: _BUSY}
+_STATUSES = {
+    301: _REGION,
+    307: _BUSY,
+    400: _OTHER,
+    401: _DENIED,
+    403: _DENIED,
+    409: _CONFLICT,
+    429: _BUSY,
+    507: _FULL,
+}
 
 _NO_CREDENTIALS = (
     exceptions.NoCredentialsError,
@@ -188,7 +206,9 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
         meaning = _EXPIRED
     cause = " ".join(part for part in (str(status), code, message) if part)
-    return Failure(_error(meaning, doing, url, cause, transient=open_end), not open_end, True, status, code)
+    # A full store stays full, so nobody waits for it; but a 507 may come when parts of an object have been written.
+    transient = open_end and meaning is not _FULL
+    return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
 
 
 def _error(meaning: _Meaning, doing: str, url: str, cause: str, *, transient: bool = False) -> StorageError:

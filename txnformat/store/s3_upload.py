@@ -112,11 +112,7 @@ class S3Writer(Writer):
                 if attempt > 1 and self._store.get(self._key) == data:
                     return  # an earlier attempt, whose answer was lost
                 raise object_exists(self._store.url, self._key)
-            if (
-                result.error is None
-                or result.outcome is CreateOutcome.REFUSED
-                or attempt == CLOSE_ATTEMPTS_MAX
-            ):
+            if result.error is None or not result.error.transient or attempt == CLOSE_ATTEMPTS_MAX:
                 raise result.error or self._failed()
             self._store.pause(attempt)
 

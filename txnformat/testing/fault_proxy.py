@@ -66,7 +66,7 @@ class ProxyFaultKind(StrEnum):
     APPLY_THEN_DROP = "apply-then-drop"
     """Delivered; the connection is closed without an answer."""
     LATE = "late"
-    """The connection is closed first; delivered ``delay_ms`` later, whatever the client does meanwhile."""
+    """The connection is closed first; delivered later, whatever the client does meanwhile."""
     HELD = "held"
     """Nothing happens until the client gives up by its own time-out; then it is delivered."""
     DELAY = "delay"
@@ -99,8 +99,12 @@ class ProxyFault:
     """CONFLICT_409, SERVER_ERROR, ERROR_IN_200: whether the server got the request nevertheless."""
     status: int = 503
     """SERVER_ERROR."""
+    code: str = ""
+    """SERVER_ERROR: how S3 names it; empty: what fits the status."""
     delay_ms: int = 0
     """DELAY, LATE: modelled milliseconds, at least 0."""
+    until_released: bool = False
+    """LATE: delivered by :meth:`FaultProxy.release`, however long that takes."""
 
 
 Plan = Callable[[Request, int], ProxyFault | None]
@@ -199,6 +203,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
+        self._released: asyncio.Event | None = None
         self._address = 0
         self._background: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
@@ -228,6 +233,14 @@ class FaultProxy:
         with self._idle:
             if not self._idle.wait_for(lambda: not self._busy, _IDLE_SECONDS_MAX):
                 raise TimeoutError(f"{self._busy} requests are still on their way")
+
+    def release(self) -> None:
+        """Deliver what is held back until now, and wait until it was."""
+        with self._lock:
+            released, self._released = self._released, None
+        if released is not None:
+            self._loop.call_soon_threadsafe(released.set)
+        self.wait_until_idle()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -331,8 +344,8 @@ class FaultProxy:
             case ProxyFaultKind.APPLY_THEN_DROP:
                 self._count(fault, await exchange(server, request))
             case ProxyFaultKind.LATE:
-                client.cut()
                 self._deliver_later(request, fault, fault.delay_ms)
+                client.cut()
             case ProxyFaultKind.HELD:
                 # Nothing more comes from a client that waits for its answer, but the end of its connection.
                 with contextlib.suppress(OSError):
@@ -384,9 +397,14 @@ class FaultProxy:
     def _deliver_later(self, request: Request, fault: ProxyFault, modelled_ms: int) -> None:
         with self._lock:
             self._busy += 1
+            if fault.until_released and self._released is None:
+                self._released = asyncio.Event()
+            released = self._released if fault.until_released else None
 
         async def deliver() -> None:
             try:
+                if released is not None:
+                    await released.wait()
                 await self._sleep(modelled_ms)
                 self._count(fault, await self._deliver(request))
             except (Closed, OSError):
@@ -412,6 +430,7 @@ def _made_up(fault: ProxyFault, request: Request) -> bytes:
     else:
         status = 200 if fault.kind is ProxyFaultKind.ERROR_IN_200 else fault.status
     code, message = _MADE_UP.get(status, ("InternalError", "An error that the proxy made up."))
+    code = fault.code or code
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>0</RequestId></Error>"
