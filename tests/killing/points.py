@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
 from txnformat.store.requests import key_class
@@ -58,10 +58,21 @@ class Points:
                 os.kill(os.getpid(), self._sign)
 
 
+class Reached(Protocol):
+    """Is told of points as they are reached."""
+
+    @property
+    def call(self) -> str:
+        """What is being called."""
+        ...
+
+    def reached(self, point: str) -> None: ...
+
+
 class KillingStore:
     """Passes everything on to a real store, and lets the process end before or after any request that writes."""
 
-    def __init__(self, inner: ObjectStore, points: Points) -> None:
+    def __init__(self, inner: ObjectStore, points: Reached) -> None:
         self._inner = inner
         self._points = points
 

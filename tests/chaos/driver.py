@@ -1,0 +1,141 @@
+"""A Spark driver in a process of its own, there to be killed: ``python -m tests.chaos.driver <job.json>``.
+
+It runs one streaming query, and says in files of its control folder who it is, how far it is, and how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.chaos import jobs
+from tests.chaos.faults import DRIVER_FILE, read_whole, wait_until, write_whole
+from tests.chaos.jobs import Job
+from tests.chaos.origin import INPUT_DDL, TOPIC, TOPIC_DDL, with_origin
+from tests.chaos.source import BROKEN, CONTROL, ChaosSource
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto"
+"""A JVM that is killed soon: quick to start, and with few threads."""
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8",  # so that a task's rows come in several batches
+    "spark.sql.files.maxPartitionBytes": "1024",  # and a file's rows in several tasks
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.streaming.minBatchesToRetain": "1000",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.task.maxFailures": "1000",
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.stage.maxConsecutiveAttempts": "1000",
+    "spark.executor.instances": "2",
+}
+"""Of every driver; a job's own go before them."""
+
+
+def session(job: Job) -> SparkSession:
+    """Start Spark."""
+    builder = SparkSession.builder.master(job.master).appName("txnlog-chaos")
+    here = str(Path(job.control))
+    places = {"spark.local.dir": f"{here}/local", "spark.sql.warehouse.dir": f"{here}/warehouse"}
+    for name, value in {**CONF, **places, **job.conf}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(ChaosSource)
+    return spark
+
+
+def start(spark: SparkSession, job: Job) -> StreamingQuery:
+    """Start the query."""
+    rows = (
+        spark.readStream.schema(INPUT_DDL)
+        .option("maxFilesPerTrigger", job.files_per_trigger)
+        .options(**job.read_options)
+        .json(job.input)
+        .mapInArrow(with_origin, TOPIC_DDL)
+    )
+    own = {CONTROL: job.control, **({} if job.broken is None else {BROKEN: job.broken})}
+    options = {"topic": TOPIC, **job.options, **own}
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        versions = {"txnAppId": "chaos", "txnVersion": str(batch_id)}
+        frame.write.format("txnlog").options(**versions, **options).mode("append").save(job.log)
+
+    writer = rows.writeStream.outputMode(job.output_mode).option("checkpointLocation", job.checkpoint)
+    if job.for_each_batch:
+        writer = writer.foreachBatch(write_batch)
+    else:
+        writer = writer.format("txnlog").options(**options)
+    writer = (
+        writer.trigger(availableNow=True) if job.available_now else writer.trigger(processingTime=job.trigger)
+    )
+    return writer.start() if job.for_each_batch else writer.start(job.log)
+
+
+def finish(query: StreamingQuery, job: Job) -> None:
+    """Let the query run for as long as the job says; raise what it fails with."""
+    if job.available_now:
+        query.awaitTermination()
+        return
+    control = Path(job.control)
+    while not query.awaitTermination(1):  # seconds; the file is looked for meanwhile
+        if (control / jobs.STOP_FILE).exists():
+            query.stop()
+        elif (control / jobs.FINISH_FILE).exists():
+            query.processAllAvailable()
+            query.stop()
+
+
+def _said(error: BaseException | None) -> str | None:
+    return None if error is None else f"{type(error).__name__}: {error}"
+
+
+def main(path: str) -> int:
+    """Do the job of a file."""
+    job = Job(**json.loads(Path(path).read_text()))
+    control = Path(job.control)
+    spark = session(job)
+    jvm: Any = spark.sparkContext._gateway
+    write_whole(control / DRIVER_FILE, {"python": os.getpid(), "jvm": jvm.proc.pid})
+    if job.waits:
+        write_whole(control / jobs.READY_FILE, {})
+        change = wait_until(
+            lambda: read_whole(control / jobs.BEGIN_FILE), "the query to be wanted", seconds=3_600
+        )
+        job = replace(job, **change)
+    result: dict[str, Any] = {"job": asdict(job), "error": None, "progress": []}
+    try:
+        query = start(spark, job)
+        write_whole(control / jobs.STARTED_FILE, {"query": str(query.id), "run": str(query.runId)})
+        with contextlib.suppress(StreamingQueryException):  # the query says it itself
+            finish(query, job)
+        result["error"] = _said(query.exception())
+        result["progress"] = [json.loads(one.json) for one in query.recentProgress]
+    except Exception as error:  # noqa: BLE001  # whatever it is, the test is told
+        result["error"] = _said(error)
+    write_whole(control / jobs.RESULT_FILE, result)
+    spark.stop()
+    return 0 if result["error"] is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
