@@ -8,12 +8,17 @@ begins with a code made of the error's kind: ``unknown-topic`` is ``[TXNLOG_UNKN
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
+from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
 
-__all__ = ["clean_errors", "clean_iterator", "code_of", "coded", "unsupported"]
+__all__ = ["clean_errors", "clean_iterator", "code_of", "coded", "error_in", "unsupported"]
+
+_CODED = re.compile(r"txnformat\.errors\.(\w+): \[TXNLOG_([A-Z0-9_]+)\] ([^\n]*)")
+"""One of our errors in the text of one of Spark's: Python's last line of a traceback."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,3 +66,13 @@ def clean_iterator(method: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
 def unsupported(what: str, hint: str) -> InvalidInputError:
     """Return the error about something that Spark offers and this version does not do."""
     return InvalidInputError(f"{what} not supported by this version", kind="unsupported-operation", hint=hint)
+
+
+def error_in(text: str) -> TxnLogError | None:
+    """Return the error of txnlog that the text of an error of Spark tells of: its class, kind and message; else None."""
+    found = _CODED.search(text)
+    cls = getattr(errors, found[1], None) if found is not None else None
+    if found is None or not isinstance(cls, type) or not issubclass(cls, TxnLogError):
+        return None
+    error: TxnLogError = cls(found[3].strip(), kind=found[2].lower().replace("_", "-"))
+    return error

@@ -12,7 +12,10 @@ from txnformat.log import TxnLog
 from txnformat.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 
-__all__ = ["absolute", "log_with_id", "open_log", "sidecars_of"]
+__all__ = ["COMMIT_TRIES_MAX", "absolute", "log_with_id", "open_log", "sidecars_of"]
+
+COMMIT_TRIES_MAX = 3
+"""How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 

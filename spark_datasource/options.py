@@ -11,13 +11,14 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from spark_datasource.delegation import delegated_by
 from spark_datasource.logs import absolute
 from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption, parse_offsets
 from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
 from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.cuts import check_version_options
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnformat.intents import AppRef
+from txnformat.intents import AppRef, ProducerRef
 from txnformat.keys import check_topic_name
 from txnformat.moments import as_moment_ms
 from txnformat.types import IsolationLevel
@@ -27,6 +28,7 @@ __all__ = [
     "ROUTED",
     "STREAM_APP_NAMESPACE",
     "STREAM_NAMESPACE",
+    "VERSION_MAX",
     "ReadOptions",
     "StreamWriteOptions",
     "WriteOptions",
@@ -123,6 +125,8 @@ class WriteOptions:
     create_topics: bool = True
     """Whether topics that do not exist are created."""
     storage: Storage = NO_STORAGE
+    producer: ProducerRef | None = None
+    """The write stages in the open transaction of this producer, in place of an append."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +197,10 @@ def parse_write_options(
     InvalidInputError
         Kind ``invalid-option``: every problem.
     """
-    found = _Options(options, _WRITE, {"reads": _READ, "streaming writes": _STREAM_WRITE})
+    others, producer = delegated_by(options)
+    found = _Options(others, _WRITE, {"reads": _READ, "streaming writes": _STREAM_WRITE})
     parsed = _write_options(found, columns, s3a, creates_routed=True)
-    parsed = replace(parsed, app=_app(found, parsed.topic))
+    parsed = replace(parsed, app=_app(found, parsed.topic), producer=producer)
     found.finish()
     return parsed
 

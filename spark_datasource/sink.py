@@ -1,4 +1,8 @@
-"""The batch writer: tasks upload files, the driver commits all of them in one entry of the log."""
+"""The batch writer: tasks upload files, the driver commits all of them in one entry of the log.
+
+The write of a :class:`~spark_datasource.transaction.SparkTransaction` is the same, but that the entry stages what it names
+in the open transaction, in place of appending it.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,21 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.logs import open_log
+from spark_datasource.logs import COMMIT_TRIES_MAX, open_log
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import ROUTED, topic_app_id
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
 from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
+from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.errors import CommitStateUnknownError, InvalidInputError
-from txnformat.intents import AppRef, CommitResult, Intent, Write
+from txnformat.intents import AppRef, CommitResult, Intent, ProducerRef, Write
 from txnformat.log import TxnLog
+from txnformat.state import LogState
+from txnformat.types import TopicPartition
 from writers.upload import Uploaded, combine, topic_append, with_batch_table
 
 __all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "commit_intent", "plan_write"]
-
-COMMIT_TRIES_MAX = 3
-"""How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
 
 
 class TxnLogBatchWriter(DataSourceArrowWriter):
@@ -85,7 +89,17 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             log.store,
             log.committer.ids,
             plan.born,
-            [topic_append(route.topic_id, route.layout.partition_count, found) for route, found in filled],
+            [
+                topic_append(
+                    route.topic_id,
+                    route.layout.partition_count,
+                    found,
+                    _sequences(log.state, plan.producer, route.topic_id, found),
+                )
+                for route, found in filled
+            ],
+            # A stage has its batches in a table, however few.
+            BATCHES_IN_ENTRY_MAX if plan.producer is None else 0,
         )
         routes = [route for route, _ in filled]
         if isinstance(plan.routes, OneTopic):
@@ -93,7 +107,14 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         create = tuple(route.create for route in routes if route.create is not None)
         if not appends and not create and plan.app is None:
             return None
-        return Write(appends=appends, app=plan.app, apps_beside=self._apps_beside(routes), create=create)
+        return Write(
+            plan.producer,
+            appends,
+            app=plan.app,
+            create=create,
+            apps_beside=self._apps_beside(routes),
+            deferred=plan.producer is not None,
+        )
 
     def _apps_beside(self, routes: list[Route]) -> tuple[AppRef, ...]:
         """Return the versions of a routed write's topics: a later write of one of them alone has to be above."""
@@ -105,6 +126,22 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
+
+
+def _sequences(
+    state: LogState, producer: ProducerRef | None, topic_id: str, uploaded: Uploaded
+) -> dict[int, int] | None:
+    """Return the sequence of the first record of each partition: behind what the transaction has staged so far."""
+    if producer is None:
+        return None
+    owner = state.transactional_ids.get(producer.transactional_id or "")
+    # Of another epoch than the producer's: the commit refuses it, whatever the numbers are.
+    staged = {} if owner is None else owner.staged_sequences
+    bases = {}
+    for partition in {batch.partition for batch in uploaded.batches}:
+        window = staged.get(TopicPartition(topic_id, partition))
+        bases[partition] = window[-1].last_sequence + 1 if window else 0
+    return bases
 
 
 def commit_intent(log: TxnLog, intent: Intent) -> CommitResult:

@@ -12,8 +12,9 @@ from spark_datasource.options import WriteOptions
 from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
 from spark_datasource.spark_schema import check_frame, frame_names
 from spark_datasource.storage import NO_STORAGE, Storage
+from txnformat.decide_transaction import check_identity
 from txnformat.errors import InvalidInputError, StaleAppVersionError
-from txnformat.intents import AppRef
+from txnformat.intents import AppRef, ProducerRef, Write
 from txnformat.operations import CreateTopic
 from txnformat.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.state import LogState, TopicState
@@ -37,6 +38,8 @@ class WritePlan:
     done: bool
     """The log holds this application version already: nothing is uploaded."""
     storage: Storage = NO_STORAGE
+    producer: ProducerRef | None = None
+    """The write stages in this producer's open transaction."""
 
 
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
@@ -50,9 +53,16 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
         The DataFrame does not fit the topic, or no topic can have its schema: every difference.
     StaleAppVersionError
         The log holds a later version of ``txnAppId``.
+    ProducerFencedError, TransactionTimedOutError
+        The transaction that the write belongs to was ended by somebody else.
     """
     log = open_log(options.path, options.storage)
     state = log.state
+    producer = options.producer
+    if producer is not None:
+        name = producer.transactional_id or ""
+        # The commit decides; this spares the tasks of a job that cannot succeed.
+        check_identity(producer, name, state.transactional_ids.get(name), Write(producer))
     done = _is_done(state, options.app)
     seed = log.committer.ids.new()
     routes: Routes
@@ -69,6 +79,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
         app=options.app,
         done=done,
         storage=options.storage,
+        producer=producer,
     )
 
 

@@ -36,6 +36,7 @@ from txnformat.types import IsolationLevel, Outcome
 from txnformat.version import __version__
 
 if TYPE_CHECKING:
+    from spark_datasource.transaction import SparkTransaction
     from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
     from txnformat.group_listing import GroupDetails, GroupListing, GroupPosition
     from txnformat.group_tools import DeletedGroup, GroupReset, Groups
@@ -103,6 +104,7 @@ __all__ = [
     "ProducerOfPartition",
     "ProducerStatus",
     "SequenceError",
+    "SparkTransaction",
     "StaleAppVersionError",
     "StorageError",
     "Subscription",
@@ -157,6 +159,7 @@ _LATER = {
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.transaction_listing",
     "ProducerStatus": "writers.transaction",
+    "SparkTransaction": "spark_datasource.transaction",
     "Subscription": "writers.subscription",
     "SubscriptionDetails": "txnformat.subscription_tools",
     "SubscriptionListing": "txnformat.subscription_tools",

@@ -38,6 +38,7 @@ from txnformat.errors import (
 from txnformat.intents import (
     Acks,
     Action,
+    AppRef,
     CommitResult,
     GroupOffsets,
     Intent,
@@ -311,12 +312,13 @@ class Session:
             if self._staging.is_broken and self.status is ProducerStatus.IN_TRANSACTION:
                 self.status = ProducerStatus.ABORT_REQUIRED
 
-    def _write(self, call: Call, end: Outcome | None = None, *, prepare: bool = False) -> CommitResult:
+    def _write(
+        self, call: Call, end: Outcome | None = None, *, prepare: bool = False, app: AppRef | None = None
+    ) -> CommitResult:
         """Upload what is buffered, and commit it and perhaps the transaction's end; or repeat just that."""
         for tries_left in reversed(range(DISTRIBUTIONS_MAX)):
-            write = (
-                self._unsettled.intent.action if self._unsettled is not None else self._upload(end, prepare)
-            )
+            unsettled = self._unsettled
+            write = unsettled.intent.action if unsettled is not None else self._upload(end, prepare, app)
             try:
                 result = self._commit(call, write)
             except ConflictError as error:
@@ -337,7 +339,7 @@ class Session:
             return result
         raise InternalError("a write that was neither done nor refused")
 
-    def _upload(self, end: Outcome | None, prepare: bool) -> Write:
+    def _upload(self, end: Outcome | None, prepare: bool, app: AppRef | None) -> Write:
         """Upload what is buffered, for the topics as they are now."""
         topics = self._log.state.topics
         self._staging.adopt(topics)
@@ -350,6 +352,7 @@ class Session:
             self.ref,
             appends,
             end,
+            app,
             deferred=deferred,
             prepare=prepare,
             offsets=self._progress.offsets(),

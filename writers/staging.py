@@ -244,6 +244,16 @@ class Staging:
         self._staged.clear()
         self.is_broken = False
 
+    def follow_sequences(self, last: Mapping[TopicPartition, int]) -> None:
+        """Go on behind what others have staged under the same identity.
+
+        Parameters
+        ----------
+        last : mapping of TopicPartition to int
+            Sequence (inclusive) of the last record that the log has staged of each partition.
+        """
+        self._next_sequences.update({key: sequence + 1 for key, sequence in last.items()})
+
     def restart_sequences(self) -> None:
         """Begin a new epoch: sequences start at 0."""
         self._next_sequences.clear()

@@ -29,6 +29,13 @@ def test_the_names_for_type_checkers_are_those_that_are_loaded_later() -> None:
     assert set(declared) <= set(txnlog.__all__)
 
 
+def test_no_name_needs_spark_before_it_is_used() -> None:
+    """``from txnlog import *`` works where Spark is not installed."""
+    code = "import sys; from txnlog import *; print(SparkTransaction.__name__, 'pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["SparkTransaction", "False"]
+
+
 def test_importing_it_loads_nothing_heavy() -> None:
     """``txnlog --help`` and completions wait for it. What needs pyarrow is in ``_LATER``."""
     code = "import sys, txnlog; print([name for name in ('pyarrow', 'numpy', 'rich') if name in sys.modules])"

@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from txnformat.log import TxnLog
 
 ROOT = Path(__file__).resolve().parents[2]
 
 Read = Callable[..., DataFrame]
+Numbers = Callable[..., DataFrame]
 
 
 def find_java() -> str | None:
@@ -115,3 +117,20 @@ def read(spark: SparkSession, path: str) -> Read:
         return frame
 
     return load
+
+
+@pytest.fixture
+def numbers(spark: SparkSession) -> Numbers:
+    """Make rows n = start (inclusive) … end (exclusive) in several tasks."""
+
+    def make(start: int, end: int, *more: str, tasks: int = 2) -> DataFrame:
+        return spark.range(start, end, numPartitions=tasks).selectExpr("id AS n", *more)
+
+    return make
+
+
+@pytest.fixture
+def topics(log: TxnLog) -> None:
+    """Topics with different schemas: numbers of three partitions, texts of one."""
+    log.create_topic("numbers", StructType().add("n", "long"), partitions=3)
+    log.create_topic("texts", StructType().add("n", "long").add("text", "string"))

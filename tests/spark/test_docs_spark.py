@@ -22,7 +22,13 @@ from txnformat.schema import as_topic_schema, from_spark_json
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
-FILES = ("README.md", "docs/quickstart.md", "docs/spark.md", "docs/from-delta.md")
+FILES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/spark.md",
+    "docs/from-delta.md",
+    "docs/spark-transactions.md",
+)
 
 
 def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""How a write learns that it belongs to a SparkTransaction: an internal option carries the producer's identity.
+
+It is no secret, and no right: whoever can write to the store could stage in the transaction as well. The log refuses it
+once the transaction has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from txnformat.errors import InvalidInputError
+from txnformat.intents import ProducerRef
+
+__all__ = ["TRANSACTION", "delegated_by", "transaction_option"]
+
+TRANSACTION = "_transaction"
+"""The option: :func:`transaction_option`."""
+
+
+def transaction_option(producer: ProducerRef) -> str:
+    """Return the option's value."""
+    return json.dumps([producer.transactional_id, producer.producer_id, producer.epoch])
+
+
+def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], ProducerRef | None]:
+    """Return the other options, and the producer in whose transaction the write is to stage; None: it appends.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-option``: the option was not made here.
+    """
+    others = dict(options)
+    text = others.pop(TRANSACTION, None)
+    if text is None:
+        return others, None
+    try:
+        transactional_id, producer_id, epoch = json.loads(text)
+    except (ValueError, TypeError):
+        transactional_id = producer_id = epoch = None
+    if not isinstance(transactional_id, str) or type(producer_id) is not int or type(epoch) is not int:
+        raise InvalidInputError(
+            f"option {TRANSACTION} is internal, and {text!r:.100} is not what a SparkTransaction sets",
+            kind="invalid-option",
+            hint="write with SparkTransaction.write",
+        )
+    return others, ProducerRef(producer_id, epoch, transactional_id)

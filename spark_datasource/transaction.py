@@ -1,0 +1,454 @@
+"""SparkTransaction: any number of DataFrames, topics, positions and acknowledgements in one atomic commit.
+
+    with SparkTransaction(spark, root, "nightly", 20261121) as txn:    opens a producer: fences older instances    1 entry
+        txn.write(orders, "orders")                                    a Spark job, whose driver stages            1 entry
+        txn.write(lines, "lines")                                                                                  1 entry
+                                                                       end, positions, application version         1 entry
+
+The process that runs the user's code opens the log and decides the transaction; Spark's processes only stage in it, under
+the producer's identity. Whatever dies, nothing of the transaction is seen before the last entry, and everything after it.
+pyspark is imported by the first write: ``from txnlog import *`` works without it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from spark_datasource.delegation import TRANSACTION, transaction_option
+from spark_datasource.failures import error_in
+from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
+from spark_datasource.options import VERSION_MAX, parse_write_options
+from spark_datasource.storage import PREFIX, s3a_settings, storage_for
+from txnformat.errors import (
+    CommitStateUnknownError,
+    InternalError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    StaleAppVersionError,
+    TxnLogError,
+)
+from txnformat.intents import AppRef
+from txnformat.keys import TRANSACTIONAL_ID_BYTES_MAX
+from txnformat.log import TxnLog
+from txnformat.operations import DEFERRED_TIMEOUT_MS
+from txnformat.state import LogState
+from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
+from writers.job import JobProducer
+from writers.progress import AckSource
+from writers.record_ids import Records
+from writers.transaction import CommitInfo, ProducerStatus
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["NAMESPACE", "SparkTransaction", "transactional_id_of"]
+
+NAMESPACE = "spark-transaction"
+"""Namespace of the application ids of Spark transactions."""
+
+_ID_PREFIX = "spark/"
+_APP_ID_BYTES_MAX = TRANSACTIONAL_ID_BYTES_MAX - len(_ID_PREFIX)
+_OWN_OPTIONS = frozenset({"path", "txnappid", "txnversion", TRANSACTION})
+
+
+class _Phase(Enum):
+    NEW = auto()
+    OPEN = auto()
+    OVER = auto()
+
+
+class SparkTransaction:
+    """One transaction of a Spark job: commits on a normal exit, aborts on an exception. Used in one ``with`` statement.
+
+    Entering fences older instances of the same ``app_id`` (their next write or commit fails) and aborts what they left
+    open. With a ``version`` the whole is idempotent: what the log holds already is skipped, and :attr:`is_done` says so.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect. In ``foreachBatch``: the batch's own, ``batch.sparkSession``.
+    root : str or path
+        Of the log. This process opens it, too, and needs access to the store.
+    app_id : str
+        Stable name of the job, 1 to 243 bytes: two instances that run at the same time need two.
+    version : int, optional
+        Which run of the job this is, 0 to 2^63 - 1; must grow. In ``foreachBatch``: the batch's number.
+    storage_options : mapping of str to str, optional
+        Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. The Spark jobs get them.
+    deferred_timeout_ms : int
+        How long the transaction may stay open after its last write before anybody may abort it; 1 to 7 days.
+
+    Attributes
+    ----------
+    is_done : bool
+        Whether the log held this version already: on entering, and then nothing runs; or when the commit came.
+    info : CommitInfo or None
+        What the commit did, after the exit; of what was done already, its entry.
+
+    Raises
+    ------
+    InvalidInputError
+        Every problem of the arguments.
+
+    Notes
+    -----
+    Safe for use by many threads: calls wait for each other. The constructor does no input or output.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        root: str | os.PathLike[str],
+        app_id: str,
+        version: int | None = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS,
+    ) -> None:
+        problems = _problems(spark, root, app_id, version)
+        if problems:
+            raise InvalidInputError(problems, kind="invalid-spark-transaction")
+        self._path = absolute(os.fspath(root))
+        s3a = s3a_settings(spark) if self._path.lower().startswith("s3") else None
+        self._storage = storage_for(self._path, storage_options or {}, s3a)
+        self._id = transactional_id_of(app_id)
+        self._app = None if version is None else AppRef(NAMESPACE, app_id, version)
+        self._timeout_ms = deferred_timeout_ms
+        self._phase = _Phase.NEW
+        self._lock = threading.RLock()
+        self._log: TxnLog | None = None
+        self._producer: JobProducer | None = None
+        self._failure: BaseException | None = None
+        self.is_done = False
+        self.info: CommitInfo | None = None
+
+    def __repr__(self) -> str:
+        version = "" if self._app is None else f", version={self._app.version}"
+        return f"{type(self).__name__}({self._path!r}, {self._id.removeprefix(_ID_PREFIX)!r}{version})"
+
+    def __reduce__(self) -> Any:
+        raise InvalidInputError(
+            f"{self!r:.200} cannot be pickled or copied: it stays in the process that made it",
+            kind="not-picklable",
+            hint="make it inside the function that Spark calls, from the path of the log",
+        )
+
+    # --- the calls ---------------------------------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, topic: str | None = None, **options: str | int | None) -> None:
+        """Write a DataFrame to a topic, as part of the transaction: one Spark job. Skipped when ``is_done``.
+
+        Requests: as for ``df.write``: 1 data PUT per task and topic, and on the driver 1 batch table and 1 entry; neither
+        when there are no rows, but for an entry that makes a missing topic. Records that were sent before and still
+        wait are staged first, in an entry of their own.
+
+        Parameters
+        ----------
+        topic : str, optional
+            Without one, column ``topic`` names the topic of each row.
+        **options
+            ``partitions``, ``keyColumns``, ``timestampColumn`` of a topic that is missing. It is created with the stage,
+            and stays, empty, if the transaction is aborted; ``createTopics=False`` refuses it.
+
+        Raises
+        ------
+        InvalidInputError
+            Kinds ``not-a-dataframe``, ``streaming-dataframe``, ``invalid-option``: nothing was done, and the transaction
+            stays usable. Other kinds, and all other errors: the transaction can only be aborted.
+        ProducerFencedError
+            A newer instance of this job has begun: stop.
+        TransactionTimedOutError
+            It was open for too long, and somebody has aborted it.
+        PySparkException
+            Whatever fails the job that is not of txnlog, as Spark tells it.
+        """
+        with self._lock:
+            producer = self._usable("write")
+            _check_frame(df)
+            if producer is None:
+                return
+            given = self._write_options(df, topic, options)
+            # What follows fails the transaction: nobody knows then what the job has done.
+            try:
+                with producer.delegated() as ref:
+                    _run(df, {**given, TRANSACTION: transaction_option(ref)}, self._path)
+            except BaseException as error:
+                self._failure = self._failure or error
+                raise
+
+    def send(self, topic: str, data: Any = None, partition: int | None = None, **record: Any) -> None:
+        """Send records from this process; see :meth:`writers.producer.Producer.send`. The topic has to exist."""
+        with self._lock:
+            producer = self._usable("send")
+            if producer is not None:
+                producer.send(topic, data, partition, **record)
+
+    def send_offsets(
+        self,
+        group: str | GroupMetadata | OffsetSource,
+        offsets: Offsets | None = None,
+        *,
+        expected: Mapping[tuple[str, int], int | None] | None = None,
+        positions: Mapping[str, str] | None = None,
+        expected_positions: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Let a group's positions be committed with the transaction; see :meth:`writers.producer.Producer.send_offsets`."""
+        with self._lock:
+            producer = self._usable("send_offsets")
+            if producer is not None:
+                producer.send_offsets(
+                    group,
+                    offsets,
+                    expected=expected,
+                    positions=positions,
+                    expected_positions=expected_positions,
+                )
+
+    def acknowledge(self, subscription: AckSource, records: Records) -> None:
+        """Acknowledge records with the transaction; see :meth:`writers.producer.Producer.acknowledge`."""
+        with self._lock:
+            producer = self._usable("acknowledge")
+            if producer is not None:
+                producer.acknowledge(subscription, records)
+
+    def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
+        """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
+        with self._lock:
+            producer = self._usable("acknowledge_cumulative")
+            if producer is not None:
+                producer.acknowledge_cumulative(subscription, record)
+
+    # --- begin and end -----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Begin. Requests: those of opening the log, and 1 entry; no entry when the version is done.
+
+        Raises
+        ------
+        StaleAppVersionError
+            The log holds a later version. Nobody was fenced.
+        NotFoundError
+            Kind ``no-log``.
+        TxnLogError
+            As for :meth:`writers.producer.Producer.init`.
+        """
+        with self._lock:
+            if self._phase is not _Phase.NEW:
+                raise InvalidTransactionStateError(
+                    "this transaction was entered before",
+                    kind="transaction-open" if self._phase is _Phase.OPEN else "no-transaction",
+                    hint="make a new SparkTransaction for each with statement",
+                )
+            self._phase = _Phase.OVER  # until it has begun
+            self._log = self._open_log()
+            try:
+                # Before anybody is fenced, and again as of the entry that fences: somebody may have committed between.
+                if not self._check_version(self._log.state):
+                    self._producer = JobProducer(self._log, self._id, deferred_timeout_ms=self._timeout_ms)
+                    self._producer.init()
+                    if not self._check_version(self._log.state):
+                        self._producer.begin()
+            except BaseException:
+                self._log.close()
+                raise
+            self._phase = _Phase.OPEN
+            return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, in 1 entry; none when nothing was written and there is no version. On an exception: abort.
+
+        Raises
+        ------
+        StaleAppVersionError, ProducerFencedError, TransactionTimedOutError, ConflictError, StorageError
+            Nothing was committed.
+        InvalidTransactionStateError
+            Kind ``abort-required``: a write had failed. Nothing was committed.
+        CommitStateUnknownError
+            It may be committed. Run it again: with the same version, it is done once.
+        """
+        with self._lock:
+            self._phase = _Phase.OVER
+            log, producer = self._log, self._producer
+            if log is None:
+                raise InternalError("a transaction that was left before it was entered")
+            try:
+                if self.is_done or producer is None:
+                    return
+                if error is not None:
+                    _abort(producer, error)
+                    return
+                try:
+                    self.info, is_own = self._commit(producer)
+                except TxnLogError as refused:
+                    if not isinstance(refused, CommitStateUnknownError):
+                        _abort(producer, refused)
+                    if self._failure is not None:
+                        raise refused from self._failure
+                    raise
+                self.is_done = not is_own
+            finally:
+                log.close()
+
+    # --- how they are done -------------------------------------------------------------------------------------------
+
+    def _open_log(self) -> TxnLog:
+        return TxnLog.open(self._path, storage_options=self._storage.options())
+
+    def _check_version(self, state: LogState) -> bool:
+        """Return whether the log holds the version, and take note of it; raise when it holds a later one."""
+        app = self._app
+        known = state.app_versions.get((app.namespace, app.app_id)) if app is not None else None
+        if app is None or known is None or known.version < app.version:
+            return False
+        if known.version > app.version:
+            raise StaleAppVersionError(
+                "the log holds a later version of this job",
+                hint="do not repeat old runs with new data; use a new app_id for a new history",
+                app_id=app.app_id,
+                version=app.version,
+                newest=known.version,
+            )
+        self.is_done = True
+        self.info = CommitInfo(known.entry)
+        return True
+
+    def _usable(self, call: str) -> JobProducer | None:
+        """Return the producer; None when the version is done."""
+        if self._phase is not _Phase.OPEN:
+            over = self._phase is _Phase.OVER
+            raise InvalidTransactionStateError(
+                f"{call}() is not possible now: this transaction {'is over' if over else 'was not entered'}",
+                kind="no-transaction",
+                hint="use it in its own with block: with SparkTransaction(…) as txn",
+            )
+        return None if self.is_done else self._producer
+
+    def _write_options(self, df: DataFrame, topic: object, options: Mapping[str, object]) -> dict[str, str]:
+        """Return the options of a write, all checked."""
+        own = [name for name in options if name.lower() in _OWN_OPTIONS or name.lower().startswith(PREFIX)]
+        problems = [
+            f"option {name} is the transaction's, and given to SparkTransaction" for name in sorted(own)
+        ]
+        given = {name: value for name, value in options.items() if value is not None and name not in own}
+        problems += [
+            f"option {name} is {value!r:.100}; use a text, a number or a boolean"
+            for name, value in given.items()
+            if not isinstance(value, str | int)
+        ]
+        if topic is not None and not isinstance(topic, str):
+            problems.append(f"the topic is {topic!r:.100}, not a name")
+        if problems:
+            raise InvalidInputError(problems, kind="invalid-option")
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in given.items()
+        }
+        if topic is not None:
+            texts["topic"] = str(topic)
+        texts |= {PREFIX + name: value for name, value in self._storage.pairs}
+        parse_write_options({**texts, "path": self._path}, df.columns if topic is None else ())
+        return texts
+
+    def _commit(self, producer: JobProducer) -> tuple[CommitInfo, bool]:
+        """Commit, and return also whether it is this transaction that did it; repeat what nobody can tell about."""
+        for tries_left in reversed(range(COMMIT_TRIES_MAX)):
+            try:
+                if self._app is None:
+                    return producer.commit(), True
+                return producer.commit_version(self._app)
+            except CommitStateUnknownError as error:
+                if not tries_left:
+                    raise _unknown(error, has_version=self._app is not None) from None
+        raise InternalError("a commit that was neither done nor refused")
+
+
+def transactional_id_of(app_id: str) -> str:
+    """Return the transactional id of the producer behind a job's transactions: what fences its older instances."""
+    return _ID_PREFIX + app_id
+
+
+def _problems(spark: Any, root: object, app_id: object, version: object) -> list[str]:
+    problems = []
+    if not (hasattr(spark, "createDataFrame") and hasattr(spark, "conf")):
+        problems.append(f"spark is {spark!r:.100}, not a SparkSession")
+    if not isinstance(root, str | os.PathLike) or not os.fspath(root):
+        problems.append(f"root is {root!r:.100}, not the path or URL of a log")
+    if not _is_app_id(app_id):
+        problems.append(
+            f"app_id is {app_id!r:.100}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"
+        )
+    if version is not None and (type(version) is not int or not 0 <= version <= VERSION_MAX):
+        problems.append(f"version is {version!r:.100}, not a whole number from 0 to 2^63 - 1")
+    return problems
+
+
+def _is_app_id(app_id: object) -> bool:
+    try:
+        return isinstance(app_id, str) and 1 <= len(app_id.encode()) <= _APP_ID_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _check_frame(df: object) -> None:
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise InvalidInputError(
+            f"{df!r:.100} is not a Spark DataFrame",
+            kind="not-a-dataframe",
+            hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame makes a DataFrame",
+        )
+    if df.isStreaming:
+        raise InvalidInputError(
+            "a streaming DataFrame cannot be written in a transaction of its own",
+            kind="streaming-dataframe",
+            hint="write its batches: df.writeStream.foreachBatch(function), with a SparkTransaction in the function",
+        )
+
+
+def _run(df: DataFrame, options: Mapping[str, str], path: str) -> None:
+    """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells around it."""
+    try:
+        df.write.format("txnlog").mode("append").options(**options).save(path)
+    except Exception as error:
+        text = str(error)
+        known = error_in(text)
+        if known is not None:
+            raise known from None
+        if "DATA_SOURCE_NOT_FOUND" in text and threading.current_thread() is not threading.main_thread():
+            error.add_note(
+                "Spark finds Python data sources for writes of the main thread only: docs/spark-transactions.md"
+            )
+        raise
+
+
+def _unknown(error: CommitStateUnknownError, *, has_version: bool) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        "the transaction may or may not be committed: the store gave no clear answer",
+        kind=error.kind,
+        hint="run it again with the same version: it is done once"
+        if has_version
+        else "look at what is committed (the positions of its group, the topics) before it is run again",
+        cause=str(error),
+    )
+
+
+def _abort(producer: JobProducer, error: BaseException) -> None:
+    """Abort because of ``error``, which is what the caller must see."""
+    if producer.status not in (
+        ProducerStatus.IN_TRANSACTION,
+        ProducerStatus.ABORT_REQUIRED,
+        ProducerStatus.UNKNOWN_OUTCOME,
+    ):
+        return  # fenced: a newer instance has aborted it
+    try:
+        producer.abort()
+    except TxnLogError as failure:
+        error.add_note(f"the transaction could not be aborted: {failure}")
