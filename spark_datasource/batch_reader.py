@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_datasource.collector import settle
 from spark_datasource.failures import clean_errors, clean_iterator
 from spark_datasource.logs import open_log, sidecars_of
 from spark_datasource.options import ReadOptions
@@ -95,6 +96,7 @@ class TxnLogBatchReader(DataSourceReader):
         """Yield the rows of a split in the order of the log. Requests: sidecars and those of the segment files."""
         if not isinstance(partition, Split):
             return  # Spark's stand-in when there is nothing to read
+        settle()
         store = self._options.storage.open(self._options.path)
         for part in partition.sealed:
             keep = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from spark_datasource.collector import settle
 from spark_datasource.failures import clean_errors, unsupported
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.options import parse_stream_write_options
         from spark_datasource.stream_sink import TxnLogStreamWriter
 
+        settle()
         if overwrite:
             raise unsupported("output mode complete is", _USE_APPEND)
         options = parse_stream_write_options(self.options, schema.names, s3a=self.s3a)

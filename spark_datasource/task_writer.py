@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_datasource.collector import settle
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, Routes
 from spark_datasource.write_plan import WritePlan
 from txnformat.clock import SystemIds
@@ -169,6 +170,7 @@ def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -
 
     Requests: 1 PUT for each topic that the task has rows of; none without rows.
     """
+    settle()
     stores: list[ObjectStore] = []
 
     def begin(route: Route) -> TopicUpload:
