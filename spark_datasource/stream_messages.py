@@ -16,12 +16,13 @@ from spark_datasource.routing import OneTopic, Route
 from spark_datasource.write_plan import WritePlan
 from txnformat.errors import InternalError
 
-__all__ = ["Batch", "BatchStamp", "StreamUpload", "TopicStamp", "as_batch", "stamp_of"]
+__all__ = ["PROPERTIES", "Batch", "BatchStamp", "StreamUpload", "TopicStamp", "as_batch", "stamp_of"]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """The local properties in which Spark tells a task what it works for; of a stream, the job group is the run."""
+PROPERTIES = (QUERY_ID, BATCH_ID, RUN_ID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,7 @@ from spark_datasource.options import StreamWriteOptions
 from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
 from spark_datasource.stream_commit import as_write
 from spark_datasource.stream_messages import (
-    BATCH_ID,
-    QUERY_ID,
-    RUN_ID,
+    PROPERTIES,
     Batch,
     StreamUpload,
     as_batch,
@@ -77,7 +75,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Upload the records of one task. Requests: 1 PUT for each topic that it has rows of."""
         plan, context = self.make_plan(), TaskContext.get()
-        properties = {} if context is None else {name: context.getLocalProperty(name) for name in _PROPERTIES}
+        properties = {} if context is None else {name: context.getLocalProperty(name) for name in PROPERTIES}
         stamp = stamp_of(plan, properties)
         task = 0 if context is None else context.partitionId()
         return StreamUpload.of(TaskUpload(task, upload_task(iterator, plan, task)), stamp, plan)
@@ -122,8 +120,6 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
 
-
-_PROPERTIES = (QUERY_ID, RUN_ID, BATCH_ID)
 
 _RUNS_MAX = 1_000
 _runs: dict[tuple[str, str, str], int] = {}

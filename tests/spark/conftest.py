@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tests.spark.stream_steps import Cluster, Query
 from txnformat.log import TxnLog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +104,18 @@ def log(tmp_path: Path) -> Iterator[TxnLog]:
 def path(log: TxnLog, tmp_path: Path) -> str:
     """Where that log is."""
     return str(tmp_path / "log")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """Spark's processes, without Spark."""
+    return Cluster(monkeypatch)
+
+
+@pytest.fixture
+def query(cluster: Cluster, path: str, log: TxnLog) -> Query:
+    """A query to topic ``t``, which does not exist yet."""
+    return Query(cluster, path, topic="t")
 
 
 @pytest.fixture
