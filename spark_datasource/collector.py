@@ -4,6 +4,9 @@ Spark's daemon calls ``gc.collect()`` in a worker after each task and each call 
 one. The collector follows every object that pyspark, pyarrow, pandas and numpy have made at import: 15 to 25 ms, where
 the rest of a small task takes 5. Those objects live as long as the worker. Frozen, they are passed over, and what
 tasks make is still collected.
+
+Workers are shared: the user's own functions run in them, and what those have made by then is frozen, too. So it is done
+a few times in the life of a worker and never again: what it can keep from being collected is bounded.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ from __future__ import annotations
 import gc
 import sys
 
-__all__ = ["OBJECTS_MAX", "settle"]
+__all__ = ["FREEZES_MAX", "OBJECTS_MAX", "settle"]
 
 OBJECTS_MAX = 5_000
 """Objects of the oldest generation that a worker may go on looking through after each task: a millisecond's worth."""
 
+FREEZES_MAX = 3
+"""How often a worker freezes: its first task finds what the worker imports, later ones what the task before has imported."""
+
 _DAEMON = "pyspark.daemon"
+_freezes = 0
 
 
 def settle() -> None:
@@ -25,7 +32,10 @@ def settle() -> None:
     To be called at the beginning of a task: the collection after the one before has just removed all garbage, and what a
     collection never looks at again is freed only by its reference count.
     """
-    if getattr(sys.modules["__main__"].__spec__, "name", None) != _DAEMON:
+    global _freezes  # of the process, as what it is about
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if _freezes >= FREEZES_MAX or getattr(main, "name", None) != _DAEMON:
         return
     if len(gc.get_objects(generation=2)) > OBJECTS_MAX:
+        _freezes += 1
         gc.freeze()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
-from spark_datasource.collector import OBJECTS_MAX
+from spark_datasource import collector
+from spark_datasource.collector import FREEZES_MAX, OBJECTS_MAX, settle
 from txnlog import TxnLog
 
 
@@ -27,3 +30,27 @@ def test_workers_that_wrote_pass_over_what_they_have_imported(
     # Spark gives the tasks of this query those workers, and maybe others; in some, this query itself imports more.
     found = frame.mapInArrow(counts, "seen long, frozen long").collect()
     assert any(row.frozen > 5 * OBJECTS_MAX and row.seen < 2 * OBJECTS_MAX for row in found), found
+
+
+def test_a_worker_freezes_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user's functions drop later is collected all the same."""
+    daemon = type(sys)("__main__")
+    daemon.__spec__ = type("Spec", (), {"name": "pyspark.daemon"})()
+    freezes = []
+    monkeypatch.setitem(sys.modules, "__main__", daemon)
+    monkeypatch.setattr(collector, "_freezes", 0)
+    monkeypatch.setattr(gc, "freeze", lambda: freezes.append(1))
+    kept = [[[number]] for number in range(2 * OBJECTS_MAX)]
+    gc.collect()
+    for _ in range(2 * FREEZES_MAX):
+        settle()
+    assert len(freezes) == FREEZES_MAX
+    assert kept
+
+
+def test_nothing_is_frozen_outside_of_spark_s_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("this is no worker"))
+    kept = [[[number]] for number in range(2 * OBJECTS_MAX)]
+    gc.collect()
+    settle()
+    assert kept
