@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from txnformat.errors import InvalidInputError
 from txnformat.intents import ProducerRef
+from writers.job import Delegation
 
 __all__ = ["TRANSACTION", "delegated_by", "transaction_option"]
 
@@ -18,13 +19,14 @@ TRANSACTION = "_transaction"
 """The option: :func:`transaction_option`."""
 
 
-def transaction_option(producer: ProducerRef) -> str:
+def transaction_option(delegation: Delegation) -> str:
     """Return the option's value."""
-    return json.dumps([producer.transactional_id, producer.producer_id, producer.epoch])
+    producer = delegation.producer
+    return json.dumps([producer.transactional_id, producer.producer_id, producer.epoch, delegation.follows])
 
 
-def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], ProducerRef | None]:
-    """Return the other options, and the producer in whose transaction the write is to stage; None: it appends.
+def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], Delegation | None]:
+    """Return the other options, and in whose transaction the write is to stage; None: it appends.
 
     Raises
     ------
@@ -36,13 +38,14 @@ def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], ProducerRe
     if text is None:
         return others, None
     try:
-        transactional_id, producer_id, epoch = json.loads(text)
+        transactional_id, *numbers = json.loads(text)
     except (ValueError, TypeError):
-        transactional_id = producer_id = epoch = None
-    if not isinstance(transactional_id, str) or type(producer_id) is not int or type(epoch) is not int:
+        transactional_id, numbers = None, []
+    if not isinstance(transactional_id, str) or [type(number) for number in numbers] != [int, int, int]:
         raise InvalidInputError(
             f"option {TRANSACTION} is internal, and {text!r:.100} is not what a SparkTransaction sets",
             kind="invalid-option",
             hint="write with SparkTransaction.write",
         )
-    return others, ProducerRef(producer_id, epoch, transactional_id)
+    producer_id, epoch, follows = numbers
+    return others, Delegation(ProducerRef(producer_id, epoch, transactional_id), follows)

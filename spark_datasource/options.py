@@ -18,10 +18,11 @@ from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, s
 from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.cuts import check_version_options
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnformat.intents import AppRef, ProducerRef
+from txnformat.intents import AppRef
 from txnformat.keys import check_topic_name
 from txnformat.moments import as_moment_ms
 from txnformat.types import IsolationLevel
+from writers.job import Delegation
 
 __all__ = [
     "BATCH_NAMESPACE",
@@ -125,8 +126,8 @@ class WriteOptions:
     create_topics: bool = True
     """Whether topics that do not exist are created."""
     storage: Storage = NO_STORAGE
-    producer: ProducerRef | None = None
-    """The write stages in the open transaction of this producer, in place of an append."""
+    delegation: Delegation | None = None
+    """The write stages in the open transaction of a producer, in place of an append."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +198,10 @@ def parse_write_options(
     InvalidInputError
         Kind ``invalid-option``: every problem.
     """
-    others, producer = delegated_by(options)
+    others, delegation = delegated_by(options)
     found = _Options(others, _WRITE, {"reads": _READ, "streaming writes": _STREAM_WRITE})
     parsed = _write_options(found, columns, s3a, creates_routed=True)
-    parsed = replace(parsed, app=_app(found, parsed.topic), producer=producer)
+    parsed = replace(parsed, app=_app(found, parsed.topic), delegation=delegation)
     found.finish()
     return parsed
 

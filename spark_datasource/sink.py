@@ -22,10 +22,11 @@ from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.errors import CommitStateUnknownError, InvalidInputError
-from txnformat.intents import AppRef, CommitResult, Intent, ProducerRef, Write
+from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
+from writers.job import Delegation
 from writers.upload import Uploaded, combine, topic_append, with_batch_table
 
 __all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "commit_intent", "plan_write"]
@@ -94,12 +95,12 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
                     route.topic_id,
                     route.layout.partition_count,
                     found,
-                    _sequences(log.state, plan.producer, route.topic_id, found),
+                    _sequences(log.state, plan.delegation, route.topic_id, found),
                 )
                 for route, found in filled
             ],
             # A stage has its batches in a table, however few.
-            BATCHES_IN_ENTRY_MAX if plan.producer is None else 0,
+            BATCHES_IN_ENTRY_MAX if plan.delegation is None else 0,
         )
         routes = [route for route, _ in filled]
         if isinstance(plan.routes, OneTopic):
@@ -107,13 +108,11 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         create = tuple(route.create for route in routes if route.create is not None)
         if not appends and not create and plan.app is None:
             return None
-        return Write(
-            plan.producer,
-            appends,
-            app=plan.app,
-            create=create,
-            apps_beside=self._apps_beside(routes),
-            deferred=plan.producer is not None,
+        write = Write(appends=appends, app=plan.app, apps_beside=self._apps_beside(routes), create=create)
+        if plan.delegation is None:
+            return write
+        return replace(
+            write, producer=plan.delegation.producer, follows=plan.delegation.follows, deferred=True
         )
 
     def _apps_beside(self, routes: list[Route]) -> tuple[AppRef, ...]:
@@ -129,13 +128,13 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
 
 
 def _sequences(
-    state: LogState, producer: ProducerRef | None, topic_id: str, uploaded: Uploaded
+    state: LogState, delegation: Delegation | None, topic_id: str, uploaded: Uploaded
 ) -> dict[int, int] | None:
     """Return the sequence of the first record of each partition: behind what the transaction has staged so far."""
-    if producer is None:
+    if delegation is None:
         return None
-    owner = state.transactional_ids.get(producer.transactional_id or "")
-    # Of another epoch than the producer's: the commit refuses it, whatever the numbers are.
+    owner = state.transactional_ids.get(delegation.producer.transactional_id or "")
+    # Of another epoch, or staged already: the commit tells, whatever the numbers are.
     staged = {} if owner is None else owner.staged_sequences
     bases = {}
     for partition in {batch.partition for batch in uploaded.batches}:

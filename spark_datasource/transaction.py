@@ -175,8 +175,8 @@ class SparkTransaction:
             given = self._write_options(df, topic, options)
             # What follows fails the transaction: nobody knows then what the job has done.
             try:
-                with producer.delegated() as ref:
-                    _run(df, {**given, TRANSACTION: transaction_option(ref)}, self._path)
+                with producer.delegated() as delegation:
+                    _run(df, {**given, TRANSACTION: transaction_option(delegation)}, self._path)
             except BaseException as error:
                 self._failure = self._failure or error
                 raise

@@ -14,11 +14,12 @@ from spark_datasource.spark_schema import check_frame, frame_names
 from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.decide_transaction import check_identity
 from txnformat.errors import InvalidInputError, StaleAppVersionError
-from txnformat.intents import AppRef, ProducerRef, Write
+from txnformat.intents import AppRef, Write
 from txnformat.operations import CreateTopic
 from txnformat.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.state import LogState, TopicState
 from txnformat.topic_creation import new_topic
+from writers.job import Delegation
 
 __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
 
@@ -36,10 +37,10 @@ class WritePlan:
     """Entry that had been folded before any upload."""
     app: AppRef | None
     done: bool
-    """The log holds this application version already: nothing is uploaded."""
+    """The log holds this application version, or what was to be staged, already: nothing is uploaded."""
     storage: Storage = NO_STORAGE
-    producer: ProducerRef | None = None
-    """The write stages in this producer's open transaction."""
+    delegation: Delegation | None = None
+    """The write stages in a producer's open transaction."""
 
 
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
@@ -58,12 +59,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     """
     log = open_log(options.path, options.storage)
     state = log.state
-    producer = options.producer
-    if producer is not None:
-        name = producer.transactional_id or ""
-        # The commit decides; this spares the tasks of a job that cannot succeed.
-        check_identity(producer, name, state.transactional_ids.get(name), Write(producer))
-    done = _is_done(state, options.app)
+    done = _is_done(state, options.app) or _is_staged(state, options.delegation)
     seed = log.committer.ids.new()
     routes: Routes
     if options.topic is None:
@@ -79,7 +75,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
         app=options.app,
         done=done,
         storage=options.storage,
-        producer=producer,
+        delegation=options.delegation,
     )
 
 
@@ -169,6 +165,17 @@ def _layout_or_problems(
     except InvalidInputError as error:
         return tuple(error.problems)
     return _layout(topic.schema, frame, topic.partitions)
+
+
+def _is_staged(state: LogState, delegation: Delegation | None) -> bool:
+    """Return whether the log has what a write was to stage. The commit decides; this spares the tasks of a job."""
+    if delegation is None:
+        return False
+    producer = delegation.producer
+    name = producer.transactional_id or ""
+    owner = state.transactional_ids.get(name)
+    check_identity(producer, name, owner, Write(producer))
+    return owner is not None and owner.used_entry != delegation.follows
 
 
 def _is_done(state: LogState, app: AppRef | None) -> bool:

@@ -68,6 +68,8 @@ def _decide(state: LogState, write: Write) -> Verdict:
         ended = check_identity(write.producer, write.producer.transactional_id, owner, write)
         if ended is not None:
             return ended
+        if owner is not None and write.follows not in (None, owner.used_entry):
+            return Done(owner.used_entry)
     created, renamed = _created(state, write.create)
     operations: list[Operation] = list(created)
     placing = _Placing(state, created, write.producer, owner)

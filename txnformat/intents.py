@@ -160,6 +160,11 @@ class Write:
     """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
     deferred: bool = False
     """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
+    follows: int | None = None
+    """Last entry of the transaction that whoever writes knew; it is done if the log has a later one of the transaction.
+
+    For one who stages on the producer's behalf, and may be started twice: nobody else stages before it has answered.
+    """
     prepare: bool = False
     """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
     offsets: tuple[GroupOffsets, ...] = ()

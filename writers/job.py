@@ -5,7 +5,7 @@
     producer              ends the transaction, with positions, acknowledgements and the   1 entry
                           application's version
 
-Those who stage take their sequence numbers from the log's state, one after another. The producer learns what they did
+Those who stage take their sequence numbers from the log's state, one after another, each once (``Write.follows``). The producer learns what they did
 from there, too (:meth:`JobProducer.delegated`), so that it neither takes the transaction for empty nor gives numbers twice.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from txnformat.decide_transaction import check_identity
 from txnformat.errors import ProducerFencedError, TxnLogError
@@ -26,18 +27,26 @@ from writers.session import Session
 from writers.settings import Buffer
 from writers.transaction import Call, CommitInfo, ProducerStatus
 
-__all__ = ["JobProducer"]
+__all__ = ["Delegation", "JobProducer"]
+
+
+class Delegation(NamedTuple):
+    """What one who stages on the producer's behalf has to know."""
+
+    producer: ProducerRef
+    follows: int
+    """The transaction's last entry so far: if the log has a later one, the one who was to stage has done so."""
 
 
 class _JobSession(Session):
     """A session whose transaction holds what others have staged."""
 
     @contextmanager
-    def delegated(self) -> Iterator[ProducerRef]:
+    def delegated(self) -> Iterator[Delegation]:
         """Let others stage while the block runs; see :meth:`JobProducer.delegated`."""
         ref = self._identity()
         try:
-            yield ref
+            yield Delegation(ref, self._log.state.transactional_ids[ref.transactional_id or ""].used_entry)
             self._follow(ref)
         except BaseException as error:
             # What they did, or still do, is not known.
@@ -115,10 +124,11 @@ class JobProducer(Producer):
         self._session = self._job = _JobSession(self._log, self.settings, self._staging)
 
     @contextmanager
-    def delegated(self) -> Iterator[ProducerRef]:
-        """Let others stage in the open transaction while the block runs, one after another.
+    def delegated(self) -> Iterator[Delegation]:
+        """Let somebody else stage in the open transaction while the block runs, in one entry.
 
-        Yields the identity under which they stage. Records that were sent before are staged first: they come first in
+        Yields the identity under which that is done, and behind which entry: so it is done once, also when whoever does it
+        is started twice. Records that were sent before are staged first: they come first in
         their partitions. If the block raises, or what it did cannot be learned, the transaction can only be aborted.
 
         Requests: 1 GET when nothing was staged, else 1 for each entry since; and a flush when records wait.
@@ -134,8 +144,8 @@ class JobProducer(Producer):
             self._session.check(Call.SEND)
             if self._staging or self.status is ProducerStatus.UNKNOWN_OUTCOME:
                 self._session.flush(Call.FLUSH)
-            with self._job.delegated() as ref:
-                yield ref
+            with self._job.delegated() as delegation:
+                yield delegation
 
     def commit_version(self, app: AppRef) -> tuple[CommitInfo, bool]:
         """Commit the transaction together with an application's version, in one entry.

@@ -72,7 +72,7 @@ def test_what_others_staged_is_committed_with_the_version_in_one_entry() -> None
     with JobProducer(log, "job") as producer:
         producer.begin()
         for number in range(7):  # more than the window of sequences remembers
-            with producer.delegated() as ref:
+            with producer.delegated() as (ref, _):
                 stage(other, ref, number)
         before = log.state.entry
         assert read(log, "read_uncommitted") == []
@@ -86,7 +86,7 @@ def test_what_others_staged_is_committed_with_the_version_in_one_entry() -> None
 
 def test_a_commit_without_a_version_takes_it_too() -> None:
     log = new_log()
-    with JobProducer(log, "job") as producer, producer.transaction(), producer.delegated() as ref:
+    with JobProducer(log, "job") as producer, producer.transaction(), producer.delegated() as (ref, _):
         stage(another(log), ref, 1, 2)
     assert read(log) == [1, 2]
 
@@ -96,13 +96,13 @@ def test_records_that_are_sent_before_and_after_have_their_place_and_their_numbe
     other = another(log)
     with JobProducer(log, "job") as producer, producer.transaction() as txn:
         txn.send("t", rows(1, 2), partition=0)
-        with producer.delegated() as ref:
+        with producer.delegated() as (ref, _):
             stage(other, ref, 3, 4)
             stage(other, ref, 5, partition=1)
         txn.send("t", rows(6), partition=0)
         txn.flush()
         txn.send("t", rows(7), partition=1)
-        with producer.delegated() as ref:
+        with producer.delegated() as (ref, _):
             stage(other, ref, 8)
         txn.send("t", rows(9), partition=0)
     found = log.read("t", columns=["n", "_partition"]).read_all().to_pylist()
@@ -115,7 +115,7 @@ def test_an_abort_ends_what_only_others_have_staged() -> None:
     log = new_log()
     with JobProducer(log, "job") as producer:
         producer.begin()
-        with producer.delegated() as ref:
+        with producer.delegated() as (ref, _):
             stage(another(log), ref, 1)
         assert status(log) is TransactionStatus.ONGOING
         producer.abort()
@@ -156,7 +156,7 @@ def test_a_block_that_fails_leaves_nothing_but_an_abort_and_that_makes_an_entry(
     log = new_log()
     with JobProducer(log, "job") as producer:
         producer.begin()
-        with pytest.raises(ZeroDivisionError), producer.delegated() as ref:
+        with pytest.raises(ZeroDivisionError), producer.delegated() as (ref, _):
             raise ZeroDivisionError  # before anything is staged
         with pytest.raises(InvalidTransactionStateError):
             producer.commit_version(APP)
@@ -186,7 +186,7 @@ def test_a_transaction_that_was_over_too_early_says_so_and_the_next_one_goes_on(
         producer.begin()
 
         def staged_and_ended() -> None:
-            with producer.delegated() as ref:
+            with producer.delegated() as (ref, _):
                 stage(other, ref, 1)
                 while not other.transactions.end_expired():
                     pass
@@ -218,7 +218,7 @@ def test_a_version_that_a_newer_instance_committed_is_done_and_leaves_the_older_
     producer = JobProducer(log, "job")
     producer.init()
     producer.begin()
-    with producer.delegated() as ref:
+    with producer.delegated() as (ref, _):
         stage(another(log), ref, 1)
     producer.send_offsets("g", positions={"p": "old"})
     with JobProducer(another(log), "job") as newer:
@@ -237,7 +237,7 @@ def test_a_version_that_somebody_else_committed_is_done_and_nothing_stays_open()
     log = new_log()
     with JobProducer(log, "job") as producer:
         producer.begin()
-        with producer.delegated() as ref:
+        with producer.delegated() as (ref, _):
             stage(another(log), ref, 1)
         with JobProducer(another(log), "another job") as other:
             other.begin()
@@ -277,7 +277,7 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(kind: FaultKind, landed: 
     with JobProducer(log, "job") as producer:
         producer.begin()
         if what == "staged":
-            with producer.delegated() as ref:
+            with producer.delegated() as (ref, _):
                 stage(another(log), ref, 1)
         elif what == "sent":
             producer.send("t", rows(1))
@@ -310,7 +310,7 @@ def test_what_is_staged_before_a_block_is_settled_before_it_begins(kind: FaultKi
         with pytest.raises(InvalidTransactionStateError, match="not known"), producer.delegated():
             pytest.fail("begun")
         txn.flush()
-        with producer.delegated() as ref:
+        with producer.delegated() as (ref, _):
             stage(another(log), ref, 2)
     assert read(log) == [1, 2]
 
@@ -322,7 +322,7 @@ def test_when_the_log_cannot_be_asked_what_was_staged_only_an_abort_is_left() ->
         producer.begin()
 
         def staged() -> None:
-            with producer.delegated() as ref:
+            with producer.delegated() as (ref, _):
                 stage(another(log), ref, 1)
                 plan.always(*ENTRY_GET, Fault(FaultKind.FAIL_BEFORE))
 
@@ -348,7 +348,7 @@ def test_a_block_costs_one_look_at_each_entry_since() -> None:
             pass
         assert dict(measured.counts.requests) == {RequestClass(*ENTRY_GET): 1}
         other = another(log)
-        with store.measure() as staging, producer.delegated() as ref:
+        with store.measure() as staging, producer.delegated() as (ref, _):
             stage(other, ref, 1)
         # Of whoever stages: a look; of the producer: the entry, what may be behind it, and a look.
         assert staging.counts.requests[RequestClass(*ENTRY_GET)] == 1 + 3

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_datasource.datasource import register
 from txnformat.testing.s3_server import S3Server, seaweedfs_server
-from txnlog import Producer, TxnLog
+from txnlog import InvalidInputError, Producer, SparkTransaction, StorageError, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
 
@@ -80,6 +80,38 @@ def test_a_producer_a_reader_and_spark_share_a_log_in_a_bucket(
     assert "txnlog" in shown
     assert server.secret not in shown
     assert server.key not in shown
+
+
+def test_a_transaction_takes_its_credentials_along_to_its_jobs_and_shows_them_nowhere(
+    spark: SparkSession, server: S3Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = server.url("transactions", "s3a")
+    frame = spark.range(10).selectExpr("id AS n")
+    with TxnLog.create(url, storage_options=server.storage_options) as log:
+        with SparkTransaction(spark, url, "job", 1, storage_options=server.storage_options) as txn:
+            txn.write(frame, "t")
+            with pytest.raises(InvalidInputError) as refused:
+                txn.write(frame, "t", partitons=1)
+        with _configured(spark, server), SparkTransaction(spark, url, "job", 2) as configured:
+            configured.write(frame.selectExpr("n + 10 AS n"), "t")
+        assert sorted(log.read("t").read_all().column("n").to_pylist()) == list(range(20))
+
+        def too_wide() -> None:
+            with SparkTransaction(spark, url, "job", 3, storage_options=server.storage_options) as txn:
+                txn.write(frame.selectExpr("n", "n AS more"), "t")
+
+        with pytest.raises(InvalidInputError) as failed:
+            too_wide()
+    shown = "".join([*capfd.readouterr(), repr(txn), repr(configured), str(refused.value), str(failed.value)])
+    assert "partitions" in shown
+    assert "more" in shown
+    assert server.secret not in shown
+    assert server.key not in shown
+    wrong = {**server.storage_options, "secret": "WRONGVALUE"}
+    with pytest.raises(StorageError) as denied, SparkTransaction(spark, url, "job", 4, storage_options=wrong):
+        pytest.fail("entered")
+    assert denied.value.kind == "credentials-invalid"
+    assert "WRONGVALUE" not in str(denied.value)
 
 
 def test_missing_and_wrong_credentials_are_one_clear_error(spark: SparkSession, server: S3Server) -> None:

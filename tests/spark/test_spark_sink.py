@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from spark_datasource.delegation import TRANSACTION, transaction_option
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import parse_write_options
 from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
@@ -19,13 +20,20 @@ from spark_datasource.task_writer import Rechunker
 from spark_datasource.write_plan import WritePlan
 from tests.spark.histories import numbers
 from txnformat.commit import CommitSettings
-from txnformat.errors import CommitStateUnknownError, ConflictError, InternalError, StaleAppVersionError
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    InternalError,
+    InvalidInputError,
+    StaleAppVersionError,
+)
 from txnformat.intents import AppRef, Write
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
+from writers.job import JobProducer
 
 FRAME = StructType().add("n", "long").add("text", "string")
 
@@ -91,6 +99,35 @@ def test_of_two_writers_of_one_version_one_writes(log: TxnLog, path: str) -> Non
     with pytest.raises(StaleAppVersionError):
         late.commit([task(late, 0, 0, 5)])
     assert rows(log) == list(range(5))
+
+
+def test_a_stage_that_spark_runs_twice_is_staged_once(log: TxnLog, path: str) -> None:
+    """A client of Spark Connect that lost the answer may send the whole job again."""
+    with JobProducer(log, "spark/job") as producer, producer.transaction():
+        with producer.delegated() as delegation:
+            option = {TRANSACTION: transaction_option(delegation)}
+            one, other = writer(path, partitions="2", **option), writer(path, partitions="2", **option)
+            one.commit([task(one, 0, 0, 5)])
+            entry = log.refresh().entry
+            other.commit([task(other, 1, 0, 7)])  # it had begun before the first one ended
+            late = writer(path, **option)
+            assert task(late, 0, 0, 5).uploads == {}
+            late.commit([task(late, 0, 0, 5)])
+            assert log.refresh().entry == entry
+        with producer.delegated() as delegation:
+            option = {TRANSACTION: transaction_option(delegation)}
+            more = writer(path, **option)
+            more.commit([task(more, 0, 5, 8)])
+    assert sorted(rows(log)) == list(range(8))
+    assert log.verify(deep=True).ok
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1", "[]", '["a", 1, 2]', '["a", 1, 2, true]', "[1, 2, 3, 4]", '{"a": 1}']
+)
+def test_an_internal_option_that_is_not_ours_is_refused(path: str, value: str) -> None:
+    with pytest.raises(InvalidInputError, match="is internal"):
+        parse_write_options({"path": path, "topic": "t", TRANSACTION: value})
 
 
 def test_abort_deletes_nothing_and_never_raises(log: TxnLog, path: str) -> None:

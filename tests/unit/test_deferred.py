@@ -24,6 +24,7 @@ from txnformat.intents import (
     Included,
     OpenProducer,
     ProducerRef,
+    Rejected,
     SealSegments,
     TopicAppend,
     Verdict,
@@ -68,6 +69,22 @@ def test_a_stage_gives_no_offsets_and_nobody_waits_for_it() -> None:
     assert known.staged_records() == {KEY: 3}
     assert len(log.state.files) == len(log.state.tables) == 1
     assert check_whole(log.state) == []
+
+
+def test_a_stage_that_names_the_entry_before_it_is_done_once_whatever_it_brings() -> None:
+    log, producer = opened()
+    log.commit(Write(producer, staged(0, 3, "before"), deferred=True))
+    follows = log.state.transactional_ids["etl"].used_entry
+    first = log.commit(Write(producer, staged(3, 2), deferred=True, follows=follows))
+    assert isinstance(first, Included)
+    entry = log.state.entry
+    # Other rows, in another partition, as a query that is computed anew may give them: no sequence tells.
+    again = log.commit(Write(producer, staged(0, 2, "anew", partitions=(1,)), deferred=True, follows=follows))
+    assert again == Done(entry)
+    assert log.state.transactional_ids["etl"].staged_records() == {KEY: 5}
+    log.commit(Write(producer, end=ABORT))
+    late = log.commit(Write(producer, staged(3, 2), deferred=True, follows=follows))
+    assert isinstance(late, Rejected), "an epoch that is over goes first"
 
 
 def test_the_commit_places_all_stages_in_their_order_behind_what_came_meanwhile() -> None:
