@@ -119,6 +119,28 @@ def test_messages_that_no_task_can_send_or_that_do_not_agree_are_refused(
     assert rows(log) == [1, 2]
 
 
+def test_what_is_said_of_a_batch_without_rows_is_checked_too(query: Query, log: TxnLog) -> None:
+    messages = query.tasks(0, table())
+    with pytest.raises(InternalError, match="a task reported nothing"):
+        query.commit([*messages, None], 0)
+    with pytest.raises(InternalError, match="an entry that is not in the log"):
+        query.commit([batch_with(born=10**6)(message) for message in messages], 0)
+    assert log.topics() == []
+
+
+def test_a_topic_by_the_name_of_another_is_refused(cluster: Cluster, path: str, log: TxnLog) -> None:
+    for name in ("a", "b"):
+        log.create_topic(name, PLAIN)
+    query = Query(cluster, path)
+    (message,) = query.tasks(0, table(1, topics={1: "a"}))
+    swapped = dataclasses.replace(
+        message, topics={"b": message.topics["a"]}, uploads={"b": message.uploads["a"]}
+    )
+    with pytest.raises(InternalError, match="another name in the log"):
+        query.commit([swapped], 0)
+    assert rows(log, "b") == []
+
+
 def test_a_topic_that_the_log_does_not_have_is_told(query: Query, log: TxnLog) -> None:
     messages = [topic_with(topic_id=UUID)(message) for message in query.tasks(0, table(1))]
     with pytest.raises(ConflictError, match="TXNLOG_TOPIC_REPLACED"):

@@ -79,6 +79,7 @@ def test_a_writer_that_goes_to_tasks_has_a_plan_wherever_it_was_made(
     with cluster.in_worker("plan"):
         plan = pickle.dumps(query.writer())
     query.commit([query.task(plan, 0, 0, table(1))], 0)
+    assert dict(cluster.stores["task"].counts.requests) == {DATA_PUT: 1}
     assert rows(log) == [1]
 
 
@@ -126,11 +127,16 @@ def test_a_repeated_batch_changes_nothing_and_its_files_are_left_alone(
     assert rows(log) == [1, 2, 3, 4]
 
 
-def test_a_repetition_is_done_whatever_became_of_the_topic(cluster: Cluster, path: str, log: TxnLog) -> None:
+@pytest.mark.parametrize("worker", ["the same", "another"])
+def test_a_repetition_is_done_whatever_became_of_the_topic(
+    cluster: Cluster, path: str, log: TxnLog, worker: str
+) -> None:
     query = Query(cluster, path, topic="t", **KEYED)
     query.write(0, table(1))
     messages = Query(cluster, path, run="run-2", topic="t", **KEYED).tasks(0, table(1))
     log.alter_topic("t", partitions=2)
+    if worker == "another":
+        cluster.restart("commit")
     query.commit(messages, 0)
     assert rows(log) == [1]
 
@@ -351,6 +357,20 @@ def test_rows_name_topics_that_exist_unless_others_shall_be_made(
     assert [op.name for op in decode_entry(data, state.entry).operations if isinstance(op, CreateTopic)] == [
         "b"
     ]
+
+
+def test_what_the_worker_that_commits_has_not_seen_yet_is_no_mistake(
+    cluster: Cluster, path: str, log: TxnLog
+) -> None:
+    """Of the plan's log it knows as much as at its last commit: others have made and changed topics since."""
+    log.create_topic("a", PLAIN)
+    query = Query(cluster, path)
+    query.write(0, table(1, topics={1: "a"}))
+    log.create_topic("b", PLAIN)
+    query.write(1, table(2, topics={2: "b"}))
+    log.alter_topic("a", partitions=2, add_columns=pa.schema([("more", pa.int32())]))
+    query.write(2, table(3, topics={3: "a"}))
+    assert (rows(log, "a"), rows(log, "b")) == ([1, 3], [2])
 
 
 def test_one_topic_is_made_unless_it_shall_not(cluster: Cluster, path: str, log: TxnLog) -> None:
