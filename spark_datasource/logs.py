@@ -12,7 +12,7 @@ from txnformat.log import TxnLog
 from txnformat.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 
-__all__ = ["COMMIT_TRIES_MAX", "absolute", "log_with_id", "open_log", "sidecars_of"]
+__all__ = ["COMMIT_TRIES_MAX", "absolute", "forget_log", "log_with_id", "open_log", "sidecars_of"]
 
 COMMIT_TRIES_MAX = 3
 """How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
@@ -82,6 +82,11 @@ def log_with_id(path: str, storage: Storage, log_id: str) -> TxnLog:
             got=log.log_id,
         )
     return log
+
+
+def forget_log(path: str, storage: Storage) -> None:
+    """Open the log at ``path`` anew the next time: its store may have failed for good, other than the place itself."""
+    _logs.pop((path, storage), None)
 
 
 def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCache:

@@ -21,7 +21,7 @@ from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
 from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.errors import CommitStateUnknownError, InvalidInputError
+from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
 from txnformat.state import LogState
@@ -145,9 +145,14 @@ def _sequences(
 
 def commit_intent(log: TxnLog, intent: Intent) -> CommitResult:
     """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it twice."""
-    for _ in range(COMMIT_TRIES_MAX - 1):
+    unknown: CommitStateUnknownError | None = None
+    for _ in range(COMMIT_TRIES_MAX):
         try:
             return log.committer.commit(intent)
-        except CommitStateUnknownError:
-            continue
-    return log.committer.commit(intent)
+        except CommitStateUnknownError as error:
+            unknown = error
+        except StorageError as error:
+            # A refusal is about this try: what was sent before may have landed, or still land.
+            raise unknown or error from None
+    assert unknown is not None
+    raise unknown

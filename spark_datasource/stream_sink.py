@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.logs import log_with_id
+from spark_datasource.logs import forget_log, log_with_id
 from spark_datasource.messages import TaskUpload
 from spark_datasource.options import StreamWriteOptions
 from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
@@ -37,7 +37,13 @@ from spark_datasource.stream_messages import (
 )
 from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
-from txnformat.errors import ConflictError, StaleAppVersionError, TxnLogError
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    StaleAppVersionError,
+    StorageError,
+    TxnLogError,
+)
 from txnformat.intents import CommitResult, Write
 from txnformat.log import TxnLog
 from txnformat.operations import Append, AppVersion
@@ -93,6 +99,13 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             result = self._commit(log, batch)
         except StaleAppVersionError as error:
             raise _advised(error, batch, self._options.app_id) from None
+        except CommitStateUnknownError as error:
+            forget_log(write.path, write.storage)
+            raise _unclear(error, batch) from None
+        except StorageError:
+            # A store that cannot be written to any more is opened anew, when its disk or network is well again.
+            forget_log(write.path, write.storage)
+            raise
         if result.repeated:
             _check_first(result, batch)
             _compare(result, batch)
@@ -175,6 +188,18 @@ def _compare(result: CommitResult, batch: Batch) -> None:
             result.entry,
             batch.rows,
         )
+
+
+def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknownError:
+    """Return what a stream says when nobody can tell whether a batch is in the log."""
+    return CommitStateUnknownError(
+        "the batch may or may not be in the log: the store gave no clear answer",
+        kind=error.kind,
+        hint="start the query again when the store answers: it finds out, and the batch is there once",
+        query_id=batch.stamp.query_id,
+        batch_id=batch.stamp.batch_id,
+        **error.values,
+    )
 
 
 def _advised(error: StaleAppVersionError, batch: Batch, app_id: str | None) -> StaleAppVersionError:

@@ -80,7 +80,8 @@ class Bucket:
     def __init__(self, spark: SparkSession, server: S3Server, proxy: FaultProxy, folder: Path) -> None:
         self.server = server
         self.proxy = proxy
-        self.path = server.url(folder.name)
+        self.name = folder.name
+        self.path = server.url(self.name)
         self.log = TxnLog.create(self.path, storage_options=server.storage_options)
         self.feed = Feed(spark, self.path, folder)
         proxy.plan = no_proxy_faults
@@ -91,9 +92,9 @@ class Bucket:
         storage = {**self.server.storage_options, "endpoint_url": self.proxy.url, "read_timeout_s": "5"}
         return {"topic": "t", **{f"storage.{name}": value for name, value in storage.items()}}
 
-    def run(self, **options: Any) -> None:
+    def run(self, *frame: Any, **options: Any) -> None:
         """Write everything that is there."""
-        self.feed.run(**{**self.options, **options})
+        self.feed.run(*frame, **{**self.options, **options})
 
     def fails(self, **options: Any) -> str:
         """Return what the user is told."""
