@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from txnformat.decide_transaction import check_identity
-from txnformat.errors import ProducerFencedError, TxnLogError
+from txnformat.errors import InternalError, ProducerFencedError, TxnLogError
 from txnformat.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.operations import DEFERRED_TIMEOUT_MS
-from txnformat.transactions import TransactionStatus
+from txnformat.state import LogState
+from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import Outcome
 from writers.producer import Producer
 from writers.session import Session
@@ -46,7 +47,7 @@ class _JobSession(Session):
         """Let others stage while the block runs; see :meth:`JobProducer.delegated`."""
         ref = self._identity()
         try:
-            yield Delegation(ref, self._log.state.transactional_ids[ref.transactional_id or ""].used_entry)
+            yield Delegation(ref, self._owner(ref, self._log.state).used_entry)
             self._follow(ref)
         except BaseException as error:
             # What they did, or still do, is not known.
@@ -59,13 +60,20 @@ class _JobSession(Session):
 
     def _follow(self, ref: ProducerRef) -> None:
         """Take note of what the log has staged of the open transaction."""
-        name = ref.transactional_id or ""
-        owner = self._log.refresh().transactional_ids.get(name)
-        check_identity(ref, name, owner, Write(ref))
-        if owner is not None and owner.status is TransactionStatus.ONGOING:
+        owner = self._owner(ref, self._log.refresh())
+        if owner.status is TransactionStatus.ONGOING:
             self._appended = True
             windows = owner.staged_sequences.items()
             self._staging.follow_sequences({key: window[-1].last_sequence for key, window in windows})
+
+    def _owner(self, ref: ProducerRef, state: LogState) -> TransactionalIdState:
+        """Return what the log knows of the producer, which must still be the newest instance."""
+        name = ref.transactional_id or ""
+        owner = state.transactional_ids.get(name)
+        check_identity(ref, name, owner, Write(ref))
+        if owner is None:
+            raise InternalError("an identity that was checked, of an id that is not known")
+        return owner
 
     def commit_version(self, app: AppRef) -> tuple[CommitResult, bool]:
         """Commit the transaction and the version; return also whether this transaction did it."""
@@ -158,6 +166,8 @@ class JobProducer(Producer):
         ------
         StaleAppVersionError
             The log holds a later version. Nothing was committed; abort.
+        CommitStateUnknownError
+            Repeat the call. An abort instead settles what becomes of the records; a version without any may have landed.
         TxnLogError
             As for :meth:`~writers.producer.Producer.commit`.
         """
