@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import Any
 
+from pyspark import TaskContext
+
+from spark_datasource import task_writer
+from spark_datasource.logs import log_with_id
+from spark_datasource.stream_commit import as_write
+from spark_datasource.stream_messages import as_batch
+from spark_datasource.stream_sink import TxnLogStreamWriter
 from txnformat.committer import Committer
 from txnformat.intents import Write
 
@@ -43,7 +51,70 @@ def _forgets_commits() -> None:
     Committer.commit = forgetful  # type: ignore[method-assign]
 
 
-DEFECTS = {"forgets-versions": _forgets_versions, "forgets-commits": _forgets_commits}
+def _commits_in_tasks() -> None:
+    """Commit what a task uploaded in the task: what is done again is there twice, and batches are there in part."""
+    write = TxnLogStreamWriter.write
+
+    def commits(self: TxnLogStreamWriter, iterator: Any) -> Any:
+        message: Any = write(self, iterator)
+        options = self._options
+        log = log_with_id(options.write.path, options.write.storage, message.batch.log_id)
+        batch = as_batch([message], message.batch.batch_id)
+        only = replace(as_write(log, batch, options, self._frame), app=None, apps_beside=())
+        if only.appends:
+            log.committer.commit(log.committer.intend(only))
+        message.uploads = {}
+        return message
+
+    TxnLogStreamWriter.write = commits  # type: ignore[method-assign]
+
+
+def _deletes_at_abort() -> None:
+    """Delete what the tasks of a batch uploaded when Spark gives it up, as if that meant that it is not in the log."""
+
+    def abort(self: TxnLogStreamWriter, messages: Any, batchId: int) -> None:  # Spark's name
+        for message in messages:
+            if message is not None:
+                options = self._options.write
+                log = log_with_id(options.path, options.storage, message.batch.log_id)
+                for uploaded in message.uploads.values():
+                    for file in uploaded.files:
+                        log.store.delete(file.key)
+
+    TxnLogStreamWriter.abort = abort  # type: ignore[method-assign]
+
+
+def _names_files_by_task() -> None:
+    """Name files by what they are for, and not unlike any other: attempts of a task have one name."""
+
+    class Named:
+        def new(self) -> str:
+            context = TaskContext.get()
+            assert context is not None
+            names = ("sql.streaming.queryId", "streaming.sql.batchId")
+            of_batch = [context.getLocalProperty(name) for name in names]
+            return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{of_batch} {context.partitionId()}"))
+
+    vars(task_writer)["SystemIds"] = Named
+
+
+def _plans_in_tasks() -> None:
+    """Let every task look up for itself what it writes to."""
+
+    def unplanned(self: TxnLogStreamWriter) -> dict[str, object]:
+        return {**self.__dict__, "_plan": None}
+
+    TxnLogStreamWriter.__getstate__ = unplanned  # type: ignore[method-assign]
+
+
+DEFECTS = {
+    "forgets-versions": _forgets_versions,
+    "forgets-commits": _forgets_commits,
+    "commits-in-tasks": _commits_in_tasks,
+    "deletes-at-abort": _deletes_at_abort,
+    "names-files-by-task": _names_files_by_task,
+    "plans-in-tasks": _plans_in_tasks,
+}
 
 
 def break_sink(defect: str) -> None:

@@ -6,10 +6,12 @@ It runs one streaming query, and says in files of its control folder who it is, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +73,10 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
         .option("maxFilesPerTrigger", job.files_per_trigger)
         .options(**job.read_options)
         .json(job.input)
-        .mapInArrow(with_origin, TOPIC_DDL)
     )
+    if job.shuffle:
+        rows = rows.repartition(job.shuffle, "key")
+    rows = rows.mapInArrow(partial(with_origin, job.control), TOPIC_DDL)
     own = {CONTROL: job.control, **({} if job.broken is None else {BROKEN: job.broken})}
     options = {"topic": TOPIC, **job.options, **own}
 
@@ -124,12 +128,16 @@ def main(path: str) -> int:
         job = replace(job, **change)
     result: dict[str, Any] = {"job": asdict(job), "error": None, "progress": []}
     try:
-        query = start(spark, job)
-        write_whole(control / jobs.STARTED_FILE, {"query": str(query.id), "run": str(query.runId)})
-        with contextlib.suppress(StreamingQueryException):  # the query says it itself
-            finish(query, job)
-        result["error"] = _said(query.exception())
-        result["progress"] = [json.loads(one.json) for one in query.recentProgress]
+        for restart in itertools.count(1):
+            query = start(spark, job)
+            write_whole(control / jobs.STARTED_FILE, {"query": str(query.id), "run": str(query.runId)})
+            with contextlib.suppress(StreamingQueryException):  # the query says it itself
+                finish(query, job)
+            result["error"] = _said(query.exception())
+            result["progress"] += [json.loads(one.json) for one in query.recentProgress]
+            if result["error"] is None or restart > job.restarts or (control / jobs.FINISH_FILE).exists():
+                break
+            write_whole(control / jobs.FAILURE_FILES.format(restart), result["error"])
     except Exception as error:  # noqa: BLE001  # whatever it is, the test is told
         result["error"] = _said(error)
     write_whole(control / jobs.RESULT_FILE, result)

@@ -138,6 +138,11 @@ class Driver:
         said = self.said(jobs.RESULT_FILE) or {}
         return Result(code=code, error=said.get("error"), progress=said.get("progress", []))
 
+    def wait_killed(self) -> None:
+        """Wait until it has been killed, and all that it started is gone."""
+        assert wait_until(lambda: self._process.poll(), "the driver to be killed") == -signal.SIGKILL
+        self.kill()
+
     def kill(self) -> None:
         """Kill all of it, and wait until it is gone."""
         processes.kill_marked(self.mark)

@@ -4,6 +4,7 @@ A fault waits at a named point of a Python worker that Spark has started. The po
 
 ====================  ==========================================================================================
 ``plan``              the driver's Spark asks for a writer, to plan a write
+``read/row``          the task's query was given one Arrow batch of rows; in a Python worker other than the sink's
 ``write/start``       a task begins
 ``write/row``         a task's sink took one Arrow batch of rows, and asks for the next
 ``write/last``        a task's sink took all rows, and has not closed its file
@@ -81,8 +82,9 @@ class Fault:
     victim: Literal["worker", "jvm", "driver"] = "worker"
     """This Python worker; the JVM that started it: the executor's, or on the driver the driver's; or all that is the
     driver: its JVM, its Python and its Python workers, in a local master the tasks too, but no executor's JVM."""
-    how: Literal["kill", "stop", "raise", "wait"] = "kill"
-    """SIGKILL; SIGSTOP; raise an exception; stand still until :meth:`Control.release`. The last two: this worker."""
+    how: Literal["kill", "stop", "raise", "wait", "note"] = "kill"
+    """SIGKILL; SIGSTOP; raise an exception; stand still until :meth:`Control.release`; only say that the point was
+    reached. The last three: this worker."""
     batch: int | None = None
     partition: int | None = None
     attempt: int | None = None
@@ -93,7 +95,7 @@ class Fault:
     """How often from then on."""
 
     def __post_init__(self) -> None:
-        if self.how in ("raise", "wait") and self.victim != "worker":
+        if self.how in ("raise", "wait", "note") and self.victim != "worker":
             raise ValueError(f"{self.how} is for the worker that reaches the point")
 
     def matches(self, place: Place) -> bool:

@@ -22,6 +22,8 @@ LOCAL = "local[2,1000]"
 CLUSTER = "local-cluster[2,1,512]"
 """Two executors, JVMs of their own, one slot each."""
 
+FAILURE_FILES = "failure-{}.json"
+"""What the query failed with the first time that it was started again after that, the second time, …"""
 BEGIN_FILE, READY_FILE, STARTED_FILE = "begin.json", "ready.json", "started.json"
 FINISH_FILE, STOP_FILE, RESULT_FILE = "finish.json", "stop.json", "result.json"
 """In the control folder. The driver says: the session is there; the query is; how it ended. The test says: begin the query
@@ -46,6 +48,8 @@ class Job:
     files_per_trigger: int = 1
     for_each_batch: bool = False
     """Write each micro-batch with the batch writer, its number as the version, and not with the stream writer."""
+    shuffle: int = 0
+    """Into how many partitions rows are shuffled by their key before the sink; 0: not at all."""
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the sink."""
@@ -53,6 +57,8 @@ class Job:
     """Of the file source."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Of Spark, besides those that make it quick and quiet."""
+    restarts: int = 0
+    """How often a query that failed is started again in the same JVM, unless FINISH_FILE is there."""
     waits: bool = False
     """Start Spark, and begin the query when BEGIN_FILE is there. What it says goes before this job's own values."""
     broken: str | None = None

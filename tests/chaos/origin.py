@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
+from tests.chaos.points import begin_task
+
 __all__ = ["INPUT_DDL", "TOPIC", "TOPIC_DDL", "TOPIC_SCHEMA", "with_origin"]
 
 TOPIC = "rows"
@@ -27,14 +29,16 @@ TOPIC_SCHEMA = pa.schema(
 )
 
 
-def with_origin(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add to rows of the input which attempt of which task hands them on."""
+def with_origin(control: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add to rows of the input which attempt of which task hands them on; ``read/row`` is reached before each batch."""
     context = TaskContext.get()
     assert context is not None
+    points = begin_task(control, "read", context)
     query = context.getLocalProperty("sql.streaming.queryId")
     batch_id = context.getLocalProperty("streaming.sql.batchId")
     attempt, index = uuid.uuid4().hex, 0
     for batch in batches:
+        points.reached("read/row")
         rows = batch.num_rows
         own: list[pa.Array] = [
             pa.array([query] * rows, pa.string()),

@@ -11,13 +11,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
+
 from tests.chaos.faults import DRIVER_FILE, Control, Fault, Hit, Place, read_whole
 from tests.chaos.processes import driver_processes, jvm_of, processes, send
 from tests.killing.points import KillingStore
 from txnformat.store import open as store_open
 from txnformat.store.base import ObjectStore
 
-__all__ = ["InjectedError", "Points", "install"]
+__all__ = ["InjectedError", "Points", "begin_task", "install"]
 
 
 class InjectedError(Exception):
@@ -55,6 +57,8 @@ class Points:
                 raise InjectedError(f"fault {name} at {place.point}")
             case "wait":
                 self.control.wait_release(name)
+            case "note":
+                pass
 
     def _victims(self, fault: Fault) -> tuple[tuple[int, ...], bool]:
         me = os.getpid()
@@ -82,6 +86,20 @@ def install(folder: str) -> Points:
     if _installed is None or _installed.control.folder != Path(folder):
         _installed = Points(Control(folder))
     return _installed
+
+
+def begin_task(folder: str, call: str, context: TaskContext) -> Points:
+    """Begin one call of a task."""
+    points = install(folder)
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    points.begin(
+        call,
+        batch=None if batch is None else int(batch),
+        partition=context.partitionId(),
+        attempt=context.attemptNumber(),
+        task=context.taskAttemptId(),
+    )
+    return points
 
 
 class _Current:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.datasource import TxnLogDataSource
 from tests.chaos.broken import break_sink
-from tests.chaos.points import Points, install
+from tests.chaos.points import Points, begin_task, install
 
 __all__ = ["BROKEN", "CONTROL", "ChaosSource"]
 
@@ -71,14 +71,7 @@ class _Wrapper:
         points = self._points()
         context = TaskContext.get()
         assert context is not None
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        points.begin(
-            "write",
-            batch=None if batch is None else int(batch),
-            partition=context.partitionId(),
-            attempt=context.attemptNumber(),
-            task=context.taskAttemptId(),
-        )
+        begin_task(self._control, "write", context)
         points.reached("write/start")
         message: WriterCommitMessage = self._inner.write(_handed_in(points, iterator))
         points.reached("write/uploaded")
