@@ -99,12 +99,17 @@ class Driver:
 
     def executors(self) -> list[int]:
         """Return the JVMs of its executors that are there."""
+        return [one.pid for one in self._there() if one.is_executor]
+
+    def task_workers(self) -> list[int]:
+        """Return the Python workers of tasks that are there."""
+        there = {one.pid: one for one in self._there() if one.is_task_python}
+        return [one.pid for one in there.values() if one.parent in there]  # the parent of all of them is none
+
+    def _there(self) -> list[processes.Process]:
         table = processes.processes()
-        return [
-            pid
-            for pid in processes.marked(self.mark)
-            if pid in table and table[pid].is_executor and table[pid].state != "Z"
-        ]
+        found = [table[pid] for pid in processes.marked(self.mark) if pid in table]
+        return [one for one in found if one.state != "Z"]
 
     # --- what it is told ---------------------------------------------------------------------------------------------
 

@@ -219,10 +219,13 @@ def wait_until(
         if found is not None and found is not False:
             return found
         if alive is not None:
-            alive()
-            found = look()  # what came before the end counts
-            if found is not None and found is not False:
-                return found
+            try:
+                alive()
+            except Exception:
+                found = look()  # what came before the end counts
+                if found is not None and found is not False:
+                    return found
+                raise
         if time.monotonic() > end:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         time.sleep(POLL_SECONDS)

@@ -24,7 +24,7 @@ FAMILY = "TXNLOG_CHAOS_FAMILY"
 """Environment variables: of one driver and all that it starts; of all that one test process starts."""
 GONE_SECONDS_MAX = 120.0
 
-EXECUTOR = "CoarseGrainedExecutorBackend"
+EXECUTOR, TASK_PYTHON = "CoarseGrainedExecutorBackend", "pyspark.daemon pyspark.worker"
 
 
 class Process(NamedTuple):
@@ -44,6 +44,11 @@ class Process(NamedTuple):
     @property
     def is_executor(self) -> bool:
         return self.is_jvm and EXECUTOR in self.command
+
+    @property
+    def is_task_python(self) -> bool:
+        """Whether it runs tasks, or is the daemon that forks those who do."""
+        return not self.is_jvm and TASK_PYTHON in self.command
 
 
 def processes() -> dict[int, Process]:
