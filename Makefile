@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds replay smoke-versions versions clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds chaos replay smoke-versions versions clean
 
 ifdef PYTHON
 export PYTHON
@@ -16,7 +16,7 @@ RUN := scripts/run
 TESTS ?= tests
 PYTEST_ARGS ?=
 BENCH ?=
-KILLS ?= 1000
+KILLS ?=
 ARGS ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
@@ -66,7 +66,10 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 	@$(RUN) -m tests.conformance.mutations
 
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
-	@$(RUN) -m tests.killing --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
+	@$(RUN) --java -m tests.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }

@@ -33,22 +33,16 @@ def _forgets_versions() -> None:
     Committer.intend = without  # type: ignore[assignment, method-assign]
 
 
-def _forgets_commits() -> None:
-    """Say of batch 2 that it is committed, and do nothing: its rows are lost."""
-    intend, commit = Committer.intend, Committer.commit
-    forgotten: list[Any] = []
+def _forgets_rows() -> None:
+    """Commit batch 2 without its rows: they are lost."""
+    intend = Committer.intend
 
-    def noticed(self: Committer, write: Any, *args: Any, **options: Any) -> Any:
-        intent = intend(self, write, *args, **options)
+    def without(self: Committer, write: Any, *args: Any, **options: Any) -> Any:
         if isinstance(write, Write) and write.app is not None and write.app.version == 2:
-            forgotten.append(intent)
-        return intent
+            write = replace(write, appends=())
+        return intend(self, write, *args, **options)
 
-    def forgetful(self: Committer, intent: Any, *args: Any, **options: Any) -> Any:
-        return None if intent in forgotten else commit(self, intent, *args, **options)
-
-    Committer.intend = noticed  # type: ignore[assignment, method-assign]
-    Committer.commit = forgetful  # type: ignore[method-assign]
+    Committer.intend = without  # type: ignore[assignment, method-assign]
 
 
 def _commits_in_tasks() -> None:
@@ -109,7 +103,7 @@ def _plans_in_tasks() -> None:
 
 DEFECTS = {
     "forgets-versions": _forgets_versions,
-    "forgets-commits": _forgets_commits,
+    "forgets-rows": _forgets_rows,
     "commits-in-tasks": _commits_in_tasks,
     "deletes-at-abort": _deletes_at_abort,
     "names-files-by-task": _names_files_by_task,

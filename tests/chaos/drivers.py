@@ -188,7 +188,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             **family,
             "SPARK_HOME": str(_spark_home(folder)),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONWARNINGS": "ignore",
         }

@@ -15,7 +15,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -245,7 +245,8 @@ def run_history(
     kills: int,
     *,
     storage_options: Mapping[str, str] | None = None,
-    kinds: list[Kind] | None = None,
+    first: Sequence[Kind] = (),
+    kinds: Sequence[Kind] = tuple(KINDS),
     broken: str | None = None,
     notice: Notice | None = None,
 ) -> History:
@@ -259,8 +260,10 @@ def run_history(
         For what else it has.
     kills : int
         When it is over.
-    kinds : list of Kind, optional
-        What may happen; also the order in which each of them happens first. None: all of KINDS.
+    first : sequence of Kind
+        What happens first, in that order.
+    kinds : sequence of Kind
+        What may happen then.
     broken : str, optional
         A defect of the sink: see tests.chaos.broken.
     notice : callable, optional
@@ -281,12 +284,11 @@ def run_history(
         restarts=RESTARTS_MAX,
         broken=broken,
     )
-    ahead = list(kinds or [])
+    ahead = list(first)
     with Tail(place, history.settings["partitions"], options) as tail:
         run = Run(pool, log, job, history, tail)
         while history.kill_count < kills:
-            allowed: list[Kind] = [ahead.pop(0)] if ahead else list(kinds or KINDS)
-            run.strike(next_strike(rng, kinds=allowed))
+            run.strike(next_strike(rng, kinds=[ahead.pop(0)] if ahead else kinds))
             if notice is not None:
                 notice(history)
         run.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,7 +68,7 @@ class Strike:
         return self.kind != "zombie"
 
 
-def next_strike(rng: random.Random, *, kinds: list[Kind]) -> Strike:
+def next_strike(rng: random.Random, *, kinds: Sequence[Kind]) -> Strike:
     """Choose one of the kinds, each as often as KINDS says."""
     kind = rng.choices(kinds, [KINDS[kind][1] for kind in kinds])[0]
     settles, lingers = rng.random() < 0.5, rng.random() < 0.5

@@ -14,9 +14,20 @@ __all__ = ["Pool"]
 
 
 class Pool:
-    """Hands out drivers whose Spark is there. A context manager: all of them end with it."""
+    """Hands out drivers whose Spark is there. A context manager: all of them end with it.
 
-    def __init__(self, place: Cluster, master: str) -> None:
+    Parameters
+    ----------
+    place : Cluster
+        Where they are started.
+    master : str
+        Of all of them.
+    ahead : bool
+        Whether the next one is started while one works.
+    """
+
+    def __init__(self, place: Cluster, master: str, *, ahead: bool = True) -> None:
+        self._ahead = ahead
         self._place = place
         self._idle = Job(log="", input="", checkpoint="", control="", master=master, waits=True)
         self._next: Driver | None = None
@@ -31,7 +42,8 @@ class Pool:
         change = asdict(replace(job, control=driver.job.control, master=driver.job.master, waits=False))
         driver.begin(**change)
         driver.wait_started()
-        self._next = self._place.start(self._idle)
+        if self._ahead:
+            self._next = self._place.start(self._idle)
         return driver
 
     def ended(self, driver: Driver) -> None:

@@ -1,0 +1,59 @@
+"""The short run of `make chaos`; and that it would find what it looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.__main__ import summary
+from tests.chaos.drivers import cluster
+from tests.chaos.history import run_history
+from tests.chaos.jobs import CLUSTER, LOCAL
+from tests.chaos.plans import KINDS, Kind
+from tests.chaos.pool import Pool
+
+KILLS = 22
+FIRST: tuple[Kind, ...] = (
+    *("task", "executor", "task", "zombie", "executor", "committer", "task", "driver", "executor", "task"),
+    *("driver-jvm", "committer", "task", "executor"),
+)
+THEN: tuple[Kind, ...] = ("task", "executor", "committer")
+
+
+@pytest.mark.timeout(900)  # of a machine that does other things as well
+def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
+    """Each kind of victim at least once; starts of Spark are what costs, so drivers are not killed more often than that."""
+    with cluster(tmp_path / "spark") as place, Pool(place, CLUSTER) as pool:
+        history = run_history(pool, str(tmp_path / "log"), tmp_path, 1, KILLS, first=FIRST, kinds=THEN)
+    assert history.problems == []
+    assert history.kill_count >= KILLS
+    assert {*history.kills} == {text for kind, (text, _) in KINDS.items() if kind != "zombie"}
+    assert history.zombies == 1
+    assert history.points.total() == history.kill_count + history.zombies
+    assert history.rows > 0
+    assert (history.duplicates, history.losses, history.torn) == (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Drivers with their tasks in them. One is enough: the Python that commits is killed, and the query goes on."""
+    with cluster(tmp_path_factory.mktemp("spark")) as place, Pool(place, LOCAL, ahead=False) as pool:
+        yield pool
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("defect", "seed", "found"),
+    [("forgets-versions", 3, "duplicates"), ("forgets-rows", 3, "losses")],
+)
+def test_the_campaign_finds_a_sink_that_is_broken(
+    defect: str, seed: int, found: str, local: Pool, tmp_path: Path
+) -> None:
+    """The same strikes, and a sink without one of its rules."""
+    history = run_history(local, str(tmp_path / "log"), tmp_path, seed, 3, kinds=["committer"], broken=defect)
+    assert "commit/after-entry" in history.points or "commit/done" in history.points
+    figures = summary([history], 1.0, on="local disk")
+    assert figures[found] > 0
+    assert figures["problems"][0]["seed"] == seed
