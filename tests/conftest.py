@@ -2,6 +2,7 @@
 
 Everything under ``tests/spark`` starts Spark: it gets the marker ``spark``, and one worker runs all of it, because
 a JVM costs seconds and 1 GB. (pytest-xdist 3.8 has ``--dist=loadgroup`` for this; under pytest 9.2 it does nothing.)
+Files whose tests start drivers of their own, to kill them, share no JVM: any worker runs one of them.
 """
 
 from __future__ import annotations
@@ -30,10 +31,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
+OWN_DRIVERS = ("tests/spark/test_chaos_", "tests/spark/test_fault_")
+
+
 class SparkTogether(LoadScopeScheduling):
-    """Hands out single tests, but those under ``tests/spark`` as one piece."""
+    """Hands out single tests, but those under ``tests/spark`` as one piece, and of OWN_DRIVERS each file."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(OWN_DRIVERS):
+            return nodeid.split("::")[0]
         return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 

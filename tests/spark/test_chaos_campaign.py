@@ -45,15 +45,19 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("defect", "seed", "found"),
-    [("forgets-versions", 3, "duplicates"), ("forgets-rows", 3, "losses")],
+    ("defect", "kind", "found"),
+    [
+        ("forgets-versions", "committer", "duplicates"),
+        ("forgets-rows", "committer", "losses"),
+        ("commits-in-tasks", "task", "torn"),
+    ],
 )
 def test_the_campaign_finds_a_sink_that_is_broken(
-    defect: str, seed: int, found: str, local: Pool, tmp_path: Path
+    defect: str, kind: Kind, found: str, local: Pool, tmp_path: Path
 ) -> None:
     """The same strikes, and a sink without one of its rules."""
-    history = run_history(local, str(tmp_path / "log"), tmp_path, seed, 3, kinds=["committer"], broken=defect)
-    assert "commit/after-entry" in history.points or "commit/done" in history.points
+    history = run_history(local, str(tmp_path / "log"), tmp_path, 3, 3, kinds=[kind], broken=defect)
+    assert history.kill_count == 3
     figures = summary([history], 1.0, on="local disk")
     assert figures[found] > 0
-    assert figures["problems"][0]["seed"] == seed
+    assert figures["problems"][0]["seed"] == 3
