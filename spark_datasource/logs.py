@@ -6,21 +6,34 @@ import re
 from pathlib import Path
 
 from spark_datasource.storage import NO_STORAGE, Storage
-from txnformat.errors import ConflictError, NotFoundError
-from txnformat.keys import FORMAT_KEY
+from txnformat.entry import sha256_hex
+from txnformat.errors import ConflictError
+from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
 from txnformat.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 
-__all__ = ["COMMIT_TRIES_MAX", "absolute", "forget_log", "log_with_id", "open_log", "sidecars_of"]
+__all__ = [
+    "COMMIT_TRIES_MAX",
+    "LOGS_MAX",
+    "absolute",
+    "check_same",
+    "forget_log",
+    "log_with_id",
+    "open_log",
+    "sidecars_of",
+]
 
 COMMIT_TRIES_MAX = 3
 """How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
 
+LOGS_MAX = 16
+"""Logs that a worker keeps open: who gives other credentials every hour opens another one each time."""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
-_logs: dict[tuple[str, Storage], tuple[bytes, TxnLog]] = {}
-"""By path and storage options: the bytes of format.json and the log. A worker runs one call at a time: no lock."""
+_logs: dict[tuple[str, Storage], TxnLog] = {}
+"""By path and storage options, the last used at the end. A worker runs one call at a time: no lock."""
 _sidecars: dict[tuple[str, Storage], SidecarCache] = {}
 """By URL of the store and storage options: what one job may read is not given to another."""
 
@@ -33,55 +46,58 @@ def absolute(path: str) -> str:
 def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     """Return the log at ``path`` (:func:`absolute`), followed to its tip.
 
-    Requests: 2 GETs when it is open and nothing is new, one of them for format.json: a log that was removed and
-    made again under the same path is another log.
+    Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
+    removed and made again under the same path, or restored to an older state, is another log.
 
     Raises
     ------
     NotFoundError
         Kind ``no-log``.
     """
-    place = path, storage
-    if place not in _logs:
-        log = TxnLog.open(path, storage_options=storage.options())
-        _logs[place] = (_format(log), log)
-        return log
-    known, log = _logs[place]
-    try:
-        if _format(log) == known:
-            log.refresh()
-            return log
-    except NotFoundError:
-        del _logs[place]
-        raise
-    del _logs[place]
-    return open_log(path, storage)
+    log, is_new = _opened(path, storage)
+    if not is_new:
+        log.refresh()
+    return log
 
 
-def log_with_id(path: str, storage: Storage, log_id: str) -> TxnLog:
-    """Return the log at ``path`` that has this id. Requests: none when it is open: it is as it was last seen.
+def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
+    """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_same`.
 
-    Whoever knows the id has looked at format.json just now.
+    Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen.
+    """
+    log, _ = _opened(path, storage)
+    if log.state.entry < born:
+        log.refresh()
+    check_same(log, path, log_id, born)
+    return log
+
+
+def check_same(log: TxnLog, path: str, log_id: str, born: int) -> None:
+    """Check that a log is the one that a write was planned on: what tasks have uploaded may be gone with that.
+
+    Parameters
+    ----------
+    log : TxnLog
+        Followed at least as far as the plan, if it goes that far.
+    born : int
+        Entry that had been folded when the write was planned.
 
     Raises
     ------
-    NotFoundError
-        Kind ``no-log``.
     ConflictError
-        Kind ``log-replaced``: there is another one.
+        Kind ``log-replaced``: it is another one, or was restored to an older state.
     """
-    known = _logs.get((path, storage))
-    log = known[1] if known is not None and known[1].log_id == log_id else open_log(path, storage)
-    if log.log_id != log_id:
+    if log.log_id != log_id or max(log.state.entry, 0) < born:
         raise ConflictError(
-            "the log at the path is another one than when the write began",
+            "the log at the path is another one than when the write began, or was restored to an older state",
             kind="log-replaced",
             hint="nothing was written",
             path=path,
             expected=log_id,
             got=log.log_id,
+            born=born,
+            entry=log.state.entry,
         )
-    return log
 
 
 def forget_log(path: str, storage: Storage) -> None:
@@ -94,10 +110,24 @@ def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCac
     return _sidecars.setdefault((store.url, storage), SidecarCache(store))
 
 
-def _format(log: TxnLog) -> bytes:
-    data = log.store.get(FORMAT_KEY)
-    if data is None:
-        raise NotFoundError(
-            "there is no log here any more", kind="no-log", hint="check the path", path=log.url
-        )
-    return data
+def _opened(path: str, storage: Storage) -> tuple[TxnLog, bool]:
+    """Return the log, and whether it was opened just now. Requests: 1 GET when it was open before."""
+    place = path, storage
+    log = _logs.pop(place, None)
+    is_new = log is None or not _is_as_seen(log)
+    if log is None or is_new:
+        log = TxnLog.open(path, storage_options=storage.options())
+    _logs[place] = log
+    if len(_logs) > LOGS_MAX:
+        del _logs[next(iter(_logs))]
+    return log, is_new
+
+
+def _is_as_seen(log: TxnLog) -> bool:
+    """Return whether the last entry that was seen is still there: each chains to all before it, up to the log's own id.
+
+    A log that was removed or set back would take what is written next for an entry of its own, and never be read again.
+    """
+    state = log.state
+    data = log.store.get(FORMAT_KEY if state.entry < 0 else entry_key(state.entry))
+    return data is not None and sha256_hex(data) == state.entry_sha256

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.logs import COMMIT_TRIES_MAX, open_log
+from spark_datasource.logs import COMMIT_TRIES_MAX, check_same, open_log
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import ROUTED, topic_app_id
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
@@ -64,6 +64,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             return
         uploads = check_messages(messages, plan)
         log = open_log(plan.path, plan.storage)
+        check_same(log, plan.path, plan.log_id, plan.born)
         write = self._write(log, uploads)
         if write is None:
             return

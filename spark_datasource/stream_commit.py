@@ -48,8 +48,6 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     known = state.app_versions.get(app.key)
     if known is not None and known.version >= stamp.batch_id:
         return Write(app=app)  # done or refused, never applied: what was uploaded does not matter
-    if stamp.born > max(state.entry, 0):
-        raise invalid_message("an entry that is not in the log", got=stamp.born, expected=state.entry)
     topics = {name: _known_or_new(state, batch, options, frame, name) for name in sorted(batch.topics)}
     if len(topics) > ROUTED_TOPICS_MAX:
         raise InvalidInputError(

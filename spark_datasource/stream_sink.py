@@ -88,13 +88,13 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
-        """Commit what the tasks uploaded. Requests: 1 entry (+ 1 batch table above 1,000 batches).
+        """Commit what the tasks uploaded. Requests: 1 GET and 1 entry (+ 1 batch table above 1,000 batches).
 
         The log stays open for the next batch: a snapshot being written ends while that is computed.
         """
         batch = as_batch(messages, batchId)
         write = self._options.write
-        log = log_with_id(write.path, write.storage, batch.stamp.log_id)
+        log = log_with_id(write.path, write.storage, batch.stamp.log_id, batch.stamp.born)
         try:
             result = self._commit(log, batch)
         except StaleAppVersionError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,25 @@ def test_the_loser_of_a_race_for_a_topic_writes_to_the_winners(log: TxnLog, path
     assert len(log.topics()) == 1
     empty.commit([TaskUpload(0, {})])
     assert rows(log) == list(range(10))
+
+
+@pytest.mark.parametrize("is_restored", [False, True], ids=["made anew", "restored"])
+def test_a_log_that_is_made_anew_or_restored_under_a_write_is_told(
+    log: TxnLog, path: str, tmp_path: Path, is_restored: bool
+) -> None:
+    """Else it would name the files that went with the old one."""
+    shutil.copytree(path, backup := tmp_path / "backup")
+    log.create_topic("other", numbers(0, 0).schema)
+    sink = writer(path)
+    gone = task(sink, 0, 0, 5)
+    shutil.rmtree(path)
+    if is_restored:
+        shutil.copytree(backup, path)
+    log = TxnLog.open_or_create(path)
+    entry = log.refresh().entry
+    with pytest.raises(ConflictError, match="TXNLOG_LOG_REPLACED"):
+        sink.commit([gone, task(sink, 1, 5, 10)])
+    assert (log.refresh().entry, log.topics()) == (entry, [])
 
 
 def test_the_loser_without_rows_is_content(log: TxnLog, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,6 @@ PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
 ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
-FORMAT_GET = RequestClass(Operation.GET, KeyClass.FORMAT)
 
 
 # --- what a batch is, and costs --------------------------------------------------------------------------------------
@@ -55,14 +55,15 @@ def test_a_batch_costs_a_file_for_each_task_with_rows_and_topic_and_one_entry(
         cluster.stores["commit"].measure() as committed,
     ):
         query.write(2, both, one, none)
-    # The last batch's entry is new to the worker that plans. It finds the tip by asking for the two entries after it.
-    assert dict(planned.counts.requests) == {FORMAT_GET: 1, ENTRY_GET: 3}
+    # Whoever goes on with a log that it has open looks whether the last entry that it saw is still there. The last
+    # batch's is new to the worker that plans. It finds the tip by asking for the two entries after it.
+    assert dict(planned.counts.requests) == {ENTRY_GET: 4}
     assert dict(written.counts.requests) == {DATA_PUT: 3}
-    assert dict(committed.counts.requests) == {ENTRY_PUT: 1}
+    assert dict(committed.counts.requests) == {ENTRY_GET: 1, ENTRY_PUT: 1}
     with cluster.stores["task"].measure() as written, cluster.stores["commit"].measure() as committed:
         query.write(3, none)
     assert dict(written.counts.requests) == {}
-    assert dict(committed.counts.requests) == {ENTRY_PUT: 1}
+    assert dict(committed.counts.requests) == {ENTRY_GET: 1, ENTRY_PUT: 1}
 
 
 def test_the_writer_that_commits_plans_nothing(cluster: Cluster, query: Query) -> None:
@@ -160,8 +161,8 @@ def test_an_unclear_commit_is_handed_in_again_and_a_restart_finds_it(
     faulty = TxnLog.open(FaultyStore(LocalStore(path), plan), settings=CommitSettings(deadline_ms=0))
     messages = query.tasks(1, table(2))
     with cluster.in_worker("commit"):
-        ((place, (known, _)),) = logs._logs.items()
-        logs._logs[place] = known, faulty
+        ((place, _),) = logs._logs.items()
+        logs._logs[place] = faulty
     if unclear < COMMIT_TRIES_MAX:
         query.commit(messages, 1)
     else:
@@ -244,17 +245,43 @@ def test_a_log_that_was_made_anew_between_batches_is_told(
     assert (log.refresh().app_versions, log.topics()) == ({}, [])
 
 
+@pytest.mark.parametrize("batch", [0, 2], ids=["before the first batch", "of a worker that has it open"])
 def test_a_log_that_was_made_anew_between_plan_and_commit_is_told(
-    cluster: Cluster, query: Query, path: str
+    cluster: Cluster, query: Query, path: str, batch: int
 ) -> None:
-    messages = query.tasks(0, table(1))
+    for number in range(batch):
+        query.write(number, table(number))
+    messages = query.tasks(batch, table(batch))
     log = recreate(path)
     with pytest.raises(ConflictError, match="TXNLOG_LOG_REPLACED"):
-        query.commit(messages, 0)
+        query.commit(messages, batch)
     assert (log.refresh().app_versions, log.topics()) == ({}, [])
+    for number in range(9):  # an entry of the old log would stand in their way
+        log.create_topic(f"topic-{number}", PLAIN)
     shutil.rmtree(path)
     with pytest.raises(NotFoundError, match="TXNLOG_NO_LOG"):
-        query.commit(messages, 0)
+        query.commit(messages, batch)
+
+
+@pytest.mark.parametrize("when", ["between batches", "between plan and commit"])
+def test_a_log_that_was_restored_under_a_running_query_is_told(
+    cluster: Cluster, query: Query, log: TxnLog, path: str, tmp_path: Path, when: str
+) -> None:
+    query.write(0, table(0))
+    shutil.copytree(path, backup := tmp_path / "backup")
+    for batch in (1, 2):
+        query.write(batch, table(batch))
+    messages = [] if when == "between batches" else query.tasks(3, table(3))
+    shutil.rmtree(path)
+    shutil.copytree(backup, path)
+    if messages:
+        with pytest.raises(ConflictError, match="TXNLOG_LOG_REPLACED"):
+            query.commit(messages, 3)
+    with pytest.raises(StaleAppVersionError, match=r"MISSING_VERSIONS.*expected=`1`"):
+        query.write(3, table(3))
+    log = TxnLog.open(path)
+    Query(cluster, path, topic="t", allowmissingbatches="true").write(3, table(3))
+    assert rows(log) == [0, 3]
 
 
 # --- topics that change while a batch is written ---------------------------------------------------------------------

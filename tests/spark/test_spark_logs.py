@@ -1,0 +1,26 @@
+"""The logs that a worker keeps open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_datasource import logs
+from spark_datasource.logs import LOGS_MAX, open_log
+from txnlog import TxnLog
+
+
+def test_a_worker_keeps_the_logs_open_that_it_used_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_logs", {})
+    paths = [str(tmp_path / str(number)) for number in range(LOGS_MAX + 2)]
+    for path in paths:
+        TxnLog.create(path)
+    kept = open_log(paths[0])
+    for path in paths[1:]:
+        open_log(path)
+        assert open_log(paths[0]) is kept
+    assert len(logs._logs) == LOGS_MAX
+    assert {paths[0], *paths[3:]} == {path for path, _ in logs._logs}
