@@ -52,7 +52,7 @@ def _commits_in_tasks() -> None:
     def commits(self: TxnLogStreamWriter, iterator: Any) -> Any:
         message: Any = write(self, iterator)
         options = self._options
-        log = log_with_id(options.write.path, options.write.storage, message.batch.log_id)
+        log = log_with_id(options.write.path, options.write.storage, message.batch.log_id, message.batch.born)
         batch = as_batch([message], message.batch.batch_id)
         only = replace(as_write(log, batch, options, self._frame), app=None, apps_beside=())
         if only.appends:
@@ -70,7 +70,7 @@ def _deletes_at_abort() -> None:
         for message in messages:
             if message is not None:
                 options = self._options.write
-                log = log_with_id(options.path, options.storage, message.batch.log_id)
+                log = log_with_id(options.path, options.storage, message.batch.log_id, message.batch.born)
                 for uploaded in message.uploads.values():
                     for file in uploaded.files:
                         log.store.delete(file.key)

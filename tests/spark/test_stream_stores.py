@@ -41,8 +41,8 @@ def test_what_was_unclear_stays_unclear_when_the_store_then_refuses(
     faulty = TxnLog.open(FaultyStore(LocalStore(path), plan), settings=CommitSettings(deadline_ms=0))
     messages = query.tasks(1, table(2))
     with cluster.in_worker("commit"):
-        ((place, (known, _)),) = logs._logs.items()
-        logs._logs[place] = known, faulty
+        ((place, _),) = logs._logs.items()
+        logs._logs[place] = faulty
     with pytest.raises(CommitStateUnknownError, match=r"batch_id=`1`.*start the query again"):
         query.commit(messages, 1)
     assert sent == 2
@@ -62,8 +62,8 @@ def test_a_refusal_without_anything_unclear_before_is_told_as_it_is(
     full = TxnLog.open(FaultyStore(LocalStore(path), plan))
     messages = query.tasks(1, table(2))
     with cluster.in_worker("commit"):
-        ((place, (known, _)),) = logs._logs.items()
-        logs._logs[place] = known, full
+        ((place, _),) = logs._logs.items()
+        logs._logs[place] = full
     with pytest.raises(StorageError, match=r"\[TXNLOG_DISK_FULL\]"):
         query.commit(messages, 1)
     assert rows(log) == [1]
