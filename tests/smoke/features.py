@@ -139,6 +139,27 @@ def foreach_batch(place: Place) -> None:
     assert len(place.rows("rates")) == 10
 
 
+def stream(place: Place) -> None:
+    feed, checkpoint = place.folder / "feed", place.folder / "checkpoint"
+    feed.mkdir()
+
+    def run() -> list[int]:
+        frame = place.spark.readStream.schema("n long").option("maxFilesPerTrigger", 1).json(str(feed))
+        writer = frame.writeStream.format("txnlog").option("topic", "t")
+        query = (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(place.path)
+        )
+        assert query.awaitTermination(120)
+        return sorted(row["n"] for row in place.rows("t"))
+
+    (feed / "0.json").write_text('{"n": 0}\n{"n": 1}\n')
+    assert run() == [0, 1]
+    for file in (checkpoint / "commits").iterdir():
+        file.unlink()  # as if Spark had crashed before it noted the end of the batch
+    (feed / "1.json").write_text('{"n": 2}\n')
+    assert run() == [0, 1, 2]
+
+
 def carried(place: Place, columns: str, switch: str | None = None) -> None:
     """Write and read columns, a row of nulls behind them."""
     if switch is not None:
@@ -189,6 +210,7 @@ FEATURES = (
     Feature("errors with a code", errors),
     Feature("temporary views: `SELECT`, `INSERT INTO`", view),
     Feature("streams by `foreachBatch`", foreach_batch),
+    Feature("streams by `writeStream`, exactly once, also when Spark repeats a batch", stream),
     Feature("columns of plain types", plain_types),
     Feature("columns of `variant`", variants),
     Feature("columns of `interval day to second`", intervals),

@@ -28,6 +28,7 @@ FILES = (
     "docs/spark.md",
     "docs/from-delta.md",
     "docs/spark-transactions.md",
+    "docs/streaming.md",
 )
 
 
