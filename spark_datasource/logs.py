@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
 from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.entry import sha256_hex
@@ -27,6 +28,8 @@ __all__ = [
 COMMIT_TRIES_MAX = 3
 """How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
 
+T = TypeVar("T")
+
 LOGS_MAX = 16
 """Logs that a worker keeps open: who gives other credentials every hour opens another one each time."""
 
@@ -35,7 +38,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _logs: dict[tuple[str, Storage], TxnLog] = {}
 """By path and storage options, the last used at the end. A worker runs one call at a time: no lock."""
 _sidecars: dict[tuple[str, Storage], SidecarCache] = {}
-"""By URL of the store and storage options: what one job may read is not given to another."""
+"""By URL of the store and storage options, the last used at the end: what one job may read is not given to another."""
 
 
 def absolute(path: str) -> str:
@@ -107,7 +110,7 @@ def forget_log(path: str, storage: Storage) -> None:
 
 def sidecars_of(store: ObjectStore, storage: Storage = NO_STORAGE) -> SidecarCache:
     """Return the sidecars that this worker has read from a log's store so far."""
-    return _sidecars.setdefault((store.url, storage), SidecarCache(store))
+    return _last_used(_sidecars, (store.url, storage), SidecarCache(store))
 
 
 def _opened(path: str, storage: Storage) -> tuple[TxnLog, bool]:
@@ -117,10 +120,15 @@ def _opened(path: str, storage: Storage) -> tuple[TxnLog, bool]:
     is_new = log is None or not _is_as_seen(log)
     if log is None or is_new:
         log = TxnLog.open(path, storage_options=storage.options())
-    _logs[place] = log
-    if len(_logs) > LOGS_MAX:
-        del _logs[next(iter(_logs))]
-    return log, is_new
+    return _last_used(_logs, place, log), is_new
+
+
+def _last_used(kept: dict[tuple[str, Storage], T], place: tuple[str, Storage], new: T) -> T:
+    """Return what is kept of a place, or else what is new, and keep it longer than the rest."""
+    kept[place] = kept.pop(place, new)
+    if len(kept) > LOGS_MAX:
+        del kept[next(iter(kept))]
+    return kept[place]
 
 
 def _is_as_seen(log: TxnLog) -> bool:
