@@ -72,6 +72,8 @@ _LATER = (
     "order", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "subscribePattern", "assign",
 )  # fmt: skip
+_EMPTY_IS_MISSING = {"path", "topic"}
+"""Options that have to be given, in lower case: an empty one has an error of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +229,12 @@ def _write_options(
     partitions = found.integer("partitions", 1)
     if partitions is not None and partitions > PARTITIONS_MAX:
         found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
-    routed = found.text("topic") is None and [name.lower() for name in columns].count("topic") == 1
+    routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
     path = _path(found)
     return WriteOptions(
         path=path,
         storage=_storage(found, path, s3a),
-        topic=None if routed else _topic(found, found.text("topic")),
+        topic=None if routed else _topic(found, found.text("topic"), _OR_ROUTE),
         partitions=partitions,
         key_columns=found.names("keyColumns"),
         timestamp_column=found.text("timestampColumn"),
@@ -263,6 +265,10 @@ class _Options:
                 kind="unsupported-operation",
                 hint="use CREATE TEMPORARY VIEW name USING txnlog OPTIONS (topic '...', path '...')",
             )
+        for key in sorted(self._values.keys() & names.keys() - _EMPTY_IS_MISSING):
+            # Often a variable that was not set. A default in its place would be a guess: without txnAppId, not once.
+            if not self._values[key]:
+                self.problems.append(f"option {names[key]} is empty; give it a value, or leave it out")
         for key in sorted(self._values.keys() - names.keys()):
             if key == "paths":
                 self.problems.append("load one path: a read covers one log")
@@ -308,8 +314,6 @@ class _Options:
         """Return a comma-separated list of names."""
         text = self.text(name)
         if text is None:
-            if name.lower() in self._values:
-                self.problems.append(f"option {name} is empty; name at least one column")
             return None
         names = tuple(part.strip() for part in text.split(","))
         if not all(names):
@@ -374,7 +378,9 @@ def _path(found: _Options) -> str:
     text = found.text("path")
     if text is None:
         if not found.has("paths"):  # load([...]), a problem already
-            found.problems.append("the path of the log is missing; pass it to load(), save() or option path")
+            found.problems.append(
+                "the path of the log is missing; pass it to load(), save(), start() or option path"
+            )
         return ""
     return absolute(text)
 
@@ -387,9 +393,12 @@ def _storage(found: _Options, path: str, s3a: S3aSettings | None) -> Storage:
         return NO_STORAGE
 
 
-def _topic(found: _Options, text: str | None) -> str:
+_OR_ROUTE = "; give it, or leave it out and name the topic of each row in a column topic"
+
+
+def _topic(found: _Options, text: str | None, advice: str = "") -> str:
     if text is None:
-        found.problems.append("option topic is missing")
+        found.problems.append(f"option topic is missing{advice}")
         return ""
     if "," in text:
         found.problems.append(

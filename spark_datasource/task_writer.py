@@ -318,7 +318,7 @@ class _Router:
             "nothing was written; a topic's name has 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore"
         )
         if self._routes.create is None:
-            hint += "; topics that do not exist are created with option createTopics"
+            hint += "; topics that do not exist are created with option createTopics=true"
         raise InvalidInputError(
             ["column topic routes the rows of this write, and some of them cannot go anywhere", *problems],
             kind="unroutable-rows",

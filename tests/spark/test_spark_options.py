@@ -12,7 +12,7 @@ import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.failures import code_of, coded
-from spark_datasource.options import parse_read_options, parse_write_options
+from spark_datasource.options import parse_read_options, parse_stream_write_options, parse_write_options
 from spark_datasource.splits import SPLIT_BYTES_MIN, cut, split_count
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.scan import PLANNED, PartitionPlan
@@ -104,6 +104,32 @@ def test_a_bad_value_is_one_problem_that_names_the_option(option: str, value: st
     name = {"_hidden": "topic name"}.get(value, "path" if option == "paths" else option)
     assert name in problem
     assert "secret" not in problem
+
+
+@pytest.mark.parametrize("option", ["txnAppId", "txnVersion", "partitions", "keyColumns", "createTopics"])
+def test_an_option_that_is_given_but_empty_is_no_option_left_out(option: str) -> None:
+    """Else a variable that was not set would make a write that is not once for each version."""
+    options = {**PATH, "txnAppId": "a", "txnVersion": "1", option: " "}
+    assert f"option {option} is empty; give it a value, or leave it out" in problems(options, write=True)
+
+
+def test_empty_options_of_streams_and_reads_are_told_too() -> None:
+    with pytest.raises(InvalidInputError, match="option txnAppId is empty") as caught:
+        parse_stream_write_options({**PATH, "txnAppId": ""})
+    assert caught.value.kind == "invalid-option"
+    assert problems({**PATH, "versionAsOf": ""}) == [
+        "option versionAsOf is empty; give it a value, or leave it out"
+    ]
+
+
+@pytest.mark.parametrize("parse", [parse_write_options, parse_stream_write_options])
+def test_a_missing_topic_is_told_with_both_ways_to_name_one_and_an_empty_one_does_not_route(
+    parse: Any,
+) -> None:
+    for options, columns in (({"path": "/log"}, ["n"]), ({"path": "/log", "topic": ""}, ["n", "topic"])):
+        with pytest.raises(InvalidInputError, match=r"option topic is missing.* in a column topic"):
+            parse(options, columns)
+    assert parse({"path": "/log"}, ["n", "topic"])
 
 
 def test_a_version_or_a_time_means_a_snapshot_and_nothing_else() -> None:
