@@ -54,10 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         console.print(f"seeds {seeds[0]} to {seeds[-1]}, {kills} kills each, on {on}")
         master = LOCAL if options.local else CLUSTER
-        histories = list(_run(seeds, kills, master, there, Path(folder), console))
-    result = summary(histories, time.perf_counter() - start, on=on)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        histories, result = [], None
+        for history in _run(seeds, kills, master, there, Path(folder), console):
+            histories.append(history)
+            result = summary(histories, time.perf_counter() - start, on=on)
+            if options.json:  # after each, so that a run that is cut short has its figures
+                options.json.write_text(json.dumps(result, indent=2) + "\n")
+            console.print(
+                f"seed {history.seed}: {history.kill_count} kills, {len(history.problems)} problems"
+            )
+    assert result is not None
     _show(result, Console())
     return 1 if result["problems"] else 0
 
