@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tests.spark.case_stream import Stream, open_stream
 from tests.spark.stream_steps import Cluster, Query
 from txnformat.log import TxnLog
 
@@ -116,6 +117,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def query(cluster: Cluster, path: str, log: TxnLog) -> Query:
     """A query to topic ``t``, which does not exist yet."""
     return Query(cluster, path, topic="t")
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest, classic: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    """A log, input, a checkpoint and the oracle of the fault cases; a parameter says what the topic's keys are."""
+    with open_stream(classic, tmp_path, getattr(request, "param", ["key"])) as stream:
+        yield stream
 
 
 @pytest.fixture
