@@ -138,7 +138,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket: Bucket, spark: SparkSessi
 # --- requests ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_costs_four_reads_one_upload_for_each_task_and_one_entry(bucket: Bucket) -> None:
+def test_a_batch_costs_five_reads_one_upload_for_each_task_and_one_entry(bucket: Bucket) -> None:
     sent: list[list[str]] = [[]]
 
     def record(request: Request, nth: int) -> None:
@@ -153,10 +153,12 @@ def test_a_batch_costs_four_reads_one_upload_for_each_task_and_one_entry(bucket:
         bucket.feed.add(*range(4 * number, 4 * number + 4))
     bucket.run(bucket.feed.frame().repartition(2))
     assert sorted(rows(bucket.log)) == list(range(20))
-    # The planning process sees the entry of the batch before, and asks for the two behind it at once.
-    plan = ["GET format.json", *3 * ["GET log"]]
-    # Before the first batch both processes open the log, and one of them tries the store out and begins the log.
-    assert sent[2:] == [*4 * [[*plan, "PUT data", "PUT data", "PUT log"]], []]
+    # The planning process looks whether the entry that it saw last is still there, sees that of the batch before, and asks
+    # for the two behind it at once. The committing process looks for its own last one.
+    plan, commit = 4 * ["GET log"], ["GET log", "PUT log"]
+    # With the first batch both processes open the log, and one tries the store out and begins the log, which takes an entry;
+    # when the second is planned, the log had none when it was seen last.
+    assert sent[3:] == [*3 * [[*plan, "PUT data", "PUT data", *commit]], []]
 
 
 # --- answers that are lost, late or wrong -------------------------------------------------------------------------------------
