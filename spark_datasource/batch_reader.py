@@ -17,6 +17,7 @@ from spark_datasource.options import ReadOptions
 from spark_datasource.pinning import Pin
 from spark_datasource.spark_schema import Projection
 from spark_datasource.splits import Split, cut, split_count
+from spark_datasource.stores import kept_store
 from txnformat.errors import ConflictError
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate
@@ -97,17 +98,17 @@ class TxnLogBatchReader(DataSourceReader):
         if not isinstance(partition, Split):
             return  # Spark's stand-in when there is nothing to read
         settle()
-        store = self._options.storage.open(self._options.path)
-        for part in partition.sealed:
-            keep = None
-            if self._where is not None:
-                keep = self._keep(self._where, part.partition)
-            rows, files = open_range(
-                sidecars_of(store, self._options.storage), part, self._options.isolation, keep
-            )
-            yield from self._read(store, part.partition, self._known(rows), files)
-        for plain in partition.parts:
-            yield from self._read(store, plain.partition, plain.planned(), partition.files)
+        with kept_store(self._options.path, self._options.storage, self._pin.log_id) as store:
+            for part in partition.sealed:
+                keep = None
+                if self._where is not None:
+                    keep = self._keep(self._where, part.partition)
+                rows, files = open_range(
+                    sidecars_of(store, self._options.storage), part, self._options.isolation, keep
+                )
+                yield from self._read(store, part.partition, self._known(rows), files)
+            for plain in partition.parts:
+                yield from self._read(store, plain.partition, plain.planned(), partition.files)
 
     def _read(
         self, store: ObjectStore, partition: int, rows: Rows, files: dict[int, FileRecord]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 
 from spark_datasource.collector import settle
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, Routes
+from spark_datasource.stores import kept_store
 from spark_datasource.write_plan import WritePlan
 from txnformat.clock import SystemIds
 from txnformat.conform import conform
@@ -172,10 +174,11 @@ def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -
     """
     settle()
     stores: list[ObjectStore] = []
+    task_ends = ExitStack()
 
     def begin(route: Route) -> TopicUpload:
         if not stores:  # a task without rows needs none
-            stores.append(plan.storage.open(plan.path))
+            stores.append(task_ends.enter_context(kept_store(plan.path, plan.storage, plan.log_id)))
         return TopicUpload(
             stores[0],
             SystemIds(),
@@ -186,11 +189,12 @@ def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -
         )
 
     uploads = TopicUploads(begin)
-    try:
-        return write_rows(batches, plan.routes, task, uploads)
-    except BaseException:
-        uploads.abort()
-        raise
+    with task_ends:
+        try:
+            return write_rows(batches, plan.routes, task, uploads)
+        except BaseException:
+            uploads.abort()
+            raise
 
 
 def write_rows(
