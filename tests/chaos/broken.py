@@ -92,22 +92,12 @@ def _names_files_by_task() -> None:
     vars(task_writer)["SystemIds"] = Named
 
 
-def _plans_in_tasks() -> None:
-    """Let every task look up for itself what it writes to."""
-
-    def unplanned(self: TxnLogStreamWriter) -> dict[str, object]:
-        return {**self.__dict__, "_plan": None}
-
-    TxnLogStreamWriter.__getstate__ = unplanned  # type: ignore[method-assign]
-
-
 DEFECTS = {
     "forgets-versions": _forgets_versions,
     "forgets-rows": _forgets_rows,
     "commits-in-tasks": _commits_in_tasks,
     "deletes-at-abort": _deletes_at_abort,
     "names-files-by-task": _names_files_by_task,
-    "plans-in-tasks": _plans_in_tasks,
 }
 
 

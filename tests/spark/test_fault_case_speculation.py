@@ -45,7 +45,8 @@ def test_case_5_the_loser_finishes_after_the_commit(running: tuple[Scene, Driver
 
     Its file is whole and in the store, and no entry names it.
 
-    Guards: tasks only upload; without, the loser's rows are there as well. Names of files of their own for all attempts.
+    Guards: tasks only upload. Without (a sink that commits in the task): batches are in several entries, with the rows of
+    the loser. Names of files that are unlike any other: without, the loser never gets to the end of its upload.
     """
     scene, driver = running
     control, name = driver.control, f"loser-{loser}"

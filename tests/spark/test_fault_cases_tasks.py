@@ -53,7 +53,7 @@ def check(running: Running, case: str, *faults: Fault) -> None:
 def test_case_1_a_task_fails_and_its_repetition_does_not(running: Running) -> None:
     """Before its first row, with some of them, and with its file uploaded.
 
-    Guards: tasks only upload. Without (a sink that commits in the task): the first attempt's rows are there twice.
+    Guards: tasks only upload. Without (a sink that commits in the task): what the third attempt uploaded is there twice.
     """
     check(
         running,
@@ -104,7 +104,8 @@ def test_case_6_a_stage_is_repeated_because_its_input_is_gone(tmp_path: Path) ->
     The second attempt of the stage numbers the attempts of its tasks from 0 again: the same batch, partition and attempt
     come a second time, with another file.
 
-    Guards: as case 1; names of files without ids of their own cannot tell the two apart (SPARK-24552).
+    Guards: as case 1; and names of files that are unlike any other: by batch, partition and attempt the two are the same
+    (SPARK-24552). Without, the second attempt finds the file of the first, and the query fails.
     """
     both = {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # each executor does a part of the shuffle
     with cluster(tmp_path / "spark") as place:
