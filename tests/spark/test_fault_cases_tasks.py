@@ -1,7 +1,7 @@
 """Fault cases of tasks: exceptions, executors and Python workers killed, stages repeated.
 
 What keeps a stream exact in all of them: nothing that a task uploads is in the log until the driver's one entry names it,
-and Spark hands the driver one message for each task. ``test_fault_guards.py`` breaks that, and sees the oracle find it.
+and Spark hands the driver one message for each task. ``test_chaos_campaign.py`` breaks that, and sees the oracle find it.
 """
 
 from __future__ import annotations

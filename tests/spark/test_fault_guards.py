@@ -1,6 +1,6 @@
 """What keeps streams exact is taken away, piece by piece: the same faults then do damage, and it is seen.
 
-That a batch is written twice when its version is not in the entry, ``test_chaos_campaign.py`` shows.
+What happens without the version in the entry, and when tasks commit, ``test_chaos_campaign.py`` shows.
 """
 
 from __future__ import annotations
@@ -15,17 +15,6 @@ from tests.chaos.scene import Scene
 from txnformat.errors import TxnLogError
 
 pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
-
-def test_cases_1_to_6_without_tasks_that_only_upload(tmp_path: Path) -> None:
-    """A task commits, fails, and is repeated: its rows are there twice."""
-    with cluster(tmp_path / "spark") as place:
-        scene = Scene(tmp_path, place, broken="commits-in-tasks")
-        with scene.tail() as tail, scene.start() as driver:
-            fail_once(scene, driver, Fault(point="write/uploaded", how="raise", partition=1))
-            found = scene.examine(tail)
-    assert found.duplicates
-    assert found.torn
 
 
 def test_case_6_without_names_of_its_own_for_every_file(tmp_path: Path) -> None:
