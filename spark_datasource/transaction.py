@@ -285,6 +285,7 @@ class SparkTransaction:
                     _abort(producer, error)
                     return
                 try:
+                    self._refuse_after_failure("commit")
                     self.info, is_own = self._commit(producer)
                 except TxnLogError as refused:
                     if not isinstance(refused, CommitStateUnknownError):
@@ -328,7 +329,20 @@ class SparkTransaction:
                 kind="no-transaction",
                 hint="use it in its own with block: with SparkTransaction(…) as txn",
             )
-        return None if self.is_done else self._producer
+        if self.is_done:
+            return None
+        self._refuse_after_failure(call)
+        return self._producer
+
+    def _refuse_after_failure(self, call: str) -> None:
+        """Raise when a write has failed before: what failed is the cause. Who was fenced since is told that instead."""
+        producer = self._producer
+        if self._failure is not None and producer and producer.status is ProducerStatus.ABORT_REQUIRED:
+            raise InvalidTransactionStateError(
+                f"{call}() is not possible now: a write of this transaction has failed, and the program went on",
+                kind="abort-required",
+                hint="nothing of it is committed: let the error leave the with block, and run the job again",
+            ) from self._failure
 
     def _write_options(self, df: DataFrame, topic: object, options: Mapping[str, object]) -> dict[str, str]:
         """Return the options of a write, all checked."""
@@ -400,8 +414,9 @@ def _check_frame(df: object) -> None:
     from pyspark.sql import DataFrame
 
     if not isinstance(df, DataFrame):
+        name = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
         raise InvalidInputError(
-            f"{df!r:.100} is not a Spark DataFrame",
+            f"the DataFrame is a {name}, not one of Spark",
             kind="not-a-dataframe",
             hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame makes a DataFrame",
         )

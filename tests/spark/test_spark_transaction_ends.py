@@ -58,11 +58,15 @@ def test_a_job_that_fails_takes_the_transaction_with_it_also_when_the_error_is_s
             txn.write(numbers(0, 5), "numbers")
             with pytest.raises(PySparkException, match="broken row"):
                 txn.write(numbers(0, 5).selectExpr("if(n = 3, raise_error('broken row'), n) AS n"), "numbers")
-            with pytest.raises(InvalidTransactionStateError, match="abort the transaction"):
+            with pytest.raises(
+                InvalidTransactionStateError, match=r"write\(\).* a write .* has failed"
+            ) as again:
                 txn.write(numbers(0, 5), "numbers")
+            assert isinstance(again.value.__cause__, PySparkException)
 
     error = caught(InvalidTransactionStateError, job)
     assert error.kind == "abort-required"
+    assert str(error).startswith("commit() is not possible now: a write of this transaction has failed")
     assert isinstance(error.__cause__, PySparkException), "which says what went wrong first"
     assert status(log) is TransactionStatus.COMPLETE_ABORT
     assert (rows(log, "numbers"), version(log)) == ([], None)

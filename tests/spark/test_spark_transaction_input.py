@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -30,12 +31,14 @@ def test_what_is_no_batch_frame_or_no_option_is_refused_and_the_transaction_goes
     with SparkTransaction(spark, path, "job") as txn:
         for wrong, kind in (
             ([{"n": 1}], "not-a-dataframe"),
+            (pa.table({"n": [1, 2]}), "not-a-dataframe"),
             (None, "not-a-dataframe"),
             (stream, "streaming-dataframe"),
         ):
             with pytest.raises(InvalidInputError) as caught:
                 txn.write(wrong, "numbers")  # type: ignore[arg-type]
             assert caught.value.kind == kind
+            assert "\n" not in str(caught.value), "tables show themselves in many lines"
         for options, text in (
             ({"partitons": 3}, "did you mean partitions"),
             ({"partitions": 0}, "from 1 on"),
