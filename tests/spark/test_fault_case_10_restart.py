@@ -1,7 +1,6 @@
 """Case 10: a query is started again from its checkpoint, whatever Spark has noted of its last batches.
 
-The guard of all: the batch's number is in the entry as the query's version. Without it every test but the first finds rows
-twice.
+The guard of all: the batch's number is in the entry as the query's version. Without it every test fails.
 """
 
 from __future__ import annotations
