@@ -49,7 +49,7 @@ def test_an_append_is_one_entry_and_creates_the_topic(
     log: TxnLog, read: Read, save: Save, frame: DataFrame
 ) -> None:
     entry = log.refresh().entry
-    save(frame, partitions="3", keyColumns="n", timestampColumn="")
+    save(frame, partitions="3", keyColumns="n")
     state = log.refresh()
     assert state.entry == max(entry, 0) + 1
     topic = state.topic("t")
