@@ -9,9 +9,9 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, ingest, one_shot, plan, python_read, s3_commit, spark_scan
+    from bench import contention, ingest, one_shot, plan, python_read, s3_commit, spark_scan, stream
 
-    modules = (one_shot, ingest, python_read, spark_scan, plan, contention, s3_commit)
+    modules = (one_shot, ingest, python_read, spark_scan, stream, plan, contention, s3_commit)
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
 

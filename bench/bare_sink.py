@@ -1,0 +1,40 @@
+"""The least that a Python stream sink can do: take its rows from Spark as Arrow, drop them, and say so.
+
+It opens nothing and writes nothing. What a micro-batch takes longer with it than with the noop sink is what Spark takes
+to hand rows to Python, and to ask Python to plan and to commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+__all__ = ["BareSink"]
+
+
+class BareSink(DataSource):
+    """Takes no options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "bare_sink"
+
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:  # Spark's name
+        """Return the writer."""
+        return _BareWriter()
+
+
+class _BareWriter(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
+        pass
