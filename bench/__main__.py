@@ -6,7 +6,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,17 @@ def with_notes(results: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
+def updated(
+    kept: Mapping[str, Any], found: Sequence[Mapping[str, Any]], date: str, commit: str
+) -> dict[str, Any]:
+    """Return kept results with newer ones of some benchmarks, which say when and at which commit they were measured."""
+    newer = {one["name"]: {**one, "date": date, "commit": commit} for one in found}
+    kept_by_name = {one["name"]: one for one in kept["benchmarks"]}
+    names = [benchmark.name for benchmark in chosen("")]
+    everything = {**kept_by_name, **newer}
+    return {**kept, "benchmarks": [everything[name] for name in names if name in everything]}
+
+
 def show(results: Mapping[str, Any], console: Console) -> None:
     """Print the table."""
     table = Table(*HEADER[:-1], "verdict")
@@ -107,6 +118,9 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the names of the benchmarks")
     parser.add_argument(
         "--page", action="store_true", help="only make the page anew, with the notes of the code"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="let the results of what is run replace older ones of the same"
     )
     parser.add_argument("--folder", type=Path, help="where to work (default: the system's temporary folder)")
     given = parser.parse_args()
@@ -143,8 +157,13 @@ def main() -> None:
         "benchmarks": found,
     }
     show(results, console)
-    if given.words:
-        console.print(f"{RESULTS} and {PAGE} stay as they are: only a run of everything replaces them")
+    if given.update:
+        kept = json.loads((ROOT / RESULTS).read_text("utf-8"))
+        results = with_notes(updated(kept, found, str(results["date"]), str(machine["commit"])))
+    elif given.words:
+        console.print(
+            f"{RESULTS} and {PAGE} stay as they are: only a run of everything, or --update, replaces them"
+        )
         return
     (ROOT / RESULTS).parent.mkdir(exist_ok=True)
     (ROOT / RESULTS).write_text(as_text(results), "utf-8")

@@ -16,7 +16,7 @@ HEAD = f"""# Benchmarks
 
 All that is compared took turns in one run on one machine, in an order that was reversed every other round. A figure is
 the median of the rounds' ratios; in brackets the smallest and the largest. Figures of one machine say little about
-another: `make bench` measures yours, `make bench BENCH=scan` only what has "scan" in its name.
+another: `make bench` measures yours, `make bench BENCH=scan` only what has "scan" in its name. What was measured again since the run that is named below says so itself.
 """
 
 
@@ -84,7 +84,10 @@ def page(results: Mapping[str, Any]) -> str:
             lines += [f"* **{result['work']}**, against {result['against']}: {result['note']}"]
     lines += ["", "## How it is measured", ""]
     for benchmark in results["benchmarks"]:
-        lines += [f"* **{benchmark['name']}** ({benchmark['seconds']:.0f} s): {benchmark['how']}"]
+        when = (
+            f" Measured on {benchmark['date']}, commit {benchmark['commit']}." if "date" in benchmark else ""
+        )
+        lines += [f"* **{benchmark['name']}** ({benchmark['seconds']:.0f} s): {benchmark['how']}{when}"]
         lines += [f"  {line}" for line in _medians(benchmark["rows"])]
     lines += ["", "## Machine and versions", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in results["machine"].items()]

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.__main__ import as_json, run
+from bench.__main__ import as_json, run, updated
 from bench.page import page, verdict
 from bench.registry import benchmarks, chosen
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
@@ -98,3 +98,19 @@ def test_names_and_keys_are_distinct_and_a_word_narrows() -> None:
     assert chosen("") == known
     with pytest.raises(SystemExit, match="no benchmark is called like nothing-of-that-name"):
         chosen("nothing-of-that-name")
+
+
+def test_results_of_some_benchmarks_replace_their_older_ones_and_say_when() -> None:
+    first, second, *others = (benchmark.name for benchmark in benchmarks())
+    kept = {"date": "2026-01-01", "benchmarks": [{"name": name, "rows": []} for name in (first, *others)]}
+    found = [{"name": name, "rows": [name]} for name in (second, others[0])]
+    results = updated(kept, found, "2026-02-02", "abc")
+    assert [one["name"] for one in results["benchmarks"]] == [first, second, *others]
+    assert [one.get("date") for one in results["benchmarks"]] == [
+        None,
+        "2026-02-02",
+        "2026-02-02",
+        *(None for _ in others[1:]),
+    ]
+    assert results["benchmarks"][2]["rows"] == [others[0]]
+    assert results["date"] == "2026-01-01"
