@@ -44,6 +44,7 @@ __all__ = [
     "plan_filter",
     "plan_read",
     "read_plan",
+    "read_tables",
     "topic_predicate",
 ]
 
@@ -150,7 +151,7 @@ def plan_read(
         )
         keep = None if where is None else plan_filter(where, topic, found.schema, number)
         extents = extents_to_read(partition, wanted, level, keep, entry)
-        _read_tables(sidecars, state, extents, tables)
+        read_tables(sidecars, state, extents, tables)
         plan = plan_partition(number, partition, wanted, level, tables, keep, entry)
         files |= {file: state.files[file] for file in set(plan.rows["file"].tolist())}
         parts = [
@@ -287,7 +288,7 @@ def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None)
         )
 
 
-def _read_tables(sidecars: SidecarCache, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:
+def read_tables(sidecars: SidecarCache, state: LogState, extents: Rows, tables: dict[int, Rows]) -> None:
     """Read the batch tables that extents refer to and ``tables`` lacks: one holds batches of many partitions.
 
     Requests: 1 GET for each that is not kept.

@@ -31,6 +31,7 @@ __all__ = [
     "in_cut",
     "plan_partition",
     "plan_sealed",
+    "planned",
     "readable_end",
 ]
 
@@ -184,7 +185,7 @@ def plan_partition(
         extents = extents[keep(extents)]
     if isolation is IsolationLevel.READ_COMMITTED:
         extents = extents[committed(partition, extents)]
-    return PartitionPlan(number, wanted, _planned(extents, wanted, commit_entries(partition, extents)))
+    return PartitionPlan(number, wanted, planned(extents, wanted, commit_entries(partition, extents)))
 
 
 def plan_sealed(
@@ -215,7 +216,7 @@ def plan_sealed(
     if owned is not None:
         chosen &= (begins >= owned.start) & (begins < owned.end)
     found = rows[chosen]
-    return _planned(found, wanted, found["commit_entry"])
+    return planned(found, wanted, found["commit_entry"])
 
 
 def in_cut(entries: Rows, as_of: int) -> Rows:
@@ -238,7 +239,14 @@ def committed(partition: PartitionState, extents: Rows) -> Rows:
     )
 
 
-def _planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
+def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
+    """Return batches (rows of dtype EXTENT or INDEX_ROW) clipped to a range, as rows of dtype PLANNED, in the same order.
+
+    Parameters
+    ----------
+    committed_by : ndarray of int64
+        The commit entry of each.
+    """
     rows = np.zeros(len(extents), PLANNED)
     skip = np.maximum(0, wanted.start - extents["base_offset"])
     rows["skip"] = skip

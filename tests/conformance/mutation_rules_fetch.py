@@ -104,8 +104,8 @@ FETCH = (
     Mutation(
         "the position stays where the last record was read",
         "txnformat/scan.py",
-        "return PartitionPlan(number, wanted, _planned(",
-        "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), _planned(",
+        "return PartitionPlan(number, wanted, planned(",
+        "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), planned(",
         (
             (SHARE, "testGapsForControlRecordsInAcquiredRange"),
             (SHARE, "testGapsWithControlRecordsAtBeginningAndEnd"),

@@ -178,7 +178,10 @@ def page(mutations: Sequence[Mutation]) -> str:
     ]
     for one in mutations:
         cases = ", ".join(f"{test_class}.{name}" for test_class, name in one.claims)
-        lines.append(f"| {one.name} | `{one.path}` | `{one.after}` | {cases} |")
+        after = " ".join(one.after.split()).replace(
+            "|", "\\|"
+        )  # a row of a table is one line, a bar a new cell
+        lines.append(f"| {one.name} | `{one.path}` | `{after}` | {cases} |")
     return "\n".join(lines) + "\n"
 
 

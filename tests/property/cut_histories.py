@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
 from txnlog import Producer, TxnLog
 from writers.bulk import BulkAppend
+from writers.settings import ProducerSettings
 
 __all__ = ["COLUMNS", "PARTITIONS", "TOPICS", "CutHistory", "Row"]
 
@@ -36,10 +38,19 @@ class CutHistory:
 
     Four transactional producers (two inline, one that is one-shot unless it flushes, one deferred), one idempotent, and
     bulk appends; transactions are flushed, committed, aborted, prepared, left open, or ended by the next instance.
+
+    Parameters
+    ----------
+    grows : bool
+        Topics get more partitions as well.
+    settings
+        Of the transactional producers and bulk appends.
     """
 
-    def __init__(self, random: Random, log: TxnLog) -> None:
+    def __init__(self, random: Random, log: TxnLog, *, grows: bool = False, **settings: Any) -> None:
         self.random, self.log = random, log
+        self._grows, self._settings = grows, settings
+        self._partitions = dict.fromkeys(TOPICS, PARTITIONS)
         for topic in TOPICS:
             log.create_topic(topic, SCHEMA, partitions=PARTITIONS)
         self.units: list[Unit] = []
@@ -52,7 +63,7 @@ class CutHistory:
         self._plain.init()
 
     def _opened(self, number: int) -> Producer:
-        producer = Producer(self.log, self._names[number], buffer=BUFFERS[number])
+        producer = Producer(self.log, self._names[number], buffer=BUFFERS[number], **self._settings)
         producer.init()
         return producer
 
@@ -67,7 +78,8 @@ class CutHistory:
 
     def step(self) -> None:
         """Do one thing."""
-        what = self.random.choice(["send"] * 5 + ["end"] * 3 + ["plain", "bulk", "prepare", "again", "seal"])
+        whats = ["send"] * 5 + ["end"] * 3 + ["plain", "bulk", "prepare", "again", "seal"]
+        what = self.random.choice(whats + ["grow"] * self._grows)
         number = self.random.randrange(len(BUFFERS))
         if what == "plain":
             unit = self._unit()
@@ -75,11 +87,15 @@ class CutHistory:
             unit.committed = self._plain.flush().entry
         elif what == "bulk":
             unit = self._unit()
-            with BulkAppend(self.log) as bulk:
+            with BulkAppend(self.log, ProducerSettings(**self._settings)) as bulk:
                 self._send(bulk, unit)
                 unit.committed = bulk.commit().entry
         elif what == "seal":
             self.log.maintain("seal")
+        elif what == "grow":
+            topic = self.random.choice(TOPICS)
+            self._partitions[topic] += 1
+            self.log.alter_topic(topic, partitions=self._partitions[topic])
         else:
             self._transact(what, number)
 
@@ -113,7 +129,8 @@ class CutHistory:
 
     def _send(self, producer: Producer | BulkAppend, unit: Unit) -> None:
         for _ in range(self.random.randint(1, 3)):
-            topic, partition = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
+            topic = self.random.choice(TOPICS)
+            partition = self.random.randrange(self._partitions[topic])
             values = list(range(self._value, self._value + self.random.randint(1, 3)))
             self._value += len(values)
             producer.send(topic, pa.table({"value": values}, schema=SCHEMA), partition=partition)

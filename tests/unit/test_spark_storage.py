@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from spark_datasource.options import parse_read_options, parse_write_options
+from spark_datasource.options import parse_write_options
+from spark_datasource.read_options import parse_read_options
 from spark_datasource.storage import NO_STORAGE, S3aSettings, storage_for
 from txnformat.errors import InvalidInputError
 
