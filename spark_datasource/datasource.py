@@ -7,10 +7,10 @@ only inside the objects that Spark itself pickles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from spark_datasource.collector import settle
 from spark_datasource.failures import clean_errors, unsupported
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_datasource.batch_reader import TxnLogBatchReader
-    from spark_datasource.options import ReadOptions
     from spark_datasource.pinning import Pin
+    from spark_datasource.read_options import ReadOptions
     from spark_datasource.sink import TxnLogBatchWriter
     from spark_datasource.storage import S3aSettings
     from spark_datasource.stream_sink import TxnLogStreamWriter
-    from txnformat.predicate import Predicate
 
 __all__ = ["TxnLogDataSource", "register"]
 
-_USE_BATCH = "use spark.read, or a Consumer of the Python API"
 _USE_APPEND = 'a log is only appended to: use outputMode("append"), or write each result by foreachBatch'
 
 
@@ -37,7 +35,7 @@ class TxnLogDataSource(DataSource):
     """``spark.read.format("txnlog").option("topic", "orders").load("/data/log")``.
 
     The version is pinned by ``load()``: every action on that DataFrame, and on all that is made of it, sees the
-    same rows. The options are listed in :mod:`spark_datasource.options`.
+    same rows. The options are listed in docs/spark.md.
     """
 
     s3a: ClassVar[S3aSettings | None] = None
@@ -57,32 +55,30 @@ class TxnLogDataSource(DataSource):
     @clean_errors
     def schema(self) -> StructType:
         """Pin the read and return its schema; Spark calls it in ``load()`` without ``.schema()``."""
-        from spark_datasource.spark_schema import spark_schema
+        from spark_datasource.planning import topic_read
+        from spark_datasource.spark_schema import common_schema
 
         options, pin = self._pin()
-        self._where()  # what is wrong with it is said by load()
-        return spark_schema(pin.schema, options.columns)
+        schema = common_schema({one.name: one.schema for one in pin.topics}, options.columns)
+        for one in pin.topics:
+            topic_read(
+                options, one.name, one.schema, schema
+            )  # what is wrong with option where is said by load()
+        return schema
 
     @clean_errors
     def reader(self, schema: StructType) -> TxnLogBatchReader:
         """Return the reader of the pinned read; with ``.schema()`` it is pinned here."""
         from spark_datasource.batch_reader import TxnLogBatchReader
-        from spark_datasource.spark_schema import project
 
         options, pin = self._pin()
-        projection = project(options.topic, pin.schema, options.columns, schema)
-        return TxnLogBatchReader(options, pin, projection, self._where())
-
-    def _where(self) -> Predicate | None:
-        from txnformat.read_plan import topic_predicate
-
-        options, pin = self._pin()
-        return None if options.where is None else topic_predicate(options.where, pin.schema)
+        options.check_batch()
+        return TxnLogBatchReader(options, pin, schema)
 
     def _pin(self) -> tuple[ReadOptions, Pin]:
         from spark_datasource.logs import open_log
-        from spark_datasource.options import parse_read_options
         from spark_datasource.pinning import pin_read
+        from spark_datasource.read_options import parse_read_options
 
         if self._pinned is None:
             options = parse_read_options(self.options, self.s3a)
@@ -102,8 +98,10 @@ class TxnLogDataSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
-        """Return a reader that refuses: what is raised here itself, Spark 4 hides behind an error of its own."""
-        return _NoStreamReader()
+        """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""
+        from spark_datasource.stream_reader import TxnLogStreamReader
+
+        return TxnLogStreamReader(self.options, self.s3a, schema)
 
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
@@ -127,36 +125,26 @@ class TxnLogDataSource(DataSource):
         self._travelled = True
 
 
-class _NoStreamReader(DataSourceStreamReader):
-    @clean_errors
-    def initialOffset(self) -> dict[str, Any]:  # Spark's name
-        return self._refuse()
-
-    @clean_errors
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # Spark's name
-        return self._refuse()
-
-    @clean_errors
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self._refuse()
-
-    @clean_errors
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise unsupported("reading streams is", _USE_BATCH)
-
-
 def register(spark: SparkSession) -> None:
-    """Make ``format("txnlog")`` known to a session, with the session's settings for ``s3a://``.
+    """Make ``format("txnlog")`` known to a session, in every thread, with the session's settings for ``s3a://``.
 
-    Only needed where Spark does not find it by itself: it does when the package is installed for the driver's
-    Python, and no other installed module called ``pyspark_*`` fails to import. But only from here are the settings
-    ``spark.hadoop.fs.s3a.*`` known, as they are at this moment: call it again when they change.
+    Spark finds the format by itself when the package is installed for the driver's Python, and no other installed
+    module called ``pyspark_*`` fails to import. Only from here are
+
+    * the settings ``spark.hadoop.fs.s3a.*`` known, as they are at this moment: call it again when they change;
+    * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
+      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.writer_sessions`).
+
+    A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """
     from spark_datasource.storage import s3a_settings
+    from spark_datasource.writer_sessions import active, is_classic, mend_writers
 
     source = type("TxnLogDataSource", (TxnLogDataSource,), {"s3a": s3a_settings(spark)})
     source.__module__ = "__main__"  # pickled by value, with its settings
-    spark.dataSource.register(source)
+    if not is_classic(spark):
+        spark.dataSource.register(source)
+        return
+    with active(spark):  # else Spark looks in the thread's own session, and says that the name is taken
+        spark.dataSource.register(source)
+    mend_writers()

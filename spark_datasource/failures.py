@@ -15,10 +15,13 @@ from typing import ParamSpec, TypeVar
 from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
 
-__all__ = ["clean_errors", "clean_iterator", "code_of", "coded", "error_in", "unsupported"]
+__all__ = ["USE_VIEW", "clean_errors", "clean_iterator", "code_of", "coded", "error_in", "unsupported"]
 
 _CODED = re.compile(r"txnformat\.errors\.(\w+): \[TXNLOG_([A-Z0-9_]+)\] ([^\n]*)")
 """One of our errors in the text of one of Spark's: Python's last line of a traceback."""
+
+USE_VIEW = "CREATE TEMPORARY VIEW name USING txnlog OPTIONS (topic '...', path '...')"
+"""The way out for tables of a catalog, whose options Spark does not pass on."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,12 +1,15 @@
-"""``startingOffsets`` and ``endingOffsets``: Kafka's forms, and a shorter one for the single topic of a read."""
+"""``startingOffsets`` and ``endingOffsets``: Kafka's forms, a shorter one for a single topic, and entries of the log."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["EARLIEST", "LATEST", "OffsetsOption", "parse_offsets"]
+from spark_datasource.option_values import OptionValues
+
+__all__ = ["EARLIEST", "LATEST", "StartOrEnd", "parse_offsets"]
 
 EARLIEST = -2
 """Stands for the first offset, as in the Kafka source's JSON."""
@@ -14,51 +17,102 @@ EARLIEST = -2
 LATEST = -1
 """Stands for the end offset, as in the Kafka source's JSON."""
 
-OffsetsOption = int | Mapping[int, int]
-"""EARLIEST or LATEST for every partition, or by partition an offset (from 0) or one of the two."""
+_ONLY_TOPIC = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrEnd:
+    """Where a read begins, or ends."""
+
+    default: int
+    """EARLIEST or LATEST: of every partition that is not named."""
+    by_topic: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By name and partition an offset (from 0), or EARLIEST or LATEST."""
+    entry: int | None = None
+    """In commit order: the first entry that is read (inclusive); of an end the last one."""
+
+    def of(self, topic: str) -> Mapping[int, int]:
+        """Return what is said of single partitions of a topic."""
+        return self.by_topic.get(_ONLY_TOPIC) or self.by_topic.get(topic, {})
 
 
 def parse_offsets(
-    text: str | None, name: str, topic: str, default: int, problems: list[str]
-) -> OffsetsOption:
+    found: OptionValues, name: str, topics: tuple[str, ...], default: int | None, *, by_entry: bool
+) -> StartOrEnd | None:
     """Return what an offsets option says.
+
+    The text is ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or, for a single topic, ``{"0": 5}``; in commit
+    order ``{"entry": 17}``.
 
     Parameters
     ----------
-    text : str or None
-        ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or ``{"0": 5}``. Partitions that are not named
-        take ``default``.
-    name : str
-        The option's, for messages.
-    problems : list of str
-        Gets one more when the text is anything else.
+    found : OptionValues
+        Gets one more problem when the text is anything else.
+    topics : tuple of str
+        Those of the read; empty: they are given by a pattern.
+    default : int or None
+        What it is when the option is absent.
+    by_entry : bool
+        Whether the read is in commit order.
     """
+    text = found.text(name)
     if text is None:
-        return default
+        return None if default is None else StartOrEnd(default)
     if text.lower() in ("earliest", "latest"):
-        return EARLIEST if text.lower() == "earliest" else LATEST
+        return StartOrEnd(EARLIEST if text.lower() == "earliest" else LATEST)
+    # Partitions that are not named are read from the first offset, and to the last one.
+    default = EARLIEST if name.startswith("starting") else LATEST
     form = 'use earliest, latest, or JSON such as {"0": 5, "1": -2} (-2 earliest, -1 latest)'
+    if by_entry:
+        form = 'with order commit use earliest, latest, or {"entry": 17}'
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or not value:
-        problems.append(f"option {name} is {text!r:.100}; {form}")
-        return default
-    if any(isinstance(inner, dict) for inner in value.values()):
-        others = sorted(key for key in value if key != topic)
-        if others:
-            problems.append(f"option {name} names topics that are not read: {', '.join(others):.300}")
-        value = value.get(topic, {})
-    offsets: dict[int, int] = {}
-    wrong: list[str] = []
-    for key, offset in value.items() if isinstance(value, dict) else [(topic, value)]:
-        if key.isascii() and key.isdigit() and type(offset) is int and EARLIEST <= offset < 2**63:
-            offsets[int(key)] = offset
+        found.problems.append(f"option {name} is {text!r:.100}; {form}")
+        return StartOrEnd(default)
+    if by_entry:
+        entry = value.get("entry")
+        if type(entry) is not int or not 0 <= entry < 2**63 or len(value) > 1:
+            found.problems.append(f"option {name} is {text!r:.100}; {form}")
+            return StartOrEnd(default)
+        return StartOrEnd(default, entry=entry)
+    return StartOrEnd(default, _by_topic(found, name, value, topics, form))
+
+
+def _by_topic(
+    found: OptionValues, name: str, value: dict[str, Any], topics: tuple[str, ...], form: str
+) -> dict[str, dict[int, int]]:
+    is_short = not any(isinstance(inner, dict) for inner in value.values())
+    others = sorted(key for key in value if not is_short and (not key or (topics and key not in topics)))
+    if is_short:
+        if len(topics) == 1:
+            value = {_ONLY_TOPIC: value}
         else:
-            wrong.append(f"{key}: {json.dumps(offset)}")
+            found.problems.append(f'option {name} has to name topics, as in {{"orders": {{"0": 5}}}}')
+            return {}
+    if others:
+        found.problems.append(
+            f"option {name} names topics that are not read: {', '.join(map(repr, others)):.300}"
+        )
+    offsets: dict[str, dict[int, int]] = {}
+    wrong: list[str] = []
+    for topic, partitions in value.items():
+        for key, offset in partitions.items() if isinstance(partitions, dict) else [(topic, partitions)]:
+            if (
+                key.isascii()
+                and key.isdigit()
+                and len(key) < 10
+                and key == str(int(key))  # "00" beside "0" would be the same partition twice
+                and type(offset) is int
+                and EARLIEST <= offset < 2**63
+            ):
+                offsets.setdefault(topic, {})[int(key)] = offset
+            else:
+                wrong.append(f"{key}: {json.dumps(offset)}")
     if wrong:
-        problems.append(f"option {name} has no partition and offset in {', '.join(wrong):.300}; {form}")
+        found.problems.append(f"option {name} has no partition and offset in {', '.join(wrong):.300}; {form}")
     return offsets
 
 

@@ -1,18 +1,18 @@
-"""Pinning a read: options and the newest state in, offsets of every partition out, fixed for good.
+"""Pinning a read: options and the newest state in, what to read of every topic out, fixed for good.
 
 A pin is made once for each ``load()``. Whatever is planned from it later, on any newer state, in any process,
-gives the same rows: rows below a pinned end never change.
+gives the same rows: rows below a pinned end never change, and what an entry committed neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_datasource.offset_options import EARLIEST, LATEST, OffsetsOption
-from spark_datasource.options import ReadOptions
+from spark_datasource.offset_options import EARLIEST, LATEST, StartOrEnd
+from spark_datasource.read_options import Order, ReadOptions
 from txnformat.cuts import cut_at, topic_as_of
-from txnformat.errors import NotFoundError
+from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
 from txnformat.scan import check_range, readable_end
 from txnformat.schema import TopicSchema
@@ -20,7 +20,27 @@ from txnformat.state import LogState, TopicState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["Pin", "pin_read"]
+__all__ = [
+    "Pin",
+    "TopicPin",
+    "check_partitions",
+    "check_topics",
+    "entry_before",
+    "offset_at",
+    "pin_read",
+    "start_entry",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPin:
+    """What a read covers of one topic."""
+
+    topic_id: str
+    name: str
+    schema: TopicSchema
+    ranges: tuple[OffsetRange, ...]
+    """By partition, from 0; in commit order none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +48,20 @@ class Pin:
     """What a read covers."""
 
     log_id: str
-    topic_id: str
     entry: int
-    """The entry of a snapshot; else the one whose state it was made on."""
-    schema: TopicSchema
-    ranges: tuple[OffsetRange, ...]
-    """By partition, from 0."""
+    """The entry of a snapshot, the last one (inclusive) in commit order; else the one whose state it was made on."""
+    topics: tuple[TopicPin, ...]
+    """By name."""
+    since: int = -1
+    """In commit order: what this entry and older ones committed is left out."""
 
 
 def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
     """Pin a read on the newest state; of a snapshot the entry decides what is there, and the ends only bound it.
 
-    Requests: none beyond the state's; with ``timestampAsOf`` those of finding the entry; with ``end_expired`` those of ending transactions; with timestamps, on a topic that declares a timestamp column, the ranges of
-    that column in one batch for each partition and timestamp.
+    Requests: none beyond the state's; with times those of finding the entry, or, on a topic that declares a timestamp
+    column, the ranges of that column in one batch for each partition and timestamp; with ``end_expired`` those of
+    ending transactions.
 
     Raises
     ------
@@ -50,18 +71,106 @@ def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
         Offsets that are not there, an end before its start.
     """
     state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
+    if options.order is Order.COMMIT:
+        return _pin_commits(log, state, options)
     entry = log.committer.read(cut_at(state, options.version_as_of, options.timestamp_as_of_ms))
-    topic = topic_as_of(state, options.topic, entry)
-    _check_partitions(topic, options)
-    ranges = tuple(_range(log, state, topic, number, options) for number in range(topic.partitions))
-    return Pin(state.log_id, topic.topic_id, entry, topic.schema, ranges)
+    pins = []
+    topics = options.topics.chosen_any(state)
+    check_topics("startingOffsets", topics, options.starting)
+    check_topics("endingOffsets", topics, options.ending)
+    for found in topics:
+        topic = topic_as_of(state, found.name, entry)
+        for option in (options.starting, options.ending):
+            check_partitions(topic, option)
+        ranges = tuple(_range(log, state, topic, number, options) for number in range(topic.partitions))
+        pins.append(TopicPin(topic.topic_id, topic.name, topic.schema, ranges))
+    return Pin(state.log_id, entry, tuple(pins))
 
 
-def _check_partitions(topic: TopicState, options: ReadOptions) -> None:
-    named: set[int] = set()
-    for option in (options.starting, options.ending):
-        if isinstance(option, Mapping):
-            named |= set(option)
+def _pin_commits(log: TxnLog, state: LogState, options: ReadOptions) -> Pin:
+    since = -1 if options.starting is None else start_entry(state, options.starting)
+    if options.starting_timestamp_ms is not None:
+        since = entry_before(log, state, options.starting_timestamp_ms)
+    if options.ending_timestamp_ms is not None:
+        until = entry_before(log, state, options.ending_timestamp_ms)
+    elif options.ending.entry is not None:
+        until = options.ending.entry
+        if until > state.entry:
+            raise _no_entry(until, state)
+    elif options.ending.default == EARLIEST:
+        until = -1
+    else:
+        until = log.committer.read(cut_at(state, options.version_as_of, options.timestamp_as_of_ms))
+    if until < since and options.ending.default != EARLIEST:
+        raise InvalidInputError(
+            "the end entry is before the start entry", kind="end-before-start", start=since + 1, end=until
+        )
+    pins = [
+        TopicPin(topic.topic_id, topic.name, topic.schema, ())
+        for topic in (
+            topic_as_of(state, one.name, max(until, since)) for one in options.topics.chosen_any(state)
+        )
+    ]
+    return Pin(state.log_id, max(until, since), tuple(pins), since)
+
+
+def start_entry(state: LogState, starting: StartOrEnd) -> int:
+    """Return the last entry that a read in commit order leaves out.
+
+    Raises
+    ------
+    OffsetOutOfRangeError
+        The entry to begin with is not there, nor the next one.
+    """
+    if starting.entry is None:
+        return -1 if starting.default == EARLIEST else state.entry
+    if starting.entry > state.entry + 1:
+        raise _no_entry(starting.entry, state)
+    return starting.entry - 1
+
+
+def _no_entry(entry: int, state: LogState) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        "there is no such entry yet",
+        hint="use an entry that is there, earliest, or latest",
+        got=entry,
+        latest=state.entry,
+    )
+
+
+def entry_before(log: TxnLog, state: LogState, timestamp_ms: int) -> int:
+    """Return the last entry before a time; -1 when there is none. A time to come gives the newest one."""
+    if timestamp_ms > state.timestamp_ms:
+        return state.entry
+    try:
+        return log.committer.read(cut_at(state, None, timestamp_ms - 1))
+    except NotFoundError as error:
+        if error.kind != "timestamp-before-log":
+            raise
+        return -1
+
+
+def check_topics(name: str, topics: Sequence[TopicState], option: StartOrEnd | None) -> None:
+    """Raise NotFoundError (kind ``unknown-topic``) about topics that an option names and that are not read.
+
+    Of a list that is known from the options; a pattern has to be held against the log.
+    """
+    read = {topic.name for topic in topics}
+    others = sorted(
+        topic for topic in (option.by_topic if option is not None else ()) if topic and topic not in read
+    )
+    if others:
+        raise NotFoundError(
+            f"option {name} names topics that are not read",
+            kind="unknown-topic",
+            hint="name topics that are there and that the pattern matches",
+            topics=others[:20],
+        )
+
+
+def check_partitions(topic: TopicState, option: StartOrEnd | None) -> None:
+    """Raise NotFoundError (kind ``unknown-partition``) about partitions that are named and not there."""
+    named = set() if option is None else set(option.of(topic.name))
     unknown = sorted(number for number in named if number >= topic.partitions)
     if unknown:
         raise NotFoundError(
@@ -73,22 +182,38 @@ def _check_partitions(topic: TopicState, options: ReadOptions) -> None:
         )
 
 
+def offset_at(
+    log: TxnLog,
+    state: LogState,
+    topic: TopicState,
+    number: int,
+    readable: OffsetRange,
+    option: StartOrEnd,
+    timestamp_ms: int | None,
+) -> int:
+    """Return the offset that an option, or instead of it a time, stands for; offsets are returned as they are.
+
+    Parameters
+    ----------
+    readable : OffsetRange
+        What can be read of the partition now: a time after all of it gives its end.
+    """
+    if timestamp_ms is not None:
+        found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)
+        return readable.end if found is None else found
+    offset = option.of(topic.name).get(number, option.default)
+    return {EARLIEST: readable.start, LATEST: readable.end}.get(offset, offset)
+
+
 def _range(log: TxnLog, state: LogState, topic: TopicState, number: int, options: ReadOptions) -> OffsetRange:
     partition = state.partition(TopicPartition(topic.topic_id, number))
     latest = readable_end(partition, options.isolation)
-
-    def resolve(option: OffsetsOption, timestamp_ms: int | None, default: int) -> int:
-        if timestamp_ms is not None:
-            readable = OffsetRange(partition.log_start, latest)
-            found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)
-            return latest if found is None else found
-        offset = option.get(number, default) if isinstance(option, Mapping) else option
-        return {EARLIEST: partition.log_start, LATEST: latest}.get(offset, offset)
-
-    start = resolve(options.starting, options.starting_timestamp_ms, EARLIEST)
-    end = resolve(options.ending, options.ending_timestamp_ms, LATEST)
-    if not options.fail_on_data_loss and start <= end:
-        start, end = (min(max(offset, partition.log_start), latest) for offset in (start, end))
+    readable = OffsetRange(partition.log_start, latest)
+    starting = options.starting or StartOrEnd(EARLIEST)
+    start = offset_at(log, state, topic, number, readable, starting, options.starting_timestamp_ms)
+    end = offset_at(log, state, topic, number, readable, options.ending, options.ending_timestamp_ms)
     # An end that is simply the latest cannot be what is wrong with a start beyond it.
+    if not options.fail_on_data_loss and (start <= end or end == latest):
+        start, end = (min(max(offset, partition.log_start), latest) for offset in (start, end))
     asked_end = None if end == latest else end
     return check_range(partition, options.isolation, start, asked_end, topic=topic.name, number=number)

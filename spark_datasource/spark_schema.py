@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
@@ -17,7 +17,7 @@ from txnformat.reader import METADATA_FIELDS, output_schema
 from txnformat.schema import TopicSchema, as_topic_schema
 from txnformat.variants import as_spark_type
 
-__all__ = ["Projection", "check_frame", "frame_names", "project", "spark_schema"]
+__all__ = ["Projection", "check_frame", "common_schema", "frame_names", "project", "spark_schema"]
 
 # From pyspark 4.2 on the zone has to be named; 4.1 has no such parameter, and takes UTC.
 _IN_UTC: dict[str, Any] = (
@@ -57,6 +57,48 @@ def spark_schema(schema: TopicSchema, columns: Sequence[str] | None) -> StructTy
         Kind ``unknown-column``: unknown or repeated names.
     """
     return from_arrow_schema(output_schema(schema, columns), prefer_timestamp_ntz=True)
+
+
+def common_schema(schemas: Mapping[str, TopicSchema], columns: Sequence[str] | None) -> StructType:
+    """Return the Spark schema of a read of several topics, by name: that of the first one.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what is read.
+    """
+    (first, schema), *others = schemas.items()
+    common = _schema_of(first, schema, columns)
+    expected = {field.name: field.dataType for field in common.fields}
+    problems = []
+    for name, other in others:
+        found = {field.name: field.dataType for field in _schema_of(name, other, columns).fields}
+        problems += [
+            f"column {column!r:.300} is {_type(expected, column)} in {first}, {_type(found, column)} in {name}"
+            for column in {**expected, **found}
+            if expected.get(column) != found.get(column)
+        ]
+    if problems:
+        raise InvalidInputError(
+            problems,
+            kind="schema-mismatch",
+            hint="topics that are read together have columns of the same names and types: choose them with option columns",
+        )
+    return common
+
+
+def _schema_of(topic: str, schema: TopicSchema, columns: Sequence[str] | None) -> StructType:
+    """Return what :func:`spark_schema` does; of several topics the error has to say which one lacks a column."""
+    try:
+        return spark_schema(schema, columns)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            error.problems, kind=error.kind, hint=error.hint, topic=topic, **error.values
+        ) from None
+
+
+def _type(types: Mapping[str, DataType], column: str) -> str:
+    return types[column].simpleString() if column in types else "missing"
 
 
 def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, wanted: StructType) -> Projection:

@@ -9,32 +9,66 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from txnformat.persistent import Rows
+from txnformat.predicate import Predicate
 from txnformat.read_plan import SealedRange
 from txnformat.scan import PLANNED, PartitionPlan
+from txnformat.schema import TopicSchema
 from txnformat.types import FileRecord, OffsetRange
 
-__all__ = ["SPLIT_BYTES_MIN", "Split", "SplitPart", "cut", "split_count"]
+__all__ = [
+    "SPLIT_BYTES_MIN",
+    "SealedPart",
+    "Split",
+    "SplitPart",
+    "TopicPlan",
+    "TopicRead",
+    "cut",
+    "split_count",
+]
 
 SPLIT_BYTES_MIN = 4 * 2**20
 """Below this a split for every core costs more than it saves (Spark's spark.sql.files.openCostInBytes)."""
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRead:
+    """What a task has to know of a topic that it reads."""
+
+    name: str
+    schema: TopicSchema
+    """As pinned."""
+    columns: tuple[str, ...]
+    """The topic's own and metadata columns, as the topic calls them, in the order that Spark expects."""
+    where: Predicate | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SplitPart:
     """Rows of one partition."""
 
+    topic: int
+    """Index into ``Split.topics``."""
     partition: int
     rows: bytes
-    """Structured array, dtype ``txnformat.scan.PLANNED``, ascending by offset."""
+    """Structured array, dtype ``txnformat.scan.PLANNED``, in the order of the read."""
 
     def planned(self) -> Rows:
         """Return the rows."""
         return np.frombuffer(self.rows, PLANNED)
+
+
+class SealedPart(NamedTuple):
+    """A part of a sealed segment."""
+
+    topic: int
+    """Index into ``Split.topics``."""
+    range: SealedRange
 
 
 class Split(InputPartition):
@@ -42,21 +76,53 @@ class Split(InputPartition):
 
     Parameters
     ----------
-    sealed : sequence of SealedRange
+    log_id : str
+        The log's own id.
+    entry : int
+        Of the state that the read is pinned to: what later entries decided is not known yet.
+    topics : sequence of TopicRead
+        Those that it reads.
+    sealed : sequence of SealedPart
         Parts of sealed segments; the task reads their sidecars itself.
     parts : sequence of SplitPart
-        Ascending by partition; of each partition after its sealed parts.
+        Ascending by topic and partition; of each partition after its sealed parts.
     files : dict
         The records of the files that the parts name.
     """
 
     def __init__(
-        self, sealed: Sequence[SealedRange], parts: Sequence[SplitPart], files: dict[int, FileRecord]
+        self,
+        log_id: str,
+        entry: int,
+        topics: Sequence[TopicRead],
+        sealed: Sequence[SealedPart],
+        parts: Sequence[SplitPart],
+        files: dict[int, FileRecord],
     ) -> None:
         super().__init__(None)
+        self.log_id = log_id
+        self.entry = entry
+        self.topics = tuple(topics)
         self.sealed = tuple(sealed)
         self.parts = tuple(parts)
         self.files = files
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What a whole read takes of one topic."""
+
+    read: TopicRead
+    partitions: Sequence[PartitionPlan]
+    files: Mapping[int, FileRecord]
+    """By the numbers that the plans' rows have in ``file``: they are the log's, no two topics share one."""
+    sealed: Sequence[SealedRange] = ()
+
+    @property
+    def size(self) -> int:
+        """Compressed bytes, about."""
+        rows = sum(int(plan.rows["size"].sum()) for plan in self.partitions)
+        return rows + sum(part.size for part in self.sealed)
 
 
 def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: int) -> int:
@@ -79,55 +145,84 @@ def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: in
     return max(1, by_size, partitions_min)
 
 
-def cut(
-    plans: Sequence[PartitionPlan],
-    count: int,
-    files: Mapping[int, FileRecord],
-    sealed: Sequence[SealedRange] = (),
-) -> list[Split]:
+def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int) -> list[Split]:
     """Return about ``count`` splits of about equal bytes, those of sealed segments first; none is empty.
 
     Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were of
     equal size: each batch is read by the task in whose offsets it begins.
+
+    Parameters
+    ----------
+    log_id, entry : str, int
+        As of :class:`Split`.
     """
-    rows = np.concatenate([plan.rows for plan in plans]) if plans else np.empty(0, PLANNED)
+    topics = [plan.read for plan in plans]
+    parts = [(topic, one) for topic, plan in enumerate(plans) for one in plan.partitions if len(one.rows)]
+    sealed = [SealedPart(topic, one) for topic, plan in enumerate(plans) for one in plan.sealed]
+    rows = np.concatenate([one.rows for _, one in parts]) if parts else np.empty(0, PLANNED)
     sizes = np.maximum(rows["size"], 1)
-    total = int(sizes.sum()) + sum(max(part.size, 1) for part in sealed)
-    splits = [Split(group, (), {}) for group in _cut_sealed(sealed, total / count)]
+    total = int(sizes.sum()) + sum(max(part.range.size, 1) for part in sealed)
+    splits = [_split(log_id, entry, topics, group, (), {}) for group in _cut_sealed(sealed, total / count)]
     if len(rows):
         # At least one more, and no more than the bytes that are left deserve.
         count = max(1, count - len(splits), round(count * int(sizes.sum()) / total))
-        partitions = np.repeat([plan.partition for plan in plans], [len(plan.rows) for plan in plans])
+        owners = np.repeat(np.arange(len(parts)), [len(one.rows) for _, one in parts])
         middles = np.cumsum(sizes) - sizes / 2
         numbers = np.minimum((middles * count / sizes.sum()).astype(np.int64), count - 1)
-        splits += [
-            _split(rows[numbers == number], partitions[numbers == number], files)
-            for number in np.unique(numbers)
-        ]
+        files = {number: record for plan in plans for number, record in plan.files.items()}
+        for number in np.unique(numbers):
+            mine, whose = rows[numbers == number], owners[numbers == number]
+            own = [
+                SplitPart(parts[owner][0], parts[owner][1].partition, mine[whose == owner].tobytes())
+                for owner in np.unique(whose)
+            ]
+            splits.append(
+                _split(
+                    log_id,
+                    entry,
+                    topics,
+                    (),
+                    own,
+                    {int(file): files[int(file)] for file in np.unique(mine["file"])},
+                )
+            )
     return splits
 
 
-def _cut_sealed(sealed: Sequence[SealedRange], size: float) -> list[list[SealedRange]]:
+def _split(
+    log_id: str,
+    entry: int,
+    topics: Sequence[TopicRead],
+    sealed: Sequence[SealedPart],
+    parts: Sequence[SplitPart],
+    files: dict[int, FileRecord],
+) -> Split:
+    """Return a split with no more than the topics that it reads: each travels with its own."""
+    used = {one.topic for one in sealed} | {one.topic for one in parts}
+    numbers = {number: place for place, number in enumerate(sorted(used))}
+    return Split(
+        log_id,
+        entry,
+        [topics[number] for number in numbers],
+        [one._replace(topic=numbers[one.topic]) for one in sealed],
+        [replace(one, topic=numbers[one.topic]) for one in parts],
+        files,
+    )
+
+
+def _cut_sealed(sealed: Sequence[SealedPart], size: float) -> list[list[SealedPart]]:
     """Cut segments larger than ``size`` bytes, and put together what is smaller."""
-    groups: list[list[SealedRange]] = []
+    groups: list[list[SealedPart]] = []
     filled = 0.0
-    for part in sealed:
+    for topic, part in sealed:
         pieces = max(1, min(round(part.size / size), part.range.end - part.range.start))
         bounds = np.linspace(part.range.start, part.range.end, pieces + 1).astype(np.int64).tolist()
         for start, end in pairwise(bounds):
             owned = replace(part, owned=OffsetRange(start, end), size=part.size // pieces)
             if groups and filled + owned.size <= size:
-                groups[-1].append(owned)
+                groups[-1].append(SealedPart(topic, owned))
                 filled += owned.size
             else:
-                groups.append([owned])
+                groups.append([SealedPart(topic, owned)])
                 filled = owned.size
     return groups
-
-
-def _split(rows: Rows, partitions: Rows, files: Mapping[int, FileRecord]) -> Split:
-    parts = [
-        SplitPart(int(partition), rows[partitions == partition].tobytes())
-        for partition in np.unique(partitions)
-    ]
-    return Split((), parts, {int(number): files[int(number)] for number in np.unique(rows["file"])})

@@ -24,6 +24,7 @@ from spark_datasource.failures import error_in
 from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.options import VERSION_MAX, parse_write_options
 from spark_datasource.storage import PREFIX, s3a_settings, storage_for
+from spark_datasource.writer_sessions import activate, is_classic
 from txnformat.errors import (
     CommitStateUnknownError,
     InternalError,
@@ -430,17 +431,14 @@ def _check_frame(df: object) -> None:
 
 def _run(df: DataFrame, options: Mapping[str, str], path: str) -> None:
     """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells around it."""
+    if is_classic(df.sparkSession):
+        activate(df.sparkSession)  # this may be any thread, and nobody need have registered the format
     try:
         df.write.format("txnlog").mode("append").options(**options).save(path)
     except Exception as error:
-        text = str(error)
-        known = error_in(text)
+        known = error_in(str(error))
         if known is not None:
             raise known from None
-        if "DATA_SOURCE_NOT_FOUND" in text and threading.current_thread() is not threading.main_thread():
-            error.add_note(
-                "Spark finds Python data sources for writes of the main thread only: docs/spark-transactions.md"
-            )
         raise
 
 

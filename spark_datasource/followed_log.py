@@ -1,0 +1,102 @@
+"""The log that a streaming query follows, for as long as it runs: one request for each look, no more than one a second."""
+
+from __future__ import annotations
+
+from spark_datasource.read_options import ReadOptions
+from txnformat.clock import Clock, SystemClock, waited_ms
+from txnformat.entry import sha256_hex
+from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.keys import FORMAT_KEY, entry_key
+from txnformat.log import TxnLog
+from txnformat.state import LogState
+from txnformat.store.base import ObjectStore
+from txnformat.store.patient import PatientStore
+
+__all__ = ["IDENTITY_MS", "IDLE_MS", "FollowedLog"]
+
+IDLE_MS = 1_000
+"""Between two looks at a log of which the first one saw nothing new."""
+
+IDENTITY_MS = 60_000
+"""How often a log without news is asked whether it is still the same."""
+
+
+class FollowedLog:
+    """A log that is read for long. What fails for now is waited out.
+
+    Parameters
+    ----------
+    store : ObjectStore, optional
+        Where the log is, when it is open already.
+
+    Raises
+    ------
+    NotFoundError
+        Kind ``no-log``.
+    """
+
+    def __init__(
+        self, options: ReadOptions, clock: Clock | None = None, store: ObjectStore | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._end_expired = options.end_expired
+        store = PatientStore(store or options.storage.open(options.path), self._clock)
+        self.log = TxnLog.open(store, clock=self._clock)
+        self._looked = self._recognized = self._clock.now()
+
+    @property
+    def state(self) -> LogState:
+        """The state as last seen."""
+        return self.log.state
+
+    def follow(self, *, is_idle: bool = False) -> LogState:
+        """Return the newest state.
+
+        Parameters
+        ----------
+        is_idle : bool
+            Whether the last look saw nothing to read: then it is a second later at the earliest that the next one is.
+
+        Raises
+        ------
+        ConflictError
+            Kind ``log-replaced``: the log was removed, made again, or restored to an older state.
+        """
+        if is_idle:
+            passed = waited_ms(self._looked, self._clock.now())
+            if 0 <= passed < IDLE_MS:
+                self._clock.sleep((IDLE_MS - passed) / 1_000)
+        before = self.log.state.entry
+        try:
+            state = (
+                self.log.transactions.end_expired_if_permitted() if self._end_expired else self.log.refresh()
+            )
+        except CorruptDataError:
+            # An entry that does not chain is the next one of another log, when the last one has been replaced.
+            self._recognize(self.log.state)
+            raise
+        self._looked = self._clock.now()
+        if state.entry > before:
+            self._recognized = self._looked  # each entry chains to all before it
+        elif waited_ms(self._recognized, self._looked) >= IDENTITY_MS:
+            self._recognize(state)
+        return state
+
+    def has_entry(self, entry: int, sha256: str) -> bool:
+        """Return whether an entry is the one that somebody saw, as far as can be told: old ones may be gone. Requests: 1 GET."""
+        data = self.log.store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
+        return data is None or sha256_hex(data) == sha256
+
+    def _recognize(self, state: LogState) -> None:
+        """Look whether the last entry is still there: in a log that is gone no next one would ever come."""
+        data = self.log.store.get(FORMAT_KEY if state.entry < 0 else entry_key(state.entry))
+        if data is None or sha256_hex(data) != state.entry_sha256:
+            raise ConflictError(
+                "the log that the query follows is not there any more: it was removed, made again, or restored",
+                kind="log-replaced",
+                hint="nothing was lost from the query's checkpoint; restart it once the log is back",
+                path=self.log.url,
+                expected=state.log_id,
+                entry=state.entry,
+            )
+        self._recognized = self._looked

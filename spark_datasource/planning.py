@@ -1,0 +1,98 @@
+"""Planning a read of pinned topics: from the state of the log to the splits that tasks read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from pyspark.sql.types import StructType
+
+from spark_datasource.read_options import ReadOptions
+from spark_datasource.spark_schema import project
+from spark_datasource.splits import Split, TopicPlan, TopicRead, cut, split_count
+from txnformat.commit_order import committed_between
+from txnformat.log import TxnLog
+from txnformat.persistent import Rows
+from txnformat.read_plan import topic_predicate
+from txnformat.schema import TopicSchema
+from txnformat.state import LogState
+from txnformat.types import OffsetRange
+
+__all__ = ["known_at", "plan_commits", "plan_offsets", "splits_of", "topic_read"]
+
+
+def topic_read(options: ReadOptions, name: str, schema: TopicSchema, wanted: StructType) -> TopicRead:
+    """Return what a task has to know of a topic.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``schema-mismatch``: the topic has not the columns that Spark expects. Kind ``invalid-where``.
+    """
+    where = None if options.where is None else topic_predicate(options.where, schema)
+    return TopicRead(name, schema, project(name, schema, options.columns, wanted).columns, where)
+
+
+def plan_offsets(
+    log: TxnLog,
+    state: LogState,
+    options: ReadOptions,
+    read: TopicRead,
+    ranges: Sequence[OffsetRange],
+    entry: int,
+) -> TopicPlan:
+    """Plan to read offsets of a topic. Requests: 1 GET for each batch table in range that is not kept.
+
+    Parameters
+    ----------
+    ranges : sequence of OffsetRange
+        By partition, from 0; the topic may have got more partitions since.
+    entry : int
+        Of the state that the read was pinned to.
+    """
+    plan = log.plan(
+        read.name,
+        isolation=options.isolation,
+        start={number: wanted.start for number, wanted in enumerate(ranges)},
+        end={number: wanted.end for number, wanted in enumerate(ranges)},
+        where=read.where,
+        partitions=range(len(ranges)),
+        state=state,
+        open_sealed=False,
+        as_of=entry,
+    )
+    parts = [replace(part, rows=known_at(part.rows, entry)) for part in plan.partitions]
+    return TopicPlan(read, parts, plan.files, plan.sealed)
+
+
+def plan_commits(
+    log: TxnLog,
+    state: LogState,
+    read: TopicRead,
+    topic_id: str,
+    since: int,
+    until: int,
+    floors: Sequence[int] = (),
+) -> TopicPlan:
+    """Plan to read what the entries of (``since``, ``until``] committed in a topic; by commit entry, then offset."""
+    window = committed_between(
+        log.sidecars, state, state.topics[topic_id], since, until, floors=floors, where=read.where
+    )
+    return TopicPlan(read, window.partitions, window.files)
+
+
+def known_at(rows: Rows, entry: int) -> Rows:
+    """Return rows planned on a newer state with what an entry knew: later commits are not yet there."""
+    known = rows.copy()
+    known["commit_entry"] = np.where(rows["commit_entry"] > entry, -1, rows["commit_entry"])
+    return known
+
+
+def splits_of(log_id: str, entry: int, plans: Sequence[TopicPlan], options: ReadOptions) -> list[Split]:
+    """Return the splits of a read: enough for the cores, and none larger than the options allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size = sum(plan.size for plan in plans)
+    count = split_count(size, options.bytes_per_partition_max, options.partitions_min, cores)
+    return cut(log_id, entry, plans, count)

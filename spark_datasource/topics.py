@@ -1,0 +1,83 @@
+"""Which topics a read covers: named, or all whose name matches a pattern. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from spark_datasource.option_values import OptionValues
+from txnformat.errors import NotFoundError, TxnLogError
+from txnformat.keys import check_topic_name
+from txnformat.state import LogState, TopicState
+
+__all__ = ["TopicChoice", "parse_topics"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """Topics by name, or by a pattern: one of the two."""
+
+    names: tuple[str, ...] = ()
+    """Sorted, none twice; empty with a pattern."""
+    pattern: str | None = None
+    """A regular expression that a whole name has to match."""
+
+    def __str__(self) -> str:
+        return self.pattern if self.pattern is not None else ",".join(self.names)
+
+    def chosen(self, state: LogState) -> list[TopicState]:
+        """Return the topics that are there, by name; those of a pattern may be none.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic``: one of the names.
+        """
+        if self.pattern is None:
+            return [state.topic(name) for name in self.names]
+        matches = re.compile(self.pattern).fullmatch
+        return [state.topics[state.topic_ids[name]] for name in sorted(state.topic_ids) if matches(name)]
+
+    def chosen_any(self, state: LogState) -> list[TopicState]:
+        """Return the topics that are there, by name, at least one.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic``: one of the names, or none matches the pattern.
+        """
+        found = self.chosen(state)
+        if not found:
+            raise NotFoundError(
+                "no topic matches the pattern",
+                kind="unknown-topic",
+                hint="the pattern has to match a whole name; create a topic first: it gives the schema",
+                pattern=self.pattern,
+                topics=sorted(state.topic_ids)[:20],
+            )
+        return found
+
+
+def parse_topics(found: OptionValues) -> TopicChoice:
+    """Return what the options ``topic`` (``subscribe``) and ``subscribePattern`` say; problems go to ``found``."""
+    text, pattern = found.one_of("topic", "subscribe"), found.text("subscribePattern")
+    if pattern is not None:
+        if text is not None:
+            found.problems.append("give topic or subscribePattern, not both")
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            found.problems.append(
+                f"option subscribePattern is {pattern!r:.100}, not a regular expression: {error}"
+            )
+        return TopicChoice(pattern=pattern)
+    if text is None:
+        found.problems.append("option topic is missing")
+        return TopicChoice()
+    names = set()
+    for name in (part.strip() for part in text.split(",")):
+        try:
+            names.add(check_topic_name(name))
+        except TxnLogError as error:
+            found.problems.append(str(error))
+    return TopicChoice(tuple(sorted(names)))
