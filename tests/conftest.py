@@ -34,6 +34,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 OWN_DRIVERS = ("tests/spark/test_chaos_", "tests/spark/test_fault_")
 
 
+LONG = (
+    "tests/integration/test_s3_faults",
+    "tests/integration/test_forks",
+    "tests/conformance/test_store_s3",
+    "tests/model/",
+    "tests/notebooks/",
+)
+"""Files whose tests take longest, besides those that are marked: the last one to begin should be a short one."""
+
+
 class SparkTogether(LoadScopeScheduling):
     """Hands out single tests, but those under ``tests/spark`` as one piece, and of OWN_DRIVERS each file."""
 
@@ -63,4 +73,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rank(item: pytest.Item) -> int:
     if item.get_closest_marker("spark"):
         return 0
-    return 1 if item.get_closest_marker("simulation") else 2
+    return 1 if item.get_closest_marker("simulation") or item.nodeid.startswith(LONG) else 2

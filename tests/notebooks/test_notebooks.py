@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.jvm import spark_environment
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -50,6 +52,7 @@ def _run(path: Path, folder: Path, *, widget: Path | None = None) -> subprocess.
     (folder / "out").mkdir(exist_ok=True)
     env = {
         **os.environ,
+        **spark_environment(folder),
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

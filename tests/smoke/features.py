@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from spark_datasource.stream_reader import HAS_LIMITS
 from txnformat.log import TxnLog
 from txnlog import Producer
 
@@ -104,6 +105,18 @@ def route(place: Place) -> None:
     assert [len(place.rows(f"t{number}")) for number in range(3)] == [4, 3, 3]
 
 
+def threads(place: Place) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from spark_datasource.datasource import register
+
+    register(place.spark)
+    frame = place.spark.range(10, numPartitions=2).selectExpr("id AS n")
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda number: place.save(frame, topic=f"t{number}"), range(3)))
+    assert [len(place.rows(f"t{number}")) for number in range(3)] == [10, 10, 10]
+
+
 def errors(place: Place) -> None:
     from pyspark.errors import AnalysisException
 
@@ -160,6 +173,21 @@ def stream(place: Place) -> None:
     assert run() == [0, 1, 2]
 
 
+def stream_source(place: Place) -> None:
+    """From topic to topic, by both orders, in limited batches where Spark knows limits, and on from the checkpoint."""
+    for order in ("offset", "commit"):
+        options = {"topic": f"from-{order}", "order": order, "startingOffsets": "earliest"}
+        if HAS_LIMITS:
+            options["maxRowsPerTrigger"] = "3"
+        for start in (0, 5):
+            place.save(place.spark.range(start, start + 5).selectExpr("id AS n"), topic=f"from-{order}")
+            frame = place.spark.readStream.format("txnlog").options(**options).load(place.path)
+            writer = frame.writeStream.format("txnlog").option("topic", f"to-{order}")
+            writer = writer.option("checkpointLocation", str(place.folder / f"checkpoint-{order}"))
+            assert writer.trigger(availableNow=True).start(place.path).awaitTermination(120)
+            assert sorted(row["n"] for row in place.rows(f"to-{order}")) == list(range(start + 5))
+
+
 def carried(place: Place, columns: str, switch: str | None = None) -> None:
     """Write and read columns, a row of nulls behind them."""
     if switch is not None:
@@ -211,10 +239,12 @@ FEATURES = (
     Feature("temporary views: `SELECT`, `INSERT INTO`", view),
     Feature("streams by `foreachBatch`", foreach_batch),
     Feature("streams by `writeStream`, exactly once, also when Spark repeats a batch", stream),
+    Feature("streams by `readStream`, in both orders, from topic to topic", stream_source),
     Feature("columns of plain types", plain_types),
     Feature("columns of `variant`", variants),
     Feature("columns of `interval day to second`", intervals),
     Feature("columns of `time`", times),
+    Feature("writes from threads, after `register(spark)`", threads),  # last: the others run unregistered
 )
 
 OFFERS = {
@@ -223,4 +253,4 @@ OFFERS = {
     "admission control of streams (`latestOffset` with a limit)": "ReadLimit",
     "`Trigger.AvailableNow` for Python streams": "SupportsTriggerAvailableNow",
 }
-"""What later versions of txnlog build on: name in ``pyspark.sql.datasource`` or ``pyspark.sql.streaming.datasource``."""
+"""What streams are built on: name in ``pyspark.sql.datasource`` or ``pyspark.sql.streaming.datasource``."""

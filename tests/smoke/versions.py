@@ -151,7 +151,7 @@ def render(record: dict[str, Any]) -> str:
             "",
             "## What Spark offers to Python data sources",
             "",
-            "Whether the classes are there; reading and writing streams will need them.",
+            "Whether the classes are there. Without the last two, streams have no limits, and `Trigger.AvailableNow` is one batch.",
             "",
             head,
             *offers,

@@ -194,7 +194,9 @@ def said(query: Any) -> str:
 
 
 @contextlib.contextmanager
-def open_stream(classic: SparkSession, folder: Path, key_columns: list[str]) -> Iterator[Stream]:
+def open_stream(
+    classic: SparkSession, folder: Path, key_columns: list[str], kind: type[Stream] = Stream
+) -> Iterator[Stream]:
     """Yield a stream, with a reader that follows its topic from the beginning."""
     spark = classic.newSession()
     spark.dataSource.register(ChaosSource)
@@ -206,7 +208,7 @@ def open_stream(classic: SparkSession, folder: Path, key_columns: list[str]) -> 
         "spark.sql.streaming.minBatchesToRetain": "1000",
     }.items():
         spark.conf.set(name, value)
-    stream = Stream(spark, folder, key_columns)
+    stream = kind(spark, folder, key_columns)
     with stream.tail, stream.log:
         yield stream
 

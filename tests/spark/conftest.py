@@ -17,14 +17,21 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_datasource.stream_reader import TxnLogStreamReader
+from tests.integration.failing import NUMBERS
+from tests.jvm import java_options, spark_home
 from tests.spark.case_stream import Stream, open_stream
+from tests.spark.reading import StillClock, make_reader, schema_of
 from tests.spark.stream_steps import Cluster, Query
 from txnformat.log import TxnLog
+from txnformat.store.counting import CountingStore
+from txnformat.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 
 Read = Callable[..., DataFrame]
 Numbers = Callable[..., DataFrame]
+Open = Callable[..., TxnLogStreamReader]
 
 
 def find_java() -> str | None:
@@ -45,6 +52,7 @@ def classic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_HOME", str(spark_home(folder)))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT))  # workers import the checkout, installed or not
@@ -56,7 +64,7 @@ def classic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
-            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+            .config("spark.driver.extraJavaOptions", f"{java_options()} -Dderby.system.home={folder}")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "Asia/Kolkata")  # neither UTC nor whole hours
             .config("spark.log.level", "OFF")
@@ -155,3 +163,31 @@ def topics(log: TxnLog) -> None:
     """Topics with different schemas: numbers of three partitions, texts of one."""
     log.create_topic("numbers", StructType().add("n", "long"), partitions=3)
     log.create_topic("texts", StructType().add("n", "long").add("text", "string"))
+
+
+@pytest.fixture
+def memory_log() -> TxnLog:
+    """Topics t (2 partitions) and u."""
+    log = TxnLog.create(CountingStore(MemoryStore()))
+    log.create_topic("t", NUMBERS, partitions=2)
+    log.create_topic("u", NUMBERS)
+    return log
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def start(memory_log: TxnLog, clock: StillClock) -> Open:
+    """Return a reader as a query that is started has it."""
+
+    def opened(**options: object) -> TxnLogStreamReader:
+        given = {"topic": "t", "columns": "n", **options}
+        if "subscribePattern" in given:
+            del given["topic"]
+        schema = schema_of(memory_log, "t", str(given["columns"]))
+        return make_reader(memory_log.store, schema, clock, **given)
+
+    return opened

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos import processes
 from tests.chaos.drivers import cluster
-from tests.chaos.faults import Fault
+from tests.chaos.faults import Fault, wait_until
 from tests.chaos.inputs import feed
 from tests.chaos.jobs import CLUSTER, Job
 from tests.chaos.origin import TOPIC, TOPIC_SCHEMA
@@ -49,9 +49,12 @@ def test_faults_are_hit_where_they_were_armed_and_nothing_is_left(tmp_path: Path
             assert commit.place.partition is None
             assert tail.wait_count(200, seconds=60)  # two batches; the third waits
             driver.freeze()
-            assert _states(processes.driver_processes(*driver.pids())) == {"T"}
+            wait_until(
+                lambda: _states(processes.driver_processes(*driver.pids())) == {"T"},
+                "the driver to stand still",
+            )
             driver.thaw()
-            assert "T" not in _states(processes.marked(driver.mark))
+            wait_until(lambda: "T" not in _states(processes.marked(driver.mark)), "the driver to go on")
             driver.kill()
             assert processes.marked(driver.mark) == []
         with place.start(job) as driver:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_datasource.spark_schema import spark_schema
+from tests.jvm import spark_environment
 from tests.meta.markdown import ROOT, blocks, codes, section, tables
 from tests.meta.runner import NOT_RUN
 from tests.spark.conftest import find_java
@@ -21,6 +22,8 @@ from txnformat.schema import as_topic_schema, from_spark_json
 
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
+SECONDS_MAX = 390
+"""Blocks that run longer hang."""
 
 FILES = (
     "README.md",
@@ -29,9 +32,11 @@ FILES = (
     "docs/from-delta.md",
     "docs/spark-transactions.md",
     "docs/streaming.md",
+    "docs/recipes.md",
 )
 
 
+@pytest.mark.timeout(SECONDS_MAX + 10)
 def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
     """In a process of its own: what paths are relative to is settled when Spark starts.
 
@@ -48,12 +53,12 @@ def test_every_block_runs_also_those_with_spark(tmp_path: Path) -> None:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false --driver-memory 512m pyspark-shell",
+            **spark_environment(tmp_path, "--conf spark.ui.enabled=false --driver-memory 512m"),
         },
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     wanted = {

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.failures import code_of, coded
-from spark_datasource.options import parse_read_options, parse_stream_write_options, parse_write_options
-from spark_datasource.splits import SPLIT_BYTES_MIN, cut, split_count
+from spark_datasource.options import parse_stream_write_options, parse_write_options
+from spark_datasource.read_options import parse_read_options
+from spark_datasource.splits import SPLIT_BYTES_MIN, TopicPlan, TopicRead, cut, split_count
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.scan import PLANNED, PartitionPlan
+from txnformat.schema import as_topic_schema
 from txnformat.types import FileRecord, OffsetRange
 
 PATH = {"path": "/log", "topic": "t"}
@@ -30,8 +33,8 @@ def problems(options: Mapping[str, str], *, write: bool = False) -> list[str]:
 
 def test_keys_come_in_any_letter_case_and_aliases_mean_the_same() -> None:
     found = parse_read_options({"PATH": "/log", "Subscribe": "t", "isolationlevel": "Read_Uncommitted"})
-    assert (found.path, found.topic, found.isolation.value) == ("/log", "t", "read_uncommitted")
-    assert parse_read_options({**PATH, "subscribe": "t"}).topic == "t"
+    assert (found.path, found.topics.names, found.isolation.value) == ("/log", ("t",), "read_uncommitted")
+    assert parse_read_options({**PATH, "subscribe": "t"}).topics.names == ("t",)
     assert "mean the same and differ" in problems({**PATH, "subscribe": "u"})[0]
 
 
@@ -84,24 +87,38 @@ def test_bytes_take_the_suffixes_of_spark(text: str, count: int) -> None:
         ("startingOffsets", '{"0": 1.5}'),
         ("startingOffsets", '{"0": true}'),
         ("startingOffsets", '{"0": 1, "0": 2}'),
+        ("startingOffsets", '{"0": 1, "00": 2}'),
+        ("startingOffsets", '{"": {"0": 1}}'),
+        ("maxRowsPerTrigger", "1_0"),
+        ("startingTimestamp", "\u0663"),
+        ("maxBytesPerTrigger", "\u0663k"),
+        ("maxRowsPerTrigger", "\u0663"),
         ("startingOffsets", '{"t": 5}'),
         ("startingOffsets", '{"t": {"x": 5}}'),
         ("startingOffsets", '{"u": {"0": 5}}'),
-        ("order", "commit"),
         ("versionAsOf", "-1"),
         ("versionAsOf", "latest"),
         ("timestampAsOf", "yesterday"),
         ("storage.key", "secret"),
         ("txnVersion", "1"),
-        ("topic", "a,b"),
         ("topic", "_hidden"),
+        ("topic", "a,,b"),
+        ("order", "time"),
+        ("subscribePattern", "orders("),
+        ("maxRowsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "-5"),
+        ("maxBytesPerTrigger", "0"),
         ("path", ""),
         ("paths", '["a", "b"]'),
     ],
 )
 def test_a_bad_value_is_one_problem_that_names_the_option(option: str, value: str) -> None:
-    (problem,) = problems({**PATH, option: value})
-    name = {"_hidden": "topic name"}.get(value, "path" if option == "paths" else option)
+    given = {"path": "/log"} if option == "subscribePattern" else PATH
+    (problem,) = problems({**given, option: value})
+    name = {"_hidden": "topic name"}.get(
+        value,
+        "topic name" if (option, value) == ("topic", "a,,b") else "path" if option == "paths" else option,
+    )
     assert name in problem
     assert "secret" not in problem
 
@@ -196,7 +213,8 @@ FILES = {n: FileRecord(f"file {n}", 1, "", 1, "", 1) for n in range(9)}
 
 def shape(plans: list[PartitionPlan], count: int) -> list[list[tuple[int, list[int]]]]:
     """Return (partition, offsets) of the parts of each split."""
-    splits = pickle.loads(pickle.dumps(cut(plans, count, FILES)))
+    read = TopicRead("t", as_topic_schema(pa.schema([("n", pa.int64())])), ("n",))
+    splits = pickle.loads(pickle.dumps(cut("log", 7, [TopicPlan(read, plans, FILES)], count)))
     for split in splits:
         named = {int(number) for part in split.parts for number in part.planned()["file"]}
         assert split.files == {number: FILES[number] for number in named}, "a split knows its own files"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +12,6 @@ from tests.spark.sessions import BOTH_SESSIONS
 from tests.spark.transactions import Numbers, caught, rows, version
 from txnlog import (
     Consumer,
-    InvalidTransactionStateError,
     Producer,
     SparkTransaction,
     Subscription,
@@ -200,11 +198,6 @@ def test_writes_of_many_threads_take_turns(
 
     def write(start: int) -> None:
         try:
-            classic: Any = spark
-            if hasattr(spark, "_jsparkSession"):  # what docs/spark.md says of threads
-                classic._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
-                    classic._jsparkSession
-                )
             txn.write(numbers(start, start + 5), "numbers")
         except BaseException as error:  # noqa: BLE001  # the test's own thread raises it
             failures.append(error)
@@ -217,26 +210,3 @@ def test_writes_of_many_threads_take_turns(
             thread.join()
         assert failures == []
     assert rows(log, "numbers") == list(range(15))
-
-
-def test_a_classic_session_that_does_not_know_the_source_in_a_thread_says_where_to_look(
-    spark: SparkSession, log: TxnLog, path: str, numbers: Numbers, topics: None
-) -> None:
-    failures: list[BaseException] = []
-
-    def write(txn: SparkTransaction) -> None:
-        try:
-            txn.write(numbers(0, 5), "numbers")
-        except Exception as error:  # noqa: BLE001  # py4j's own: the test looks at it
-            failures.append(error)
-
-    def job() -> None:
-        with SparkTransaction(spark, path, "job") as txn:
-            thread = threading.Thread(target=write, args=[txn])
-            thread.start()
-            thread.join()
-
-    caught(InvalidTransactionStateError, job)
-    (failure,) = failures
-    assert "DATA_SOURCE_NOT_FOUND" in str(failure)
-    assert "docs/spark-transactions.md" in failure.__notes__[0]

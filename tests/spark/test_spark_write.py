@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # as everybody calls it
 
+from tests.jvm import spark_environment
 from tests.spark.histories import NUMBERS
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
@@ -247,7 +248,7 @@ def test_a_task_that_fails_once_writes_its_rows_once(
     script.write_text(RETRY)
     done = subprocess.run(
         [sys.executable, str(script), path, str(tmp_path / "failed-once")],
-        env={**os.environ}, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, **spark_environment(tmp_path)}, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "failed-once").exists()

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_datasource.transaction import NAMESPACE, SparkTransaction
+from tests.jvm import java_options
 from tests.killing.points import KillingStore, Points
 from txnformat.store.open import open_store
 from txnlog import Consumer, TxnLog
@@ -144,6 +145,7 @@ def main() -> None:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master("local[2]").appName("killed")
+        builder = builder.config("spark.driver.extraJavaOptions", java_options())
         spark = builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
     points = Points(job.at, job.nth, signal.SIGKILL)
     _Transaction.points = points

@@ -1,0 +1,53 @@
+"""The log that a query follows is gone, made again, or restored: it is told of as that, and soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spark_datasource.stream_reader import TxnLogStreamReader
+from tests.spark.reading import ALL, StillClock, append, travelled
+from txnformat.errors import ConflictError
+from txnformat.keys import entry_key
+from txnlog import TxnLog
+
+Open = Callable[..., TxnLogStreamReader]
+
+
+def test_a_log_that_is_restored_and_goes_on_under_a_query_is_told_of_as_replaced(
+    memory_log: TxnLog, start: Open
+) -> None:
+    """And not as damage: what comes next does not chain to what the query has seen."""
+    append(memory_log, 1)
+    store = memory_log.store
+    older = {one.key: store.get(one.key) or b"" for one in store.list("")}
+    append(memory_log, 2)
+    reader = start(startingOffsets="earliest")
+    end = travelled(reader.latestOffset(reader.initialOffset(), ALL))
+    for one in store.list(""):
+        store.delete(one.key)
+    for key, data in older.items():
+        store.put(key, data)
+    with TxnLog.open(store) as restored:
+        for n in range(4):
+            append(restored, 100 + n)
+    with pytest.raises(ConflictError) as caught:
+        reader.latestOffset(end, ALL)
+    assert caught.value.kind == "log-replaced"
+
+
+def test_a_log_that_is_gone_is_noticed_within_a_minute(
+    memory_log: TxnLog, start: Open, clock: StillClock
+) -> None:
+    append(memory_log, 1)
+    reader = start()
+    begin = travelled(reader.initialOffset())
+    memory_log.store.delete(entry_key(memory_log.state.entry))
+    seen = 0
+    with pytest.raises(ConflictError) as caught:  # noqa: PT012
+        while seen < 70:
+            reader.latestOffset(begin, ALL)
+            seen += 1
+    assert caught.value.kind == "log-replaced"
+    assert 55 <= seen <= 62

@@ -1,0 +1,85 @@
+"""What docs/streaming.md says streams cost, in requests: each process of a query for itself. No session needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
+from bench.workers import Worker
+from spark_datasource.followed_log import FollowedLog
+from spark_datasource.read_options import parse_read_options
+from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass, Operation
+from txnlog import TxnLog
+
+ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
+ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)
+DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
+DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)
+
+
+def test_an_idle_source_asks_once_a_second_and_once_a_minute_more() -> None:
+    store = CountingStore(MemoryStore())
+    with TxnLog.create(store) as log:
+        log.create_topic("t", SCHEMA)
+    clock = ManualClock()
+    followed = FollowedLog(parse_read_options({"path": "/log", "topic": "t"}), clock, store)
+    begin = clock.now().wall_ms
+    with store.measure() as measured:
+        for _ in range(600):
+            followed.follow(is_idle=True)
+    assert clock.now().wall_ms - begin == 600_000
+    assert dict(measured.counts.requests) == {ENTRY_GET: 600 + 10}
+    followed.log.close()
+
+
+@pytest.mark.parametrize(("others", "asked"), [(0, 1 + 2), (7, 1 + 2 + 4 + 8), (20, 1 + 2 + 4 + 8 + 16)])
+def test_a_micro_batch_asks_for_each_entry_in_each_process_and_writes_one_entry(
+    tmp_path: Path, others: int, asked: int
+) -> None:
+    """Between two micro-batches lie the query's own entry, one of its producer, and those of others.
+
+    Who follows asks for the next one, then for two, four, eight, sixteen at once, up to the first that is not there.
+    """
+    path, tasks = str(tmp_path / "log"), Worker()
+    with TxnLog.create(path) as log:
+        query = Query(path, 0, tasks)
+        for _ in range(2):
+            query.feed()
+            query.run()
+        query.feed()
+        for number in range(others):
+            log.create_topic(f"other-{number}", SCHEMA)
+        before = {**query.counts(), "tasks": tasks.counts}
+        query.run()
+        after = {**query.counts(), "tasks": tasks.counts}
+        found = {part: dict((after[part] - before[part]).requests) for part in after}
+        query.close()
+    assert found == {
+        "producer": {},
+        "source": {ENTRY_GET: asked},
+        "plan": {ENTRY_GET: 1 + asked},
+        "tasks": {DATA_GET: 2, DATA_PUT: 1},
+        "commit": {ENTRY_GET: 1 + asked, ENTRY_PUT: 1},
+    }
+
+
+def test_costs_are_requests_times_prices() -> None:
+    counts = RequestCounts(
+        {
+            ENTRY_GET: 5,
+            DATA_GET: 2,
+            ENTRY_PUT: 1,
+            DATA_PUT: 1,
+            RequestClass(Operation.LIST, KeyClass.ENTRY): 1,
+            RequestClass(Operation.DELETE, KeyClass.DATA): 9,
+        }
+    )
+    assert billed(counts) == {"read": 7, "write": 3}
+    month = 30 * 24 * 3600
+    prices = {"read": 0.5, "write": 2.0}
+    assert dollars({"read": 1_000 / month, "write": 0}, prices) == pytest.approx(0.5)
+    assert dollars({"read": 0, "write": 10_000 / month}, prices) == pytest.approx(20)
