@@ -6,6 +6,7 @@ It runs one streaming query, and says in files of its control folder who it is, 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import json
 import os
@@ -24,9 +25,7 @@ from tests.chaos.faults import DRIVER_FILE, read_whole, wait_until, write_whole
 from tests.chaos.jobs import Job
 from tests.chaos.origin import INPUT_DDL, TOPIC, TOPIC_DDL, with_origin
 from tests.chaos.source import BROKEN, CONTROL, ChaosSource
-
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto"
-"""A JVM that is killed soon: quick to start, and with few threads."""
+from tests.jvm import java_options
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -36,8 +35,6 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
@@ -59,7 +56,8 @@ def session(job: Job) -> SparkSession:
     builder = SparkSession.builder.master(job.master).appName("txnlog-chaos")
     here = str(Path(job.control))
     places = {"spark.local.dir": f"{here}/local", "spark.sql.warehouse.dir": f"{here}/warehouse"}
-    for name, value in {**CONF, **places, **job.conf}.items():
+    java = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), java_options())
+    for name, value in {**CONF, **java, **places, **job.conf}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(ChaosSource)
@@ -68,6 +66,37 @@ def session(job: Job) -> SparkSession:
 
 def start(spark: SparkSession, job: Job) -> StreamingQuery:
     """Start the query."""
+    own = {CONTROL: job.control, **({} if job.broken is None else {BROKEN: job.broken})}
+    if job.flow is None:
+        rows = _rows_of_files(spark, job)
+        options = {"topic": TOPIC, **job.options, **own}
+    else:
+        rows = _named(job.flow)(spark, job, own)
+        options = {**job.options, **own}
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        versions = {"txnAppId": "chaos", "txnVersion": str(batch_id)}
+        frame.write.format("txnlog").options(**versions, **options).mode("append").save(job.log)
+
+    writer = rows.writeStream.outputMode(job.output_mode).option("checkpointLocation", job.checkpoint)
+    for_each = write_batch if job.for_each_batch else _named(job.for_each)(job) if job.for_each else None
+    if for_each is not None:
+        writer = writer.foreachBatch(for_each)
+    else:
+        writer = writer.format("txnlog").options(**options)
+    writer = (
+        writer.trigger(availableNow=True) if job.available_now else writer.trigger(processingTime=job.trigger)
+    )
+    return writer.start(job.log) if for_each is None else writer.start()
+
+
+def _named(name: str) -> Any:
+    """Return what ``module:name`` names."""
+    module, _, own = name.partition(":")
+    return getattr(importlib.import_module(module), own)
+
+
+def _rows_of_files(spark: SparkSession, job: Job) -> DataFrame:
     rows = (
         spark.readStream.schema(INPUT_DDL)
         .option("maxFilesPerTrigger", job.files_per_trigger)
@@ -76,23 +105,7 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
     )
     if job.shuffle:
         rows = rows.repartition(job.shuffle, "key")
-    rows = rows.mapInArrow(partial(with_origin, job.control), TOPIC_DDL)
-    own = {CONTROL: job.control, **({} if job.broken is None else {BROKEN: job.broken})}
-    options = {"topic": TOPIC, **job.options, **own}
-
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        versions = {"txnAppId": "chaos", "txnVersion": str(batch_id)}
-        frame.write.format("txnlog").options(**versions, **options).mode("append").save(job.log)
-
-    writer = rows.writeStream.outputMode(job.output_mode).option("checkpointLocation", job.checkpoint)
-    if job.for_each_batch:
-        writer = writer.foreachBatch(write_batch)
-    else:
-        writer = writer.format("txnlog").options(**options)
-    writer = (
-        writer.trigger(availableNow=True) if job.available_now else writer.trigger(processingTime=job.trigger)
-    )
-    return writer.start() if job.for_each_batch else writer.start(job.log)
+    return rows.mapInArrow(partial(with_origin, job.control), TOPIC_DDL)
 
 
 def finish(query: StreamingQuery, job: Job) -> None:

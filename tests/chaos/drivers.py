@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyspark
-
 from tests.chaos import jobs, processes
 from tests.chaos.faults import DRIVER_FILE, Control, read_whole, wait_until, write_whole
 from tests.chaos.jobs import Job
+from tests.jvm import spark_home
 
 __all__ = ["Cluster", "Driver", "DriverEndedError", "Result", "cluster"]
 
@@ -186,24 +185,13 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     with processes.keeper() as family:
         environment = {
             **family,
-            "SPARK_HOME": str(_spark_home(folder)),
+            "SPARK_HOME": str(spark_home(folder)),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONWARNINGS": "ignore",
         }
         yield Cluster(folder, environment)
-
-
-def _spark_home(folder: Path) -> Path:
-    """Make a home for Spark: local clusters put their executors' folders into it."""
-    home = folder / "spark-home"
-    home.mkdir(exist_ok=True)
-    for path in Path(pyspark.__path__[0]).iterdir():
-        if path.name in ("bin", "sbin", "jars", "python", "data"):
-            (home / path.name).symlink_to(path)
-    (home / "conf").mkdir()
-    return home
 
 
 def load_job(path: Path) -> Job:

@@ -4,6 +4,12 @@ A fault waits at a named point of a Python worker that Spark has started. The po
 
 ====================  ==========================================================================================
 ``plan``              the driver's Spark asks for a writer, to plan a write
+``initial/start``     a query whose source is a log asks where it begins; ``initial/done``: that is known, and Spark does not
+                      know yet
+``latest/start``      it asks up to where there is something to read; ``latest/done``
+``splits/start``      it asks for the splits of a micro-batch; ``splits/done``. All six in the process that follows the log
+``fetch/start``       a task begins to read its split; ``fetch/row``: it handed on one Arrow batch, and asks for the next. In
+                      a Python worker of their own
 ``read/row``          the task's query was given one Arrow batch of rows; in a Python worker other than the sink's
 ``write/start``       a task begins
 ``write/row``         a task's sink took one Arrow batch of rows, and asks for the next

@@ -28,7 +28,7 @@ from tests.chaos.jobs import Job
 from tests.chaos.oracle import Found
 from tests.chaos.origin import TOPIC, TOPIC_SCHEMA
 from tests.chaos.outside import Tail, examine, final_rows
-from tests.chaos.plans import BY_TIME, KINDS, Kind, Strike, next_strike, settings_of
+from tests.chaos.plans import BY_TIME, KINDS, VICTIMS, Kind, Strike, next_strike, settings_of
 from tests.chaos.pool import Pool
 from txnlog import TxnLog
 
@@ -130,6 +130,10 @@ class Run:
                 self._thawed.append(zombie)
         self.driver().check_alive()
 
+    def _rows(self) -> int:
+        """Return how many rows the query has committed."""
+        return rows_in(self._log)
+
     def settle(self) -> None:
         """Wait until one more micro-batch is committed."""
         before = self._tail.count
@@ -167,10 +171,10 @@ class Run:
             self._history.points[hit.place.point] += 1
             self._check(strike, hit)
         if strike.is_kill:
-            self._history.kills[KINDS[strike.kind][0]] += 1
+            self._history.kills[VICTIMS[strike.kind][0]] += 1
         else:
             self._history.zombies += 1
-            self._zombies.append((driver, rows_in(self._log)))
+            self._zombies.append((driver, self._rows()))
             self._driver = None
         if strike.kind in ("driver", "driver-jvm"):
             self._part_with_driver(lingers=strike.lingers)

@@ -37,7 +37,7 @@ class Job:
     log: str
     """Path or URL."""
     input: str
-    """The folder. A file is there at once and whole: see :func:`tests.chaos.inputs.feed`."""
+    """The folder. A file is there at once and whole: see :func:`tests.chaos.inputs.feed`. Empty where ``flow`` is given."""
     checkpoint: str
     control: str
     master: str = LOCAL
@@ -46,6 +46,8 @@ class Job:
     trigger: str = "20 milliseconds"
     """How often, when not ``available_now``."""
     files_per_trigger: int = 1
+    for_each: str | None = None
+    """``module:function`` that returns, for a job, what is called for each micro-batch, instead of writing it."""
     for_each_batch: bool = False
     """Write each micro-batch with the batch writer, its number as the version, and not with the stream writer."""
     shuffle: int = 0
@@ -54,7 +56,11 @@ class Job:
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the sink."""
     read_options: Mapping[str, str] = field(default_factory=dict)
-    """Of the file source."""
+    """Of the source."""
+    flow: str | None = None
+    """``module:function`` that makes the rows to write, instead of those of the files: see :func:`tests.pipeline.flow.flow`."""
+    notes: str = ""
+    """The folder in which tasks of a flow note what they handed on."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Of Spark, besides those that make it quick and quiet."""
     restarts: int = 0

@@ -29,7 +29,9 @@ TOPIC_SCHEMA = pa.schema(
 )
 
 
-def with_origin(control: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def with_origin(
+    control: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema = TOPIC_SCHEMA
+) -> Iterator[pa.RecordBatch]:
     """Add to rows of the input which attempt of which task hands them on; ``read/row`` is reached before each batch."""
     context = TaskContext.get()
     assert context is not None
@@ -48,4 +50,4 @@ def with_origin(control: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
             pa.array([attempt] * rows, pa.string()),
         ]
         index += rows
-        yield pa.RecordBatch.from_arrays([*batch.columns, *own], schema=TOPIC_SCHEMA)
+        yield pa.RecordBatch.from_arrays([*batch.columns, *own], schema=schema)

@@ -20,15 +20,22 @@ COLUMNS = ["n", "query", "batch", "task", "index", "attempt", "_partition", "_of
 
 
 class Tail(threading.Thread):
-    """Follows the topic with a Consumer that has no group, from before the first row on. A context manager.
+    """Follows a topic with a Consumer that has no group, from before the first row on. A context manager.
 
     It keeps what it was given. Nothing is compared before the end, when the content is known.
     """
 
+    columns = ("n", "attempt", "_partition", "_offset")
+
     def __init__(
-        self, location: str, partitions: int, storage_options: Mapping[str, str] | None = None
+        self,
+        location: str,
+        partitions: int,
+        storage_options: Mapping[str, str] | None = None,
+        topic: str = TOPIC,
     ) -> None:
-        super().__init__(name="tail", daemon=True)
+        super().__init__(name=f"tail of {topic}", daemon=True)
+        self.topic = topic
         self._open: Callable[[], TxnLog] = lambda: TxnLog.open(location, storage_options=storage_options)
         self._partitions = partitions
         self._ends = threading.Event()
@@ -42,20 +49,25 @@ class Tail(threading.Thread):
         try:
             with (
                 self._open() as log,
-                Consumer(log, columns=["n", "attempt", "_partition", "_offset"]) as consumer,
+                Consumer(log, columns=self.columns) as consumer,
             ):
-                consumer.assign([(TOPIC, number) for number in range(self._partitions)])
+                consumer.assign([(self.topic, number) for number in range(self._partitions)])
                 while not self._ends.is_set():
                     rows = consumer.poll_dicts(timeout_ms=200)
+                    self.took(rows)
                     with self._more:
                         for row in rows:
-                            self._seen[row["_partition"]].append((row["_offset"], row["n"], row["attempt"]))
+                            seen = (row["_offset"], row["n"], row.get("attempt", ""))
+                            self._seen[row["_partition"]].append(seen)
                         self._count += len(rows)
                         self._more.notify_all()
         except BaseException as error:  # noqa: BLE001  # whoever waits for rows is told
             self.error = error
             with self._more:
                 self._more.notify_all()
+
+    def took(self, rows: list[dict[str, Any]]) -> None:
+        """Is told what a poll gave."""
 
     @property
     def count(self) -> int:

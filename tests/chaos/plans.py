@@ -9,9 +9,9 @@ from typing import Literal
 
 from tests.chaos.faults import Fault
 
-__all__ = ["BY_TIME", "KINDS", "Kind", "Strike", "next_strike", "settings_of"]
+__all__ = ["BY_TIME", "KINDS", "VICTIMS", "Kind", "Strike", "next_strike", "settings_of"]
 
-Kind = Literal["task", "executor", "committer", "driver", "driver-jvm", "zombie"]
+Kind = Literal["task", "executor", "committer", "driver", "driver-jvm", "zombie", "source"]
 
 KINDS: dict[Kind, tuple[str, int]] = {
     "task": ("Python worker of a task", 10),
@@ -22,6 +22,9 @@ KINDS: dict[Kind, tuple[str, int]] = {
     "zombie": ("driver, stopped, and continued after its successor has gone on", 2),
 }
 """What is hit, and how often, compared with the others. What costs the start of a Spark is rarer."""
+
+VICTIMS: dict[Kind, tuple[str, int]] = {**KINDS, "source": ("Python process that follows the source", 5)}
+"""With who is there only where the source is a log: :mod:`tests.pipeline`."""
 
 BY_TIME = "by time"
 TIME_SHARE = 0.15
@@ -69,8 +72,8 @@ class Strike:
 
 
 def next_strike(rng: random.Random, *, kinds: Sequence[Kind]) -> Strike:
-    """Choose one of the kinds, each as often as KINDS says."""
-    kind = rng.choices(kinds, [KINDS[kind][1] for kind in kinds])[0]
+    """Choose one of the kinds, each as often as VICTIMS says."""
+    kind = rng.choices(kinds, [VICTIMS[kind][1] for kind in kinds])[0]
     settles, lingers = rng.random() < 0.5, rng.random() < 0.5
     if kind in TIMED and rng.random() < TIME_SHARE:
         after_ms = rng.randint(1, MILLISECONDS_MAX)

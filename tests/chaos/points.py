@@ -64,7 +64,7 @@ class Points:
         me = os.getpid()
         driver = read_whole(Path(self.control.folder) / DRIVER_FILE)
         table = processes()
-        jvm = jvm_of(me, table)
+        jvm = driver["jvm"] if me == driver["python"] else jvm_of(me, table)
         is_driver = jvm == driver["jvm"]
         match fault.victim:
             case "worker":

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.chaos import processes
 from tests.chaos.drivers import ROOT, Cluster
 from tests.chaos.faults import wait_until
+from tests.jvm import java_options
 
 __all__ = ["HOSTS", "standalone"]
 
@@ -66,13 +67,12 @@ def _start(
 ) -> Path:
     """Start a master or a worker; return what it prints to."""
     log = folder / f"{name}.log"
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -Xshare:auto"
     environment: Mapping[str, str] = {
         **os.environ,
         **place.environment,
         "PYTHONPATH": str(ROOT),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"{options} -Dlog4j2.configurationFile={folder}/log4j2.properties",
+        "SPARK_DAEMON_JAVA_OPTS": f"{java_options()} -Dlog4j2.configurationFile={folder}/log4j2.properties",
     }
     command = ["bash", str(Path(place.environment["SPARK_HOME"]) / "bin" / "spark-class"), *arguments]
     with log.open("ab") as out:
