@@ -80,8 +80,13 @@ def as_text(results: Mapping[str, Any]) -> str:
 
 
 def with_notes(results: dict[str, Any]) -> dict[str, Any]:
-    """Return results with the rows' notes, and the benchmarks' texts, as the code has them now; figures stay."""
+    """Return results with the rows' notes, and the benchmarks' texts, as the code has them now; figures stay.
+
+    Benchmarks of the code that have no results are named.
+    """
     known = {benchmark.name: benchmark for benchmark in chosen("")}
+    measured = {benchmark["name"] for benchmark in results["benchmarks"]}
+    results["unmeasured"] = [name for name in known if name not in measured]
     for benchmark in results["benchmarks"]:
         benchmark["how"] = known[benchmark["name"]].how
         notes = {row.key: row.note for row in known[benchmark["name"]].rows}

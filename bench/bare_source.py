@@ -1,6 +1,7 @@
 """The least that a Python DataSource can do: record batches of given row groups of given files, from pyarrow to Spark.
 
 It checks nothing, knows of no transactions, and gets its splits ready made. What it does not reach, no Python source does.
+As a stream it reads whole files, so many in each micro-batch.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-__all__ = ["BareDataSource"]
+__all__ = ["BareDataSource", "BareStreamSource"]
 
 
 class BareSplit(InputPartition):
@@ -63,8 +65,65 @@ class _BareReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, BareSplit)  # there is at least one
-        expected = to_arrow_schema(self._schema, timezone="UTC")
-        for path, groups in partition.runs:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(row_groups=groups, columns=expected.names):
-                    yield batch.cast(expected)
+        return _batches(partition, self._schema)
+
+
+def _batches(split: BareSplit, schema: StructType) -> Iterator[pa.RecordBatch]:
+    expected = to_arrow_schema(schema, timezone="UTC")
+    for path, groups in split.runs:
+        with pq.ParquetFile(path) as file:
+            wanted = groups or list(range(file.num_row_groups))
+            for batch in file.iter_batches(row_groups=wanted, columns=expected.names):
+                yield batch.cast(expected)
+
+
+class BareStreamSource(DataSource):
+    """Options: ``files``, a JSON list; ``filesPerTrigger``; ``splits``, how many each micro-batch has."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "bare_stream"
+
+    def schema(self) -> StructType:
+        """Return the schema of the first file."""
+        return from_arrow_schema(pq.read_schema(self._files()[0]), prefer_timestamp_ntz=True)
+
+    def _files(self) -> list[str]:
+        files: list[str] = json.loads(self.options["files"])
+        return files
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
+        """Return the reader."""
+        per_trigger, splits = int(self.options["filesPerTrigger"]), int(self.options["splits"])
+        return _BareStreamReader(self._files(), per_trigger, splits, schema)
+
+
+class _BareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is the number of files that were read."""
+
+    def __init__(self, files: list[str], per_trigger: int, splits: int, schema: StructType) -> None:
+        self._files = files
+        self._per_trigger = per_trigger
+        self._splits = splits
+        self._schema = schema
+
+    def initialOffset(self) -> dict[str, int]:  # Spark's names from here on
+        return {"files": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"files": min(start["files"] + self._per_trigger, len(self._files))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        files = self._files[start["files"] : end["files"]]
+        return [BareSplit([(file, []) for file in files[at :: self._splits]]) for at in range(self._splits)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, BareSplit)
+        return _batches(partition, self._schema)

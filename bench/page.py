@@ -82,6 +82,12 @@ def page(results: Mapping[str, Any]) -> str:
         lines += ["", "## What was missed, and why", ""]
         for result in missed:
             lines += [f"* **{result['work']}**, against {result['against']}: {result['note']}"]
+    if results.get("unmeasured"):
+        names = ", ".join(results["unmeasured"])
+        lines += [
+            "",
+            f"Not measured on this machine so far: {names}. `make bench BENCH=…` measures them on yours.",
+        ]
     lines += ["", "## How it is measured", ""]
     for benchmark in results["benchmarks"]:
         when = (

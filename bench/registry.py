@@ -9,9 +9,35 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import contention, ingest, one_shot, plan, python_read, s3_commit, spark_scan, stream
+    from bench import (
+        catch_up,
+        contention,
+        hundred_queries,
+        ingest,
+        latency,
+        one_shot,
+        plan,
+        python_read,
+        s3_commit,
+        spark_scan,
+        stream,
+        stream_copy,
+    )
 
-    modules = (one_shot, ingest, python_read, spark_scan, stream, plan, contention, s3_commit)
+    modules = (
+        one_shot,
+        ingest,
+        python_read,
+        spark_scan,
+        stream,
+        stream_copy,
+        latency,
+        catch_up,
+        plan,
+        contention,
+        hundred_queries,
+        s3_commit,
+    )
     return tuple(benchmark for module in modules for benchmark in module.BENCHMARKS)
 
 

@@ -1,4 +1,4 @@
-"""The sink of streams: what it adds to a small micro-batch, and how fast a large one is, beside Spark's own sinks."""
+"""The sink of streams: what it adds to a small micro-batch, and how fast a large one is, beside Spark's own sinks and Delta's."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bench import shapes
 from bench.machine import ROOT
 from bench.stream_queries import PARTITIONS, SMALL_ROWS, Found, Order
 from bench.table import Benchmark, Context, Measurement, Row, ratio, ratios
+from tests.smoke.versions import environment
 
 __all__ = ["BENCHMARKS"]
 
@@ -30,6 +31,17 @@ SHAPES = {"flights": shapes.flights, "narrow": shapes.narrow}
 
 UNIX = "spark.python.unix.domain.socket.enabled"
 SOCKETS = {"unix": "Unix domain sockets", "tcp": "TCP"}
+
+DELTA_PYSPARK = "4.2.1"
+"""The newest that the newest Delta runs with: with 4.3.0 it cannot read a table."""
+DELTA = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Its default of 50 tasks for a table's state is for clusters.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def run(order: Order, context: Context, python: Path | str = sys.executable) -> dict[str, Found]:
@@ -117,6 +129,16 @@ def _batch(context: Context) -> list[Measurement]:
             Measurement(f"{key}-bare-noop", added["bare"], details),
         ]
     return measured
+
+
+def _delta(context: Context) -> list[Measurement]:
+    context.tick(f"pyspark {DELTA_PYSPARK}")
+    python = environment(DELTA_PYSPARK)
+    order = _order(context.folder / "delta", ("noop", "bare", "delta", "txnlog"), {UNIX: "true", **DELTA})
+    found = run(order, context, python)
+    details = _details(found)
+    added = _above(found, "txnlog", "noop"), _above(found, "delta", "noop")
+    return [ratio("stream-batch-delta", *added, **details)]
 
 
 def _bulk(context: Context) -> list[Measurement]:
@@ -255,5 +277,23 @@ BENCHMARKS = (
         ),
         measure=_bulk,
         minutes=2,
+    ),
+    Benchmark(
+        name="stream-delta",
+        how=(
+            f"As stream-batch with Unix domain sockets, beside Delta's sink: `{DELTA['spark.jars.packages']}` with pyspark "
+            f"{DELTA_PYSPARK} in an environment of its own, because that release of Delta cannot read its tables with Spark "
+            "4.3 (`NoSuchMethodError`). A table's state is computed by 2 tasks, not 50. Delta's files stay in the page cache."
+        ),
+        rows=(
+            Row(
+                key="stream-batch-delta",
+                work=f"stream: micro-batch of {PARTITIONS} small tasks, Unix domain sockets, Spark {DELTA_PYSPARK}",
+                against="Delta's sink, both less noop",
+                figure="times what it adds",
+            ),
+        ),
+        measure=_delta,
+        minutes=2.5,
     ),
 )

@@ -97,6 +97,10 @@ def _parquet(frame: DataFrame, folder: Path) -> StreamingQuery:
     return _writer(frame, folder).format("parquet").start(str(folder / "out"))
 
 
+def _delta(frame: DataFrame, folder: Path) -> StreamingQuery:
+    return _writer(frame, folder).format("delta").start(str(folder / "out"))
+
+
 def _txnlog(frame: DataFrame, folder: Path) -> StreamingQuery:
     with TxnLog.create(folder / "out"):
         pass
@@ -112,6 +116,7 @@ SINKS: Mapping[str, Callable[[DataFrame, Path], StreamingQuery]] = {
     "noop": _noop,
     "bare": _bare,
     "parquet": _parquet,
+    "delta": _delta,
     "txnlog": _txnlog,
 }
 
