@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds chaos replay smoke-versions versions clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds chaos chaos-pipeline replay smoke-versions versions docs clean
 
 ifdef PYTHON
 export PYTHON
@@ -71,6 +71,9 @@ kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (
 chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) --java -m tests.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
+	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }
 	@$(RUN) -m txnformat.testing.replay $(SEED)
@@ -91,9 +94,16 @@ bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan
 memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it took
 	@$(RUN) -m bench.memory_4gib
 
+##@ Documentation
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs:  ## Build the documentation site in site/; a link that leads nowhere fails it
+	@$(RUN) -m mkdocs build --strict
+	@echo 'open site/index.html; with search: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
+
 ##@ Housekeeping
 
 clean:  ## Remove .venv, caches and outputs
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build demo-output \
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site demo-output \
 	  spark-warehouse metastore_db derby.log *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,10 @@ from tests.meta.markdown import ROOT
 
 RESULT: dict[str, Any] = json.loads((ROOT / RESULTS).read_text(encoding="utf-8"))
 ROWS = {row["key"]: row for benchmark in RESULT["benchmarks"] for row in benchmark["rows"]}
-KNOWN = {row.key: row for benchmark in benchmarks() for row in benchmark.rows}
+UNMEASURED = RESULT.get("unmeasured", [])
+KNOWN = {
+    row.key: row for benchmark in benchmarks() if benchmark.name not in UNMEASURED for row in benchmark.rows
+}
 
 
 def test_the_page_is_made_from_the_results() -> None:
@@ -23,6 +26,13 @@ def test_the_page_is_made_from_the_results() -> None:
 
 def test_every_row_of_the_code_has_a_result_and_there_are_no_others() -> None:
     assert set(ROWS) == set(KNOWN), "run make bench"
+
+
+def test_a_benchmark_without_results_is_named_on_the_page() -> None:
+    without = [each.name for each in benchmarks() if not any(row.key in ROWS for row in each.rows)]
+    assert without == UNMEASURED, "run python -m bench --page"
+    shown = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert all(name in shown for name in without)
 
 
 @pytest.mark.parametrize("key", KNOWN)

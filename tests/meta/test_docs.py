@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from spark_datasource import options
-from spark_datasource.options import parse_read_options, parse_stream_write_options, parse_write_options
+from spark_datasource import option_values
+from spark_datasource.options import parse_stream_write_options, parse_write_options
+from spark_datasource.read_options import parse_read_options
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
@@ -46,14 +47,17 @@ def _text(path: Path | str) -> str:
 RUN = [
     "README.md",
     "docs/quickstart.md",
+    "docs/concepts.md",
     "docs/lingering.md",
     "docs/subscriptions.md",
     "docs/metrics.md",
+    "docs/operations.md",
     "docs/buffers.md",
     "docs/from-delta.md",
     "docs/from-kafka.md",
     "docs/consumers.md",
     "docs/exactly-once.md",
+    "docs/history-checker.md",
 ]
 
 
@@ -73,7 +77,7 @@ def test_a_block_that_fails_is_reported_with_its_line() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_blocks_of_python_are_left_out_only_with_a_reason(path: Path) -> None:
-    run = {*RUN, "docs/spark.md", "docs/spark-transactions.md", "docs/streaming.md"}
+    run = {*RUN, "docs/spark.md", "docs/spark-transactions.md", "docs/streaming.md", "docs/recipes.md"}
     for block in blocks(_text(path)):
         if block.info == "python" and str(path) not in run:
             assert NOT_RUN.fullmatch(block.before), f"{path}:{block.line} is not run, and no comment says why"
@@ -148,7 +152,11 @@ READ_MINIMUM = {"path": "/log", "topic": "orders"}
 
 @pytest.mark.parametrize(
     ("direction", "known"),
-    [("read", options._READ), ("write", options._WRITE), ("stream write", options._STREAM_WRITE)],
+    [
+        ("read", option_values.READ),
+        ("write", option_values.WRITE),
+        ("stream write", option_values.STREAM_WRITE),
+    ],
 )
 def test_the_options_are_exactly_those_of_the_code(direction: str, known: tuple[str, ...]) -> None:
     assert sorted(_option_rows(direction)) == sorted(known)
@@ -156,7 +164,7 @@ def test_the_options_are_exactly_those_of_the_code(direction: str, known: tuple[
 
 def _parse(direction: str, given: dict[str, str]) -> Any:
     minimum = {name: value for name, value in READ_MINIMUM.items() if name not in given}
-    if "subscribe" in given:
+    if given.keys() & {"subscribe", "subscribePattern"}:
         del minimum["topic"]
     if direction == "write" and "txnAppId" in given:
         given = {**given, "txnVersion": "1"}
@@ -195,6 +203,8 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
     if name == "partitions":  # decided when the topic is created
         assert (codes(default), getattr(plain, "write", plain).partitions) == (["1"], None)
         return
+    if name == "startingOffsets":  # what it is by default depends on what is read
+        return
     for value in codes(default):
         if "()" not in value:
             assert _parse(direction, {name: value}) == plain
@@ -202,8 +212,8 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
 
 def test_the_options_of_later_versions_are_named_and_refused() -> None:
     later = section(SPARK, "## Not in this version")
-    assert codes(later) == list(options._LATER)
-    for name in options._LATER:
+    assert codes(later) == list(option_values.LATER)
+    for name in option_values.LATER:
         with pytest.raises(TxnLogError, match="is not supported by this version"):
             parse_read_options({**READ_MINIMUM, name: "1"})
 
@@ -329,7 +339,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segment_reader:WINDOW_DECODED_BYTES",
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
-    "split of a Spark read": ("spark_datasource.options:BYTES_PER_PARTITION_DEFAULT",),
+    "split of a Spark read": ("spark_datasource.read_options:BYTES_PER_PARTITION_DEFAULT",),
     "records of one poll": ("writers.consumer_settings:ConsumerSettings.max_poll_records",),
     "wait between two looks of an idle consumer": ("writers.reading:WAIT_MS_MAX",),
     "time between commits that a consumer makes by itself, if it is told to": (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from spark_datasource import options
+from spark_datasource import option_values
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS
@@ -109,7 +109,7 @@ def test_the_options_that_are_said_to_be_deltas_too_are_ours() -> None:
     (table,) = tables(section(DELTA, "## In one table"))
     same = {code for row in table.rows if row[1].startswith("the same option") for code in codes(row[0])}
     assert same == {"versionAsOf", "timestampAsOf", "txnAppId", "txnVersion"}
-    assert same <= {*options._READ, *options._WRITE}
+    assert same <= {*option_values.READ, *option_values.WRITE}
 
 
 def test_what_is_said_to_be_missing_is_missing() -> None:
@@ -118,7 +118,7 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
         assert not hasattr(txnlog.TxnLog, verb), verb
     assert "_commit_entry" in METADATA_FIELDS
     spark = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-    assert "Reading streams" in section(spark, "## Not in this version")
+    assert "Tables of a catalog" in section(spark, "## Not in this version")
 
 
 # --- docs/from-kafka.md ----------------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""docs/options.md and the option tables of docs/spark.md, made from the descriptions that the code has.
+
+``python -m tests.meta.options_reference`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from spark_datasource.option_docs import OPTION_DOCS, OptionDoc
+from tests.meta.markdown import ROOT
+from writers.consumer_settings import ConsumerSettings
+from writers.settings import ProducerSettings
+
+__all__ = ["OPTIONS_PAGE", "SPARK_PAGE", "generated", "options_page", "spark_page"]
+
+OPTIONS_PAGE = ROOT / "docs" / "options.md"
+SPARK_PAGE = ROOT / "docs" / "spark.md"
+COMMAND = "python -m tests.meta.options_reference"
+TITLES = {"read": "Reads", "write": "Batch writes", "stream write": "Streaming writes"}
+
+_HEAD = f"""# Options
+
+<!-- made by: {COMMAND} -->
+
+Every option, from the code. Names of options of Spark are case-insensitive. An unknown option is an error that names the
+nearest known one; an option with an empty value is an error, too: leave it out for its default. Examples are in
+[spark.md](spark.md), for streams also in [streaming.md](streaming.md).
+
+`storage.<name>`, with every read and write, says how to reach the store; the names are in
+[storage.md](storage.md#s3-in-python).
+"""
+
+
+def table(use: str) -> str:
+    """Return the table of the options of one use, with links relative to docs/."""
+    lines = [f"| {use} option | type | default | example | meaning |", "|---|---|---|---|---|"]
+    lines += [_row(name, each) for name, each in OPTION_DOCS[use].items()]
+    return "\n".join(lines)
+
+
+def _row(name: str, each: OptionDoc) -> str:
+    cells = (f"`{name}`", each.type, each.default, f"`{each.example}`", each.meaning)
+    return "| " + " | ".join(cells).replace("|  |", "| |") + " |"
+
+
+def options_page() -> str:
+    """Return what docs/options.md should be."""
+    parts = [_HEAD, *_index()]
+    for use in OPTION_DOCS:
+        parts += [f"## {TITLES.get(use, use.capitalize() + 's')}", table(use)]
+    parts += [
+        "## Producers",
+        "Arguments of `Producer(log, …)`. Durations are milliseconds, sizes bytes.",
+        _settings(ProducerSettings),
+        "## Consumers",
+        "Arguments of `Consumer(log, …)`.",
+        _settings(ConsumerSettings),
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _index() -> Iterator[str]:
+    """Yield the list of all names of Spark's options, and where each can be given."""
+    yield "## All options of Spark"
+    names = sorted({name for docs in OPTION_DOCS.values() for name in docs}, key=str.lower)
+    lines = [f"| option | {' | '.join(OPTION_DOCS)} |", "|---|" + "---|" * len(OPTION_DOCS)]
+    for name in names:
+        found = [docs.get(name) for docs in OPTION_DOCS.values()]
+        cells = [
+            "" if each is None else f"as `{each.alias_of}`" if each.alias_of else "yes" for each in found
+        ]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
+    yield "\n".join(lines)
+
+
+def _settings(cls: type[Any]) -> str:
+    """Return the table of a settings class, from its fields and the texts below them."""
+    texts = _texts(cls)
+    lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
+    for each in dataclasses.fields(cls):
+        default = each.default.value if isinstance(each.default, Enum) else each.default
+        shown = f"{default:,}" if type(default) is int else f"`{default!r}`"
+        kind = str(each.type).replace("|", "\\|")
+        lines.append(f"| `{each.name}` | `{kind}` | {shown} | {texts[each.name]} |")
+    return "\n".join(lines)
+
+
+def _texts(cls: type[Any]) -> dict[str, str]:
+    """Return the string below each field of a dataclass, in one line of Markdown.
+
+    Raises
+    ------
+    KeyError
+        (By the caller.) A field has none.
+    """
+    (body,) = (node.body for node in ast.parse(inspect.getsource(cls)).body if isinstance(node, ast.ClassDef))
+    texts: dict[str, str] = {}
+    for before, node in itertools.pairwise(body):
+        if isinstance(before, ast.AnnAssign) and isinstance(node, ast.Expr):
+            target, text = before.target, ast.literal_eval(node.value)
+            assert isinstance(target, ast.Name)
+            texts[target.id] = re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split())).replace("|", "\\|")
+    return texts
+
+
+def spark_page() -> str:
+    """Return what docs/spark.md should be: what is written by hand, with the tables in their places.
+
+    Raises
+    ------
+    ValueError
+        A table has no place: a table whose first heading is the use's.
+    """
+    text = SPARK_PAGE.read_text(encoding="utf-8")
+    for use in OPTION_DOCS:
+        lines = table(use).replace(f"]({SPARK_PAGE.name}#", "](#")
+        found = re.findall(rf"^\| {re.escape(use)} option \|.*\n(?:\|.*\n)*", text, re.MULTILINE)
+        if len(found) != 1:
+            raise ValueError(f"docs/spark.md needs one table that begins with '| {use} option |'")
+        text = text.replace(found[0], f"{lines}\n")
+    return text
+
+
+def generated() -> dict[Path, str]:
+    """Return every page that this makes, by its file."""
+    return {OPTIONS_PAGE: options_page(), SPARK_PAGE: spark_page()}
+
+
+if __name__ == "__main__":
+    for path, content in generated().items():
+        path.write_text(content, encoding="utf-8")
