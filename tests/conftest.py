@@ -8,6 +8,10 @@ Files whose tests start drivers of their own, to kill them, share no JVM: any wo
 from __future__ import annotations
 
 import os
+
+# Before numpy comes: its threads for linear algebra spin while they wait, in every Python that a test starts.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 OWN_DRIVERS = ("tests/spark/test_chaos_", "tests/spark/test_fault_")
 
+
+MEANWHILE = "tests/integration/test_s3_faults.py::test_five_thousand_creates"
+"""What takes about as long as the archive of Spark's classes (tests/jvm.py), which the first Spark test makes."""
 
 LONG = (
     "tests/integration/test_s3_faults",
@@ -72,5 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(item: pytest.Item) -> int:
     if item.get_closest_marker("spark"):
-        return 0
-    return 1 if item.get_closest_marker("simulation") or item.nodeid.startswith(LONG) else 2
+        return 2 if item.nodeid.startswith(OWN_DRIVERS) else 0
+    if item.nodeid.startswith(MEANWHILE):
+        return 1
+    return 3 if item.get_closest_marker("simulation") or item.nodeid.startswith(LONG) else 4

@@ -67,9 +67,9 @@ def test_what_happens_in_memory_follows_from_what_was_drawn() -> None:
 
 def test_users_of_a_log_on_disk(tmp_path: Path) -> None:
     """The same on the local file system."""
-    _run(_machine(lambda name: open_store(tmp_path / name)), 80, 40)
+    _run(_machine(lambda name: open_store(tmp_path / name)), 50, 40)
 
 
 def test_users_of_a_log_on_s3(s3: S3Server) -> None:
     """The same on a server that speaks S3."""
-    _run(_machine(lambda name: open_store(s3.url(name), storage_options=s3.storage_options)), 6, 30)
+    _run(_machine(lambda name: open_store(s3.url(name), storage_options=s3.storage_options)), 4, 30)
