@@ -51,6 +51,10 @@ CONF = {
 """Of every driver; a job's own go before them."""
 
 
+LEAN = Path(__file__).parent / "lean"
+"""Comes first on the path of the Pythons that Spark starts."""
+
+
 def session(job: Job) -> SparkSession:
     """Start Spark."""
     builder = SparkSession.builder.master(job.master).appName("txnlog-chaos")
@@ -59,6 +63,7 @@ def session(job: Job) -> SparkSession:
     java = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), java_options())
     for name, value in {**CONF, **java, **places, **job.conf}.items():
         builder = builder.config(name, value)
+    os.environ["PYTHONPATH"] = f"{LEAN}:{os.environ['PYTHONPATH']}"
     spark = builder.getOrCreate()
     spark.dataSource.register(ChaosSource)
     return spark

@@ -22,12 +22,13 @@ class Pool:
         Where they are started.
     master : str
         Of all of them.
-    ahead : bool
-        Whether the next one is started while one works.
+    ahead : int, optional
+        How many are started while the one before works; by default all but the first.
     """
 
-    def __init__(self, place: Cluster, master: str, *, ahead: bool = True) -> None:
+    def __init__(self, place: Cluster, master: str, *, ahead: int | None = None) -> None:
         self._ahead = ahead
+        self._started = 0
         self._place = place
         self._idle = Job(log="", input="", checkpoint="", control="", master=master, waits=True)
         self._next: Driver | None = None
@@ -42,8 +43,9 @@ class Pool:
         change = asdict(replace(job, control=driver.job.control, master=driver.job.master, waits=False))
         driver.begin(**change)
         driver.wait_started()
-        if self._ahead:
+        if self._ahead is None or self._started < self._ahead:
             self._next = self._place.start(self._idle)
+            self._started += 1
         return driver
 
     def ended(self, driver: Driver) -> None:

@@ -19,13 +19,15 @@ FIRST: tuple[Kind, ...] = (
     *("task", "executor", "task", "zombie", "committer", "task", "driver", "executor", "task"),
     *("driver-jvm", "committer", "task", "executor"),
 )
+ENDS = sum(kind in ("driver", "driver-jvm", "zombie") for kind in FIRST)
+"""How often another driver goes on."""
 THEN: tuple[Kind, ...] = ("task", "committer")
 
 
 @pytest.mark.timeout(900)  # of a machine that does other things as well
 def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
     """Each kind of victim at least once; starts of Spark are what costs, so drivers are not killed more often than that."""
-    with cluster(tmp_path / "spark") as place, Pool(place, CLUSTER) as pool:
+    with cluster(tmp_path / "spark") as place, Pool(place, CLUSTER, ahead=ENDS) as pool:
         history = run_history(pool, str(tmp_path / "log"), tmp_path, 1, KILLS, first=FIRST, kinds=THEN)
     assert history.problems == []
     assert history.kill_count >= KILLS
@@ -39,7 +41,7 @@ def test_whoever_is_killed_every_row_is_there_once(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """Drivers with their tasks in them. One is enough: the Python that commits is killed, and the query goes on."""
-    with cluster(tmp_path_factory.mktemp("spark")) as place, Pool(place, LOCAL, ahead=False) as pool:
+    with cluster(tmp_path_factory.mktemp("spark")) as place, Pool(place, LOCAL, ahead=0) as pool:
         yield pool
 
 

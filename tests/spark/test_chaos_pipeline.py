@@ -23,7 +23,8 @@ THEN: tuple[Kind, ...] = ("source", "task", "committer")
 def test_from_topic_to_topics_everything_is_there_once_whoever_is_killed(tmp_path: Path, seed: int) -> None:
     """Tasks in the driver: executors' JVMs are killed by the long run, as starts of Spark are what costs."""
     kills, first = (KILLS, FIRST) if seed == 1 else (3, THEN)
-    with cluster(tmp_path / "spark") as place, Pool(place, LOCAL, ahead=seed == 1) as pool:
+    ends = first.count("driver") + first.count("zombie")
+    with cluster(tmp_path / "spark") as place, Pool(place, LOCAL, ahead=ends) as pool:
         history = run_pipeline(pool, tmp_path / "run", seed, kills, first=first, kinds=THEN)
     assert history.problems == []
     assert history.kill_count >= kills
