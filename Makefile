@@ -1,6 +1,6 @@
 # GNU make. Every target makes what it needs: the virtual environment in .venv, and Java for Spark.
 #
-#   PYTHON=/path/to/python3   the interpreter to make .venv with (default: the first Python >= 3.11 found)
+#   PYTHON=/path/to/python3   the interpreter to make .venv with (default: the first Python >= 3.11 found, the system's before others)
 #   TXNLOG_NO_INSTALL=1       never install system packages (Java, python3-venv)
 
 SHELL := /bin/sh
