@@ -78,6 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(item: pytest.Item) -> int:
+    """Tests of the shared Spark are one piece, which one worker begins with; the other one begins with MEANWHILE."""
     if item.get_closest_marker("spark"):
         return 2 if item.nodeid.startswith(OWN_DRIVERS) else 0
     if item.nodeid.startswith(MEANWHILE):

@@ -52,7 +52,7 @@ CONF = {
 
 
 LEAN = Path(__file__).parent / "lean"
-"""Comes first on the path of the Pythons that Spark starts."""
+"""Comes first on the path of the Pythons that Spark starts: they find no pandas, which none of these jobs needs there."""
 
 
 def session(job: Job) -> SparkSession:
