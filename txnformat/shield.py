@@ -1,0 +1,179 @@
+"""Calls that no signal can cut: a library thread does the work, the caller's thread only waits for it.
+
+Python runs signal handlers in the main thread, between any two bytecodes, and a handler may raise: Ctrl-C, an alarm, the
+soft limit of a task queue, the interrupt of a notebook. No order of statements is safe against that. So whatever
+changes state runs as an *errand* on a thread of the library, which no handler ever interrupts, and the main
+thread waits. An interrupted wait leaves the errand running, and its answer stays in the errand: the next call asks it.
+
+In every other thread an errand runs at once, in that thread. The hand-over costs about 10 microseconds.
+
+Rules of this module, for signals can strike here, too: the main thread holds no lock, ever; each of its steps is one
+assignment or one call of a C function, and each can be repeated.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from txnformat.errors import InternalError
+from txnformat.forking import run_after_fork
+
+__all__ = ["Errand", "is_interruptible", "shielded"]
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.25
+"""How long a thread waits for an errand at a time: a second waiter sees within this that it has ended."""
+
+
+class Errand(Generic[T]):
+    """A function that runs at most once, and its answer.
+
+    Parameters
+    ----------
+    function : callable
+        Without arguments. It sees the context variables of the thread that makes the errand.
+    """
+
+    __slots__ = ("_claim", "_ended", "_error", "_function", "_is_cancelled", "_result", "is_ended")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._claim = allocate_lock()  # held by the thread that runs it, for good
+        self._ended = allocate_lock()
+        self._ended.acquire()
+        self._is_cancelled = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self.is_ended = False
+        """Whether it has run, or never will."""
+
+    def perform(self) -> None:
+        """Run the function here, unless another thread has begun to. What it raises becomes the answer."""
+        if not self._claim.acquire(False):
+            return
+        try:
+            if self._is_cancelled or self._function is None:
+                self._error = _NotRun()
+            else:
+                self._result = self._function()
+        except BaseException as error:  # noqa: BLE001  # told to the thread that asks for the answer
+            self._error = error
+        finally:
+            self._function = None
+            self.is_ended = True
+            self._ended.release()
+
+    def run(self) -> None:
+        """Have it run, and wait for its end: in the main thread on a library thread, elsewhere at once."""
+        if get_ident() != _main:
+            self.perform()
+        else:
+            _submit(self)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        while not self.is_ended:
+            self._ended.acquire(timeout=POLL_SECONDS)  # never given back: ``is_ended`` lets all others pass
+
+    def settle(self) -> bool:
+        """Wait for the end if it has begun, else see that it never does; return whether it has run.
+
+        For an errand whose caller was interrupted, perhaps before it was handed over. Can be interrupted and repeated.
+        """
+        self._is_cancelled = True
+        self.run()
+        return not isinstance(self._error, _NotRun)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the function raised; None when it returned, or has not ended."""
+        return self._error
+
+    def answer(self) -> T:
+        """Return what the function returned, or raise what it raised. Only after the end."""
+        if not self.is_ended or isinstance(self._error, _NotRun):
+            raise InternalError("a call without an answer was asked for it")
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # T may include None
+
+
+class _NotRun(BaseException):
+    """The answer of an errand that was cancelled before it began."""
+
+
+class _Worker(threading.Thread):
+    """A library thread: performs errands one after the other, until it gets None."""
+
+    def __init__(self) -> None:
+        super().__init__(name="txnlog-shield", daemon=True)
+        self.errands: SimpleQueue[Errand[object] | None] = SimpleQueue()
+        self.newest: Errand[object] | None = None
+        """What it was given last."""
+
+    def run(self) -> None:
+        """Perform errands."""
+        while (errand := self.errands.get()) is not None:
+            errand.perform()
+            del errand  # while it waits it keeps nothing alive
+
+
+_main = threading.main_thread().ident
+_worker: _Worker | None = None
+
+
+def is_interruptible() -> bool:
+    """Return whether a signal handler can raise in this thread."""
+    return get_ident() == _main
+
+
+def shielded(function: Callable[[], T]) -> T:
+    """Run ``function`` where no signal handler can raise, and return what it returns.
+
+    An interrupt reaches the caller at once, and the function goes on without it: only for what may end unseen.
+    """
+    if get_ident() != _main:
+        return function()
+    context = copy_context()
+    errand = Errand(lambda: context.run(function))
+    _submit(errand)
+    errand.wait()
+    return errand.answer()
+
+
+def _submit(errand: Errand[T]) -> None:
+    """Hand an errand to a worker; an errand that was handed over before is not run again."""
+    global _worker
+    worker = _worker
+    if worker is None or not worker.is_alive() or not (worker.newest is None or worker.newest.is_ended):
+        if worker is not None:
+            worker.errands.put(None)  # it ends with what it does: an errand whose caller was interrupted
+        _worker = worker = _Worker()  # one whose start is cut short is not alive, and is replaced
+        worker.start()
+    worker.errands.put(errand)  # type: ignore[arg-type]  # the worker never looks at the answer
+    worker.newest = errand  # type: ignore[assignment]
+
+
+def _begin_in_child() -> None:
+    global _main, _worker
+    _main = threading.main_thread().ident
+    _worker = None
+
+
+def _end() -> None:
+    """Let errands whose callers were interrupted come to their end before the interpreter stops their thread."""
+    worker = _worker
+    if worker is not None and worker.newest is not None and worker.is_alive():
+        worker.newest.wait()
+
+
+run_after_fork(_begin_in_child)
+atexit.register(_end)

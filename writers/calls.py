@@ -1,0 +1,94 @@
+"""Calls of one object, from which an interrupt can cut off the caller, but nothing else.
+
+A call runs as an :class:`~txnformat.shield.Errand` under the object's lock. It is noted before it is handed over and
+forgotten as the very last step, so a call that is still noted when the same thread calls again was interrupted: it has
+gone on without its caller, and its answer is there to be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, NamedTuple, TypeVar
+
+from txnformat.shield import Errand
+from writers.ownership import OwnLock
+
+__all__ = ["Calls", "Interrupted"]
+
+T = TypeVar("T")
+
+
+class Interrupted(NamedTuple):
+    """A call whose caller was interrupted before it had the answer. It has come to its end."""
+
+    name: str
+    """Of the call."""
+    has_run: bool
+    """False: it was interrupted before it began, and never will begin."""
+    error: BaseException | None
+    """What it raised."""
+    answer: Callable[[], Any]
+    """Returns its result, or raises what it raised; only if it has run."""
+
+
+class _Noted(NamedTuple):
+    name: str
+    errand: Errand[Any] | None
+    """None: a call that is not an errand, and may or may not have been done."""
+
+
+class Calls:
+    """Runs the calls of one object. Safe for use by many threads.
+
+    Parameters
+    ----------
+    lock : OwnLock
+        Held while a call runs.
+    """
+
+    def __init__(self, lock: OwnLock) -> None:
+        self._lock = lock
+        self._noted: dict[int, _Noted] = {}  # by the caller's thread
+
+    def run(self, name: str, body: Callable[[], T]) -> T:
+        """Do a call: ``body`` runs under the lock, where no signal reaches it."""
+        errand = Errand(lambda: self._locked(body))
+        me = get_ident()
+        self._noted[me] = _Noted(name, errand)
+        errand.run()
+        self._noted.pop(me, None)
+        return errand.answer()
+
+    def _locked(self, body: Callable[[], T]) -> T:
+        with self._lock:
+            return body()
+
+    def note(self, name: str) -> None:
+        """Note that the caller's thread begins a call that is not an errand."""
+        self._noted[get_ident()] = _Noted(name, None)
+
+    def forget(self) -> None:
+        """Forget the call that the caller's thread has begun: it knows the answer."""
+        self._noted.pop(get_ident(), None)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the call that this thread made last was interrupted."""
+        return get_ident() in self._noted
+
+    def interrupted(self) -> Interrupted | None:
+        """Wait until the call that was interrupted has ended, and return it; None if none was. It stays noted.
+
+        Notes
+        -----
+        Can be interrupted, and repeated.
+        """
+        noted = self._noted.get(get_ident())
+        if noted is None:
+            return None
+        name, errand = noted
+        if errand is None:
+            return Interrupted(name, has_run=True, error=None, answer=lambda: None)
+        has_run = errand.settle()
+        return Interrupted(name, has_run, errand.error if has_run else None, errand.answer)
