@@ -16,7 +16,17 @@ from txnformat.keys import check_topic_name, topic_directory
 from txnformat.operations import CreateTopic
 from txnformat.schema import TopicSchema
 
-__all__ = ["ROUTED_TOPICS_MAX", "ByColumn", "Known", "Layout", "OneTopic", "Route", "Routes", "new_topic_id"]
+__all__ = [
+    "ROUTED_TOPICS_MAX",
+    "ByColumn",
+    "Known",
+    "Layout",
+    "OneTopic",
+    "Route",
+    "Routes",
+    "first_turn",
+    "new_topic_id",
+]
 
 ROUTED_TOPICS_MAX = 3_000
 """Topics that one write may route rows to: each takes up to three of the 10,000 operations of an entry."""
@@ -122,6 +132,11 @@ def new_topic_id(seed: str, topic: str) -> str:
         A UUID of the write.
     """
     return str(uuid.uuid5(uuid.UUID(seed), topic))
+
+
+def first_turn(seed: str, topic: str) -> int:
+    """Return whose turn it is first among records without keys, to be taken modulo the partitions: as random as ``seed``."""
+    return uuid.UUID(new_topic_id(seed, topic)).int >> 64
 
 
 Routes = OneTopic | ByColumn

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_datasource.collector import settle
-from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, Routes
+from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn
 from spark_datasource.stores import kept_store
 from spark_datasource.write_plan import WritePlan
 from txnformat.clock import SystemIds
@@ -191,14 +191,14 @@ def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -
     uploads = TopicUploads(begin)
     with task_ends:
         try:
-            return write_rows(batches, plan.routes, task, uploads)
+            return write_rows(batches, plan, task, uploads)
         except BaseException:
             uploads.abort()
             raise
 
 
 def write_rows(
-    batches: Iterator[pa.RecordBatch], routes: Routes, task: int, uploads: TopicUploads
+    batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int, uploads: TopicUploads
 ) -> dict[str, Uploaded]:
     """Upload the rows of a task, and return what was uploaded, by topic.
 
@@ -207,8 +207,8 @@ def write_rows(
     batches : iterator of pyarrow.RecordBatch
         As Spark gives them.
     task : int
-        The task's number: tasks begin at different partitions with records that have no key, so that many small
-        tasks do not all fill partition 0.
+        The task's number. Records without a key go to one partition until its batch is full, then to the next; the
+        tasks of a write begin at partitions next to each other, and a write at a random one.
 
     Raises
     ------
@@ -218,7 +218,15 @@ def write_rows(
     """
     found: dict[str, Route] = {}
     turns: dict[str, int] = {}
-    rechunker = Rechunker[tuple[str, int]](lambda key, table: uploads.add(found[key[0]], key[1], table))
+
+    def emit(key: tuple[str, int], table: pa.Table) -> None:
+        topic, partition = key
+        uploads.add(found[topic], partition, table)
+        if turns[topic] == partition:
+            turns[topic] = (partition + 1) % found[topic].layout.partition_count
+
+    rechunker = Rechunker(emit)
+    routes = plan.routes
     router = _Router(routes) if isinstance(routes, ByColumn) else _straight(routes)
     for batch in batches:
         for route, rows in router(pa.Table.from_batches([batch])):
@@ -226,9 +234,11 @@ def write_rows(
             schema = layout.schema
             table = conform(rows.rename_columns(list(layout.names)), schema.arrow_schema, schema.added)
             found[route.topic] = route
-            turn = turns.get(route.topic, task)
-            parts, turns[route.topic] = split_by_partition(
-                table, schema.key_columns, layout.partition_count, turn
+            if route.topic not in turns:
+                begin = first_turn(plan.seed, route.topic) + task
+                turns[route.topic] = begin % layout.partition_count
+            parts, _ = split_by_partition(
+                table, schema.key_columns, layout.partition_count, turns[route.topic]
             )
             for partition, part in parts:
                 rechunker.add((route.topic, partition), part)

@@ -32,7 +32,7 @@ class WritePlan:
     log_id: str
     routes: Routes
     seed: str
-    """A UUID of this write, from which ids of missing topics are derived."""
+    """A UUID of this write, from which ids of missing topics are derived, and the first partitions of records without keys."""
     born: int
     """Entry that had been folded before any upload."""
     app: AppRef | None

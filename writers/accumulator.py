@@ -6,7 +6,7 @@ is wrong is raised here, and nothing is kept. ``accept`` cannot fail. In between
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +25,7 @@ from writers.rows import PlainRow, RowFormat
 __all__ = ["Accumulator", "Prepared", "Run"]
 
 SPOOL_ROWS_MAX = 10_000
-"""Single records that are made into Arrow together; without a key they are one batch, and take one turn."""
+"""Single records that are made into Arrow together."""
 
 CHUNKS_MAX = 64
 """A batch in more pieces than this is copied into one: many small pieces cost more than the copy."""
@@ -57,8 +57,8 @@ class Prepared(NamedTuple):
     """(partition, pyarrow.Table), ascending."""
     row: PlainRow | None = None
     """In place of ``parts``: one record, whose partition is chosen later."""
-    next_turn: int = 0
-    """Whose turn it is after this send, among records without keys."""
+    is_keyless: bool = False
+    """Whether records without a key went to the partition whose turn it is."""
 
 
 @dataclass(slots=True)
@@ -104,22 +104,37 @@ class _Spool:
     size: int = 0
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Which partition takes a topic's records without keys."""
+
+    partition: int
+    is_taken: bool = False
+    """Whether it has such records since it is its turn."""
+
+
 class Accumulator:
     """Holds records by (topic, partition).
+
+    Records without a key go to one partition until its batch is full or leaves; then it is the next one's turn. The
+    first partition of a topic is random: else producers that send little would fill partition 0.
 
     Parameters
     ----------
     batch_bytes : int
         Arrow bytes from which a partition is listed in :attr:`full`.
+    uniform : callable
+        Returns a float in [0, 1): where the turn of a topic begins.
     """
 
-    def __init__(self, batch_bytes: int) -> None:
+    def __init__(self, batch_bytes: int, uniform: Callable[[], float]) -> None:
         self._batch_bytes = batch_bytes
+        self._uniform = uniform
         self._pending: dict[TopicPartition, _Pending] = {}
         self._spools: dict[str, dict[int | None, _Spool]] = {}
         self._formats: dict[tuple[str, int], RowFormat] = {}
         self._topics: dict[str, TopicState] = {}
-        self._turns: dict[str, int] = {}
+        self._turns: dict[str, _Turn] = {}
         self.size = 0
         """Bytes held."""
         self.full: set[TopicPartition] = set()
@@ -136,7 +151,7 @@ class Accumulator:
         ----------
         data : pyarrow Table or RecordBatch, list of dicts, or what else ``conform`` takes
         partition : int or None
-            None: by the key columns, else the whole batch in turn.
+            None: by the key columns; without a key, the one whose turn it is.
 
         Raises
         ------
@@ -152,17 +167,18 @@ class Accumulator:
             if row is not None:
                 return Prepared(topic, row.size, partition, row=row)
         table = conform(data, topic.schema.arrow_schema, topic.schema.added)
-        turn = self._turns.get(topic.topic_id, 0)
         if table.num_rows == 0:
-            return Prepared(topic, 0, partition, next_turn=turn)
-        parts, turn = _distribute(topic, table, partition, turn)
-        return Prepared(topic, table.nbytes, partition, parts, next_turn=turn)
+            return Prepared(topic, 0, partition)
+        parts, is_keyless = self._distribute(topic, table, partition)
+        return Prepared(topic, table.nbytes, partition, parts, is_keyless=is_keyless)
 
     def choose_partition(self, topic: TopicState, row: Mapping[str, Any]) -> int:
-        """Return the partition of a record, as ``prepare`` would choose it: by its key, else the next in turn."""
+        """Return the partition of a large record: by its key, else the one whose turn it is, which then passes on."""
         table = conform([row], topic.schema.arrow_schema, topic.schema.added)
-        turn = self._turns.get(topic.topic_id, 0)
-        ((partition, _),), self._turns[topic.topic_id] = _distribute(topic, table, None, turn)
+        ((partition, _),), is_keyless = self._distribute(topic, table, None)
+        if is_keyless:
+            self._turn(topic).is_taken = True
+            self._pass_on(topic, partition)
         return partition
 
     def accept(self, sent: Prepared) -> None:
@@ -173,8 +189,9 @@ class Accumulator:
         if sent.row is None:
             self._settle(topic_id)
             total = sent.size if len(sent.parts) == 1 else None
+            if sent.is_keyless:
+                self._turn(sent.topic).is_taken = True
             self._keep(topic_id, sent.parts, sent.partition is not None, total)
-            self._turns[topic_id] = sent.next_turn
             return
         spools = self._spools.setdefault(topic_id, {})
         spool = spools.get(sent.partition)
@@ -197,10 +214,12 @@ class Accumulator:
         self._topics[topic_id] = topic
         for key in self.partitions(topic_id):
             pending = self._pending[key]
-            self.drop((key,))
+            self._forget(key)
             for table, is_named in zip(pending.tables, pending.named, strict=True):
                 stays = is_named or not topic.schema.key_columns
                 moved = self.prepare(topic, table, key.partition if stays else None)
+                if moved.is_keyless:
+                    self._turn(topic).is_taken = True
                 self._keep(topic_id, moved.parts, is_named)
 
     def topic(self, topic_id: str) -> TopicState:
@@ -242,8 +261,12 @@ class Accumulator:
     def drop(self, keys: Iterable[TopicPartition]) -> None:
         """Forget the records of some partitions: they are in a file."""
         for key in keys:
-            self.size -= self._pending.pop(key).size
-            self.full.discard(key)
+            self._forget(key)
+            self._pass_on(self._topics[key.topic_id], key.partition)
+
+    def _forget(self, key: TopicPartition) -> None:
+        self.size -= self._pending.pop(key).size
+        self.full.discard(key)
 
     def clear(self) -> None:
         """Forget all records."""
@@ -273,8 +296,9 @@ class Accumulator:
         for partition, spool in spools.items():
             self.size -= spool.size
             table = self._format(topic).table(spool.rows)
-            parts, turn = _distribute(topic, table, partition, self._turns.get(topic_id, 0))
-            self._turns[topic_id] = turn
+            parts, is_keyless = self._distribute(topic, table, partition)
+            if is_keyless:
+                self._turn(topic).is_taken = True
             self._keep(topic_id, parts, partition is not None)
 
     def _keep(
@@ -294,6 +318,30 @@ class Accumulator:
             self.size += size
             if is_full:
                 self.full.add(key)
+                self._pass_on(self._topics[topic_id], number)
+
+    def _turn(self, topic: TopicState) -> _Turn:
+        """Return whose turn it is among records of a topic without keys; the first time it is drawn."""
+        turn = self._turns.get(topic.topic_id)
+        if turn is None:
+            turn = self._turns[topic.topic_id] = _Turn(int(self._uniform() * topic.partitions))
+        return turn
+
+    def _pass_on(self, topic: TopicState, partition: int) -> None:
+        """Note that a partition's batch is full or has left: if it took records in its turn, the turn is over."""
+        turn = self._turns.get(topic.topic_id)
+        if turn is not None and turn.is_taken and turn.partition == partition:
+            self._turns[topic.topic_id] = _Turn((partition + 1) % topic.partitions)
+
+    def _distribute(
+        self, topic: TopicState, table: Any, partition: int | None
+    ) -> tuple[tuple[tuple[int, Any], ...], bool]:
+        """Return the table by partition, the order of its rows kept, and whether some had no key."""
+        if partition is not None:
+            return ((partition, table),), False
+        turn = self._turn(topic).partition
+        parts, next_turn = split_by_partition(table, topic.schema.key_columns, topic.partitions, turn)
+        return tuple(parts), next_turn != turn
 
 
 def _has_grown(topic: TopicState, known: TopicState) -> bool:
@@ -312,13 +360,3 @@ def _check_partition(topic: TopicState, partition: int) -> None:
             if type(partition) is int
             else repr(partition),  # "0" and True look like numbers
         )
-
-
-def _distribute(
-    topic: TopicState, table: Any, partition: int | None, turn: int
-) -> tuple[tuple[tuple[int, Any], ...], int]:
-    """Return the table by partition, the order of its rows kept, and whose turn it is next."""
-    if partition is not None:
-        return ((partition, table),), turn
-    parts, turn = split_by_partition(table, topic.schema.key_columns, topic.partitions, turn)
-    return tuple(parts), turn

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Kafka's murmur2 of its key, or the next partition in turn.
+"""Which partition a record goes to: Kafka's murmur2 of its key, or the partition whose turn it is.
 
 The same key gets the same partition as in Kafka: ``toPositive(murmur2(key bytes)) % partitions``
 (``BuiltInPartitioner.partitionForKey``). The key's bytes are a function of the topic's key columns, whose number,
@@ -19,9 +19,9 @@ dictionary                             as its value type
 
 Several key columns are their encodings one after another, each behind its length as a big-endian int32; -1 and no
 bytes for a null (Kafka's protocol type NULLABLE_BYTES). A null in a single key column is no key at all: such
-records go round robin, batch by batch, as a null key does in Kafka.
+records go to the partition whose turn it is, as a null key does in Kafka.
 
-Pure: the turn of the round robin is the caller's state.
+Pure: the turn is the caller's state. It begins at a random partition, and moves on when a batch is full or written.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def assign_partitions(columns: Sequence[Any], num_partitions: int, next_partitio
     num_partitions : int
         At least 1.
     next_partition : int
-        The partition whose turn it is, from the batch before (0 at first; taken modulo ``num_partitions``).
+        The partition whose turn it is, from the batch before (a random one at first; taken modulo ``num_partitions``).
 
     Notes
     -----

@@ -194,7 +194,8 @@ class Producer:
             The topic's columns, in any order. Do not change the memory of Arrow data before it is flushed. Dicts for a
             topic with the schema ``"kafka"`` may leave out key, headers and timestamp (which is now then).
         partition : int, optional
-            Else by the topic's key columns (Kafka's murmur2), else the whole batch to the next partition in turn.
+            Else by the topic's key columns (Kafka's murmur2). Records without a key go to one partition until its
+            batch is full or written, then to the next; the first one is random.
         key, value, headers, timestamp : optional
             In place of ``data``: one record of a topic with the schema ``"kafka"``; text is stored as UTF-8, no value is
             a null (Kafka's tombstone). Headers: a mapping, (name, value) pairs, or what a reader returned. The timestamp

@@ -66,7 +66,7 @@ class Staging:
         self._ids = ids
         self._settings = settings
         self._newest_entry = newest_entry
-        self.buffered = Accumulator(settings.batch_bytes)
+        self.buffered = Accumulator(settings.batch_bytes, ids.uniform)
         self._open: dict[str, _Open] = {}
         self._staged: dict[str, list[_Staged]] = {}
         self._next_sequences: dict[TopicPartition, int] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options import parse_write_options
-from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, Route
+from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, Route, first_turn
 from spark_datasource.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.task_writer import Rechunker, TopicUploads, write_rows
 from tests.spark.sessions import BOTH_SESSIONS
@@ -256,7 +258,7 @@ def upload(
         most_open = max(most_open, sum(one.is_open for one in uploads._uploads.values()))
 
     uploads.add = watched  # type: ignore[method-assign]
-    return write_rows(rows, plan.routes, 0, uploads), most_open
+    return write_rows(rows, plan, 0, uploads), most_open
 
 
 def test_many_small_topics_are_one_file_each_and_few_are_open_at_a_time(
@@ -296,6 +298,42 @@ def test_more_large_topics_than_files_may_be_open_become_several_files_in_order(
     sink.commit([TaskUpload(0, found)])
     for number in range(5):
         assert log.read(f"t{number}").read_all().column("n").to_pylist() == list(range(number, 200, 5))
+
+
+def test_where_a_write_without_keys_begins_follows_from_its_number_and_the_topic(
+    log: TxnLog, path: str, counting: CountingStore
+) -> None:
+    sink = writer(path, createTopics="true", partitions="4")
+    begins: dict[str, list[int]] = {"a": [], "b": []}
+    for number in range(20):
+        sink._plan = replace(sink._plan, seed=str(uuid.UUID(int=number)))
+        for _ in range(2):  # a task that is repeated
+            found, _ = upload(sink, counting, iter(table((1, "a"), (2, "b")).to_batches()), 2)
+            for topic, one in found.items():
+                begins[topic].append(one.batches[0].partition)
+    for numbers in begins.values():
+        assert numbers[::2] == numbers[1::2]
+        assert set(numbers) == {0, 1, 2, 3}
+    assert begins["a"] != begins["b"]
+
+
+def test_records_without_a_key_stay_with_a_partition_until_its_batch_is_full(
+    log: TxnLog, path: str, counting: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rechunker.__init__, "__kwdefaults__", {"batch_bytes": 2_000, "buffer_bytes": 100_000})
+    log.create_topic("t", PLAIN, partitions=3)
+    sink = writer(path)
+    rows = table(*((number, "t") for number in range(400)))
+    found, _ = upload(sink, counting, iter(rows.to_batches(max_chunksize=10)), 1)
+    begin = first_turn(sink._plan.seed, "t") % 3
+    batches = found["t"].batches
+    assert [batch.partition for batch in batches] == [(begin + at) % 3 for at in range(len(batches))]
+    assert 3 < len(batches) < 10
+    sink.commit([TaskUpload(0, found)])
+    read = log.read("t", columns=["_partition", "n"]).read_all().to_pylist()
+    for partition in range(3):
+        numbers = [row["n"] for row in read if row["_partition"] == partition]
+        assert numbers == sorted(numbers)
 
 
 def test_few_records_that_wait_do_not_keep_their_batches_in_memory() -> None:

@@ -84,6 +84,16 @@ def test_tasks_without_keys_begin_at_different_partitions(
     assert [part.log_end for part in log.offsets("t")] == [25, 25, 25, 25]
 
 
+def test_small_writes_without_keys_begin_at_different_partitions(
+    log: TxnLog, save: Save, spark: SparkSession
+) -> None:
+    """Each write is one row in one task; where it begins is random, so not all ten can be expected in one place."""
+    log.create_topic("t", NUMBERS, partitions=64)
+    for number in range(10):
+        save(spark.range(number, number + 1, numPartitions=1).selectExpr("id AS n", "'row' AS text"))
+    assert sum(part.log_end > 0 for part in log.offsets("t")) > 1
+
+
 @BOTH_SESSIONS
 def test_the_order_within_a_task_and_of_the_tasks_is_kept(
     log: TxnLog, read: Read, save: Save, frame: DataFrame

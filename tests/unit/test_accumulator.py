@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,18 @@ from writers.transaction import LEGAL_IN, REPEATS, Call, ProducerStatus, check_c
 ARROW = pa.schema([("key", pa.string()), ("n", pa.int64())])
 
 
-def topic(partitions: int = 4, *key_columns: str, schema: pa.Schema = ARROW) -> TopicState:
-    created = CreateTopic("id", "t", "t-00000000", partitions, (), key_columns, None)
-    return TopicState("id", "t", "t-00000000", partitions, TopicSchema(schema, key_columns), created, 0)
+def topic(partitions: int = 4, *key_columns: str, schema: pa.Schema = ARROW, name: str = "id") -> TopicState:
+    created = CreateTopic(name, "t", "t-00000000", partitions, (), key_columns, None)
+    return TopicState(name, "t", "t-00000000", partitions, TopicSchema(schema, key_columns), created, 0)
 
 
 def rows(*numbers: int) -> pa.Table:
     return pa.table({"key": [f"k{n % 5}" for n in numbers], "n": numbers}, schema=ARROW)
+
+
+def accumulator(batch_bytes: int, *draws: float) -> Accumulator:
+    """Return one whose topics begin their turns at ``draws``; at partition 0 where none is given."""
+    return Accumulator(batch_bytes, chain(draws, repeat(0.0)).__next__)
 
 
 def send(held: Accumulator, where: TopicState, data: Any, partition: int | None = None) -> None:
@@ -43,18 +49,72 @@ def content(held: Accumulator) -> dict[int, list[int]]:
     return {key.partition: held.batch(key).column("n").to_pylist() for key in sorted(held.largest_first())}
 
 
-def test_partitions_are_named_or_take_turns() -> None:
-    held = Accumulator(10**9)
-    send(held, topic(3), rows(1, 2))
-    send(held, topic(3), rows(9), partition=0)
-    send(held, topic(3), rows(3, 4))
+def flush(held: Accumulator) -> dict[int, list[int]]:
+    """Return what is held, after it has left."""
+    found = content(held)
+    held.drop(held.largest_first())
+    return found
+
+
+def test_records_without_a_key_stay_with_a_partition_until_its_batch_has_left() -> None:
+    held = accumulator(10**9)
+    found = []
+    for number in range(0, 8, 2):
+        send(held, topic(3), rows(number))
+        send(held, topic(3), [{"key": "k", "n": number + 1}])
+        found.append(flush(held))
+    assert found == [{0: [0, 1]}, {1: [2, 3]}, {2: [4, 5]}, {0: [6, 7]}]
+
+
+def test_records_without_a_key_stay_with_a_partition_until_its_batch_is_full() -> None:
+    table = rows(*range(100))
+    held = accumulator(2 * table.nbytes)
+    for _ in range(7):
+        send(held, topic(3), table)
+    assert {number: len(found) for number, found in content(held).items()} == {0: 300, 1: 200, 2: 200}
+    send(held, topic(3), rows(9))
+    assert content(held)[1][-1:] == [9]
+
+
+def test_named_partitions_take_no_turn() -> None:
+    held = accumulator(10**9)
+    for number in range(3):
+        send(held, topic(3), rows(number), partition=0)
+        assert flush(held) == {0: [number]}
     send(held, topic(3), rows(5))
-    send(held, topic(3), rows(6))
-    assert content(held) == {0: [1, 2, 9, 6], 1: [3, 4], 2: [5]}
+    send(held, topic(3), rows(6), partition=2)
+    assert flush(held) == {0: [5], 2: [6]}
+    send(held, topic(3), rows(7))
+    assert flush(held) == {1: [7]}
+
+
+def test_each_topic_begins_at_a_partition_of_its_own() -> None:
+    held = accumulator(10**9, 0.99, 0.5)
+    for where in (topic(4), topic(4, name="other"), topic(4)):
+        send(held, where, rows(1))
+    assert [tuple(key) for key in sorted(held.largest_first())] == [("id", 3), ("other", 2)]
+
+
+def test_records_with_null_keys_take_turns_and_those_with_keys_do_not() -> None:
+    held = accumulator(10**9)
+    where = topic(4, "key")
+    keyed = (murmur2(b"k1") & 0x7FFFFFFF) % 4
+    found = []
+    for number in range(4):
+        send(held, where, pa.table({"key": [None, "k1"], "n": [number, 10 + number]}, schema=ARROW))
+        found.append({one: [n for n in there if n < 10] for one, there in flush(held).items()})
+        send(held, where, [{"key": "k1", "n": 20}])
+        assert flush(held) == {keyed: [20]}
+    assert [[one for one, there in turn.items() if there] for turn in found] == [[0], [1], [2], [3]]
+
+
+def test_a_large_record_fills_a_batch_and_so_ends_a_turn() -> None:
+    held = accumulator(10**9)
+    assert [held.choose_partition(topic(3), {"key": "k", "n": 1}) for _ in range(4)] == [0, 1, 2, 0]
 
 
 def test_keys_decide_and_the_order_within_a_partition_is_kept() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     where = topic(4, "key")
     send(held, where, rows(*range(50)))
     for number in range(50, 100):
@@ -68,17 +128,14 @@ def test_keys_decide_and_the_order_within_a_partition_is_kept() -> None:
 
 
 def test_single_records_without_a_key_are_one_batch() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     for number in range(SPOOL_ROWS_MAX + 5):
         send(held, topic(3), [{"key": None, "n": number}])
-    assert content(held) == {
-        0: list(range(SPOOL_ROWS_MAX)),
-        1: list(range(SPOOL_ROWS_MAX, SPOOL_ROWS_MAX + 5)),
-    }
+    assert content(held) == {0: list(range(SPOOL_ROWS_MAX + 5))}
 
 
 def test_single_records_for_a_named_partition_and_others_do_not_mix() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     send(held, topic(3), [{"key": None, "n": 1}], partition=2)
     send(held, topic(3), [{"key": None, "n": 2}])
     send(held, topic(3), [{"key": None, "n": 3}], partition=2)
@@ -87,26 +144,26 @@ def test_single_records_for_a_named_partition_and_others_do_not_mix() -> None:
 
 @pytest.mark.parametrize("partition", [-1, 4, True, 1.0, "1"])
 def test_a_partition_that_does_not_exist_is_refused(partition: Any) -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     with pytest.raises(NotFoundError) as caught:
         held.prepare(topic(4), rows(1), partition)
     assert caught.value.kind == "unknown-partition"
 
 
 def test_prepare_keeps_nothing() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     send(held, topic(3), rows(1))
     for _ in range(5):
         held.prepare(topic(3), rows(7), None)
     with pytest.raises(InvalidInputError):
         held.prepare(topic(3), [{"n": 1}], None)
     send(held, topic(3), rows(2))
-    assert content(held) == {0: [1], 1: [2]}
+    assert content(held) == {0: [1, 2]}
 
 
 def test_sizes_are_counted_and_full_partitions_listed() -> None:
     table = rows(*range(100))
-    held = Accumulator(2 * table.nbytes)
+    held = accumulator(2 * table.nbytes)
     assert not held
     send(held, topic(), table, partition=1)
     send(held, topic(), rows(1), partition=2)
@@ -123,7 +180,7 @@ def test_sizes_are_counted_and_full_partitions_listed() -> None:
 
 def test_large_single_records_fill_a_partition_without_many_of_them() -> None:
     schema = pa.schema([("n", pa.int64()), ("x", pa.binary())])
-    held = Accumulator(1_000_000)
+    held = accumulator(1_000_000)
     where = topic(2, schema=schema)
     for number in range(3):
         send(held, where, [{"n": number, "x": bytes(400_000)}])
@@ -132,7 +189,7 @@ def test_large_single_records_fill_a_partition_without_many_of_them() -> None:
 
 
 def test_an_empty_send_is_nothing() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     send(held, topic(3), rows())
     send(held, topic(3), [])
     assert not held
@@ -143,7 +200,7 @@ def test_an_empty_send_is_nothing() -> None:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_records_that_wait_do_not_keep_what_they_were_cut_from_in_memory(keyed: bool) -> None:
     """A few records of each large table wait, sent as a slice or split off by their key."""
-    held = Accumulator(2**20)
+    held = accumulator(2**20)
     where = topic(2, "key") if keyed else topic(2)
     keys = ["k0"] + ["k3"] * 99_999
     waiting, other = ((murmur2(key) & 0x7FFFFFFF) % 2 for key in (b"k0", b"k3"))
@@ -159,7 +216,7 @@ def test_records_that_wait_do_not_keep_what_they_were_cut_from_in_memory(keyed: 
 
 
 def test_copied_records_keep_their_order_and_who_named_their_partition() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     large = rows(*range(200_000))
     sent: list[int] = []
     for number in range(20):
@@ -172,7 +229,7 @@ def test_copied_records_keep_their_order_and_who_named_their_partition() -> None
 
 
 def test_many_small_tables_become_one_piece() -> None:
-    held = Accumulator(10**9)
+    held = accumulator(10**9)
     for number in range(200):
         send(held, topic(1), rows(number))
     assert held.batch(TopicPartition("id", 0)).column("n").num_chunks == 1

@@ -39,7 +39,12 @@ Commit = Callable[[], "CommitInfo"]
     metavar="ID",
     help="Write as this producer: fences the instance that has the id, aborts what it left open.",
 )
-@click.option("--partition", "-p", type=int, help="Everything to this partition; else by key, else in turn.")
+@click.option(
+    "--partition",
+    "-p",
+    type=int,
+    help="Everything to this partition. Default: by key; without one, from a random partition on, batch by batch.",
+)
 @click.option(
     "--binary",
     type=click.Choice(["utf8", "base64", "hex"]),
