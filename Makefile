@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds chaos chaos-pipeline replay smoke-versions versions docs clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds interrupts chaos chaos-pipeline replay smoke-versions versions docs clean
 
 ifdef PYTHON
 export PYTHON
@@ -67,6 +67,9 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+interrupts:  ## Interrupt calls of producers at every point, and hold what they told against the log (ARGS="--calls commit --every 5")
+	@$(RUN) -m tests.interrupts $(ARGS)
 
 chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) --java -m tests.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

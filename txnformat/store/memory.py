@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 from txnformat.clock import Clock, SystemClock
 from txnformat.errors import NotFoundError
@@ -34,7 +34,9 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._url = f"memory://{name}"
         self._objects: dict[str, bytes] = {}
-        self._keys: list[str] = []  # sorted: the order of code points is the order of UTF-8 bytes
+        # Sorted: the order of code points is the order of UTF-8 bytes. Made anew when an interrupt (Ctrl-C) came between
+        # a step on the objects, which is one assignment, and the one here.
+        self._keys: list[str] = []
         self.renew()
         renew_after_fork(self)
 
@@ -80,16 +82,13 @@ class MemoryStore:
         with self._lock:
             if key in self._objects:
                 return CreateResult(CreateOutcome.EXISTS)
-            insort(self._keys, key)
-            self._objects[key] = bytes(data)
+            self._set(key, bytes(data))
             return CreateResult(CreateOutcome.CREATED)
 
     def put(self, key: str, data: bytes) -> None:
         """Create or replace the object."""
         with self._lock:
-            if key not in self._objects:
-                insort(self._keys, key)
-            self._objects[key] = bytes(data)
+            self._set(key, bytes(data))
 
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload."""
@@ -98,11 +97,12 @@ class MemoryStore:
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
         with self._lock:
-            first = bisect_left(self._keys, prefix)
+            keys = self._sorted_keys()
+            first = bisect_left(keys, prefix)
             if start_after is not None:
-                first = max(first, bisect_right(self._keys, start_after))
+                first = max(first, bisect_right(keys, start_after))
             found = []
-            for key in self._keys[first:]:
+            for key in keys[first:]:
                 if not key.startswith(prefix):
                     break
                 found.append(ObjectInfo(key, len(self._objects[key])))
@@ -111,8 +111,22 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error."""
         with self._lock:
+            keys = self._sorted_keys()
             if self._objects.pop(key, None) is not None:
-                del self._keys[bisect_left(self._keys, key)]
+                del keys[bisect_left(keys, key)]
+
+    def _set(self, key: str, data: bytes) -> None:
+        keys = self._sorted_keys()
+        is_new = key not in self._objects
+        self._objects[key] = data
+        if is_new:
+            insort(keys, key)
+
+    def _sorted_keys(self) -> MutableSequence[str]:
+        """Return the keys in their order. The caller holds the lock."""
+        if len(self._keys) != len(self._objects):
+            self._keys = sorted(self._objects)
+        return self._keys
 
 
 class _MemoryWriter(Writer):

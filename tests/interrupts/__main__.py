@@ -1,0 +1,87 @@
+"""`make interrupts`: calls are interrupted at every point; what their caller was told must be so."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.interrupts.calls import SCENARIOS
+from tests.interrupts.trials import Next, Trial, points_of, run_trial
+from txnformat.store.memory import MemoryStore
+from txnformat.testing.interrupts import thinned
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run trials; return 1 when one has a problem."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interrupts", description=__doc__)
+    parser.add_argument("--calls", default="", help="only scenarios whose name/kind holds this text")
+    parser.add_argument("--then", type=Next, action="append", choices=list(Next), help="only these")
+    parser.add_argument("--every", type=int, default=1, help="only each n-th point")
+    parser.add_argument("--at", default="", help="only points whose text holds this")
+    parser.add_argument("--per-place", type=int, default=2, help="times that one place is tried (default: 2)")
+    parser.add_argument(
+        "--show", type=int, default=3, help="problems shown for each scenario and kind of problem"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there")
+    options = parser.parse_args(arguments)
+    total: Counter[str] = Counter()
+    bad = 0
+    rows: list[dict[str, Any]] = []
+    for scenario in SCENARIOS:
+        if options.calls not in str(scenario):
+            continue
+        start = time.perf_counter()
+        points = thinned(points_of(scenario, MemoryStore), options.per_place)[:: options.every]
+        points = [point for point in points if options.at in str(point)]
+        trials = [
+            run_trial(scenario, then, point, MemoryStore)
+            for then in options.then or list(Next)
+            for point in points
+        ]
+        found = [trial for trial in trials if trial.problems]
+        bad += len(found)
+        total.update(trial.outcome for trial in trials)
+        print(
+            f"{scenario!s:28} {len(points):5} points, {len(trials):6} trials, {len(found):5} with problems, "
+            f"{sum(not trial.struck.hit for trial in trials)} not hit, {time.perf_counter() - start:.1f} s",
+            flush=True,
+        )
+        rows.append(
+            {
+                "call": scenario.name,
+                "producer": scenario.kind,
+                "points": len(points),
+                "trials": len(trials),
+                "problems": len(found),
+                "kinds": dict(Counter(_kind(trial) for trial in found)),
+            }
+        )
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        _show(found, options.show)
+    print(f"{sum(total.values())} trials, {bad} with problems; {dict(total)}")
+    return 1 if bad else 0
+
+
+def _kind(trial: Trial) -> str:
+    return trial.problems[0].split(":")[0]
+
+
+def _show(trials: list[Trial], most: int) -> None:
+    kinds: Counter[str] = Counter()
+    for trial in trials:
+        kind = _kind(trial)
+        kinds[kind] += 1
+        if kinds[kind] <= most:
+            print(f"    {trial}")
+    if kinds:
+        print(f"    {dict(kinds)}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The calls of a producer that are interrupted: what comes before, and the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.interrupts.user import SEED, User, World
+from txnlog import Subscription
+
+__all__ = ["SCENARIOS", "Scenario"]
+
+Step = Callable[[User], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One call of one kind of producer."""
+
+    name: str
+    kind: str
+    """"idempotent", "plain" (neither numbers nor transactions), or the buffer of a transactional producer."""
+    before: tuple[Step, ...]
+    """Calls that are not interrupted."""
+    call: Step
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether its producer has a transactional id."""
+        return self.kind not in ("idempotent", "plain")
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.kind}"
+
+    def user(self, world: World) -> User:
+        """Return a user of a producer as the scenario has it; nothing was called."""
+        settings = dict(self.settings)
+        if self.is_transactional:
+            return User(world, "t", buffer=self.kind, **settings)
+        return User(world, None, enable_idempotence=self.kind == "idempotent", **settings)
+
+
+def _left_open(user: User) -> None:
+    """Leave what an instance that died leaves."""
+    user.init()
+    user.begin()
+    user.send()
+    user.flush()
+    user.renew()
+
+
+def _left_prepared(user: User) -> None:
+    user.init()
+    user.begin()
+    user.send()
+    user.prepare()
+    user.renew()
+
+
+def _abandon(user: User) -> None:
+    """Do not tell what an abort of the transaction before means for what is sent next."""
+    user.abort()
+
+
+def _subscribed(user: User) -> None:
+    subscription = Subscription(user.producer._log, SEED, "readers")
+    subscription.receive(timeout_ms=0)
+    user.subscription = subscription  # type: ignore[attr-defined]
+
+
+def _acknowledge(user: User) -> None:
+    user.acknowledge_one(user.subscription, user.world.next_seed())  # type: ignore[attr-defined]
+
+
+INIT, BEGIN, SEND, FLUSH = User.init, User.begin, User.send, User.flush
+OPENED = (INIT, BEGIN)
+FILLED = (INIT, BEGIN, SEND, User.send_table, User.send_text)
+FLUSHED = (*FILLED, FLUSH, SEND)
+SECOND = (INIT, BEGIN, SEND, User.commit, BEGIN, SEND)  # an earlier transaction is in the log
+SMALL: dict[str, Any] = {"batch_bytes": 2_000, "buffer_bytes": 4_000}
+"""Two tables do not fit: the second send writes the first."""
+
+
+def _all() -> list[Scenario]:
+    found: list[Scenario] = []
+    for kind in ("auto", "deferred", "inline"):
+        found += [
+            Scenario("init", kind, (_left_open,), INIT),
+            Scenario("init-prepared", kind, (_left_prepared,), INIT),
+            Scenario("begin", kind, (INIT, BEGIN, SEND, User.commit), BEGIN),
+            Scenario("send", kind, (*OPENED, SEND), SEND),
+            Scenario("send-table", kind, (*OPENED, SEND), User.send_table),
+            Scenario("send-text", kind, (*OPENED, SEND), User.send_text),
+            Scenario("send-large", kind, (*OPENED, SEND), User.send_large),
+            Scenario("send-full", kind, (*OPENED, User.send_table, SEND), User.send_table, SMALL),
+            Scenario("send-offsets", kind, (*OPENED, SEND), User.send_offsets),
+            Scenario("acknowledge", kind, (*OPENED, SEND, _subscribed), _acknowledge),
+            Scenario("flush", kind, FILLED, FLUSH),
+            Scenario("flush-second", kind, FLUSHED, FLUSH),
+            Scenario("commit", kind, FILLED, User.commit),
+            Scenario("commit-second", kind, SECOND, User.commit),
+            Scenario("commit-flushed", kind, (*FLUSHED, User.send_offsets), User.commit),
+            Scenario("commit-acks", kind, (*OPENED, _subscribed, _acknowledge), User.commit),
+            Scenario("commit-empty", kind, OPENED, User.commit),
+            Scenario("commit-prepared", kind, (*FILLED, User.prepare), User.commit),
+            Scenario("commit-recovered", kind, (_left_prepared, INIT), User.commit),
+            Scenario("prepare", kind, FILLED, User.prepare),
+            Scenario("prepare-flushed", kind, FLUSHED, User.prepare),
+            Scenario("abort", kind, FILLED, User.abort),
+            Scenario("abort-flushed", kind, FLUSHED, User.abort),
+            Scenario("abort-prepared", kind, (*FILLED, User.prepare), User.abort),
+            Scenario("close", kind, FILLED, User.close),
+            Scenario("close-flushed", kind, FLUSHED, User.close),
+            Scenario("transaction", kind, (INIT, BEGIN, SEND, User.commit), User.transaction),
+        ]
+    for kind in ("idempotent", "plain"):
+        found += [
+            Scenario("init", kind, (), INIT),
+            Scenario("send", kind, (INIT, SEND), SEND),
+            Scenario("send-table", kind, (INIT, SEND), User.send_table),
+            Scenario("send-text", kind, (INIT, SEND), User.send_text),
+            Scenario("send-full", kind, (INIT, User.send_table, SEND), User.send_table, SMALL),
+            Scenario("flush", kind, (INIT, SEND, User.send_table, User.send_text), FLUSH),
+            Scenario("flush-second", kind, (INIT, SEND, FLUSH, SEND, User.send_table), FLUSH),
+            Scenario("close", kind, (INIT, SEND, FLUSH, SEND, User.send_text), User.close),
+        ]
+    return found
+
+
+SCENARIOS: tuple[Scenario, ...] = tuple(_all())
