@@ -6,13 +6,15 @@
                                                           unknown: every verdict of the group is unknown
 
 Rules: no verdict is delivered before the entry that it depends on is known to be ours; no rejection comes from
-a view that was not refreshed since the call began; an intent moves to another slot only when somebody else
-holds the slot it was sent to.
+a view that was not refreshed since the call began; no answer rests on entries of others that a power cut could take
+away (a slot that is ours made all before it durable); an intent moves to another slot only when somebody else holds the
+slot it was sent to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from txnformat.apply import apply
@@ -29,7 +31,7 @@ from txnformat.errors import (
     UnsupportedFeatureError,
 )
 from txnformat.expiry import PIGGYBACK_MAX, Watch
-from txnformat.follow import fold_bytes, open_view, refresh
+from txnformat.follow import confirm, fold_bytes, open_view, refresh
 from txnformat.intents import (
     CommitResult,
     Done,
@@ -39,11 +41,11 @@ from txnformat.intents import (
     Rejected,
     Undecidable,
     Write,
-    first_offsets,
 )
-from txnformat.operations import AppVersion, EndTxn, Upgrade
+from txnformat.operations import Upgrade
 from txnformat.pace import Pace
-from txnformat.reads import read_boundary, read_entry
+from txnformat.reads import read_boundary
+from txnformat.repeats import original_result
 from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
@@ -117,7 +119,7 @@ def commit_group(
     Requests: with a fresh view 1 conditional PUT. Per lost slot: 1 PUT, 1 GET, and the refresh.
     """
     start: Times = yield ReadClock()
-    group = _Group(list(intents), settings, start, unsent)
+    group = _Group(list(intents), settings, start, unsent, view)
     pace = pace or Pace()
     group.first_slot = view.state.entry + 1
     if abs(start.wall_ms - start.store_ms) > CLOCK_SKEW_MS_MAX:
@@ -128,15 +130,18 @@ def commit_group(
         if hold_ms:
             yield Sleep(hold_ms)
         if hold_ms or not view.is_fresh(start):
-            view = yield from refresh(view, ahead=1 + (pace.others if hold_ms else 0))
+            view = yield from refresh(view, ahead=1 + (pace.others if hold_ms else 0), durable=False)
+            group.seen = view
             group.refreshed = True
         while group.waiting:
-            view = yield from _commit_once(view, group, settings, pace, watch)
+            view = group.seen = yield from _commit_once(view, group, settings, pace, watch)
     except TxnLogError as error:
         # Those who still wait were sent nowhere, or to slots that are known to be somebody else's; those who were
         # answered keep their answers.
         group.fail_all(error)
-    return view, group.answers
+    with suppress(StorageError):
+        yield from group.settle()
+    return group.durable, group.answers  # what could not be made durable is read again
 
 
 def _commit_once(
@@ -150,7 +155,7 @@ def _commit_once(
     assembled = assemble(view.state, group.waiting, store_time_ms=times.store_ms, write_id=write_id)
     if not group.refreshed and group.has_refusal(assembled):
         group.refreshed = True
-        return (yield from refresh(view))
+        return (yield from refresh(view, durable=False))
     if assembled.entry is None:
         yield from group.deliver(assembled, None)
         return view
@@ -159,14 +164,14 @@ def _commit_once(
         assembled = yield from _with_ends(view.state, group.waiting, expired, times, write_id)
         if not group.refreshed and group.has_refusal(assembled):
             group.refreshed = True
-            return (yield from refresh(view))
+            return (yield from refresh(view, durable=False))
     slot = view.state.entry + 1
     outcome = yield from create_slot(slot, assembled.data, deadline_ms=settings.deadline_ms)
     if isinstance(outcome, Ours):
         outcome = yield from _check_age(view, slot, outcome, settings)
     match outcome:
         case Ours(sent):
-            view = View(assembled.after, sent)
+            view = group.seen = group.durable = View(assembled.after, sent)
             landed: Times = yield ReadClock()
             pace.won(group.start, sent, landed, slot - group.first_slot)
             yield from group.deliver(assembled, assembled.entry)
@@ -177,7 +182,7 @@ def _commit_once(
         case Lost() | Gone():
             if isinstance(outcome, Gone):
                 group.note_gone()
-            view = yield from _after_loss(view, slot, outcome, times, group.start)
+            view = group.seen = yield from _after_loss(view, slot, outcome, times, group.start)
             group.refreshed = True
             now: Times = yield ReadClock()
             if group.count_loss(now):
@@ -230,7 +235,7 @@ def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, start:
     round_trip = max(1, now.wall_ms - sent.wall_ms)
     yield Sleep(backoff_ms(max(0, sent.wall_ms - start.wall_ms), min(round_trip, 1_000), spread))
     # Others go on meanwhile: who waits for the winner's successor would hear of it too late.
-    return (yield from refresh(view, ahead=2))
+    return (yield from refresh(view, ahead=2, durable=False))
 
 
 def _check_age(view: View, slot: int, ours: Ours, settings: CommitSettings) -> Steps[SlotOutcome]:
@@ -314,7 +319,12 @@ class _Group:
     """The intents of one call that have no answer yet."""
 
     def __init__(
-        self, intents: list[Intent], settings: CommitSettings, start: Times, unsent: frozenset[str]
+        self,
+        intents: list[Intent],
+        settings: CommitSettings,
+        start: Times,
+        unsent: frozenset[str],
+        view: View,
     ) -> None:
         self.waiting = intents
         self.answers: Answers = {}
@@ -324,6 +334,8 @@ class _Group:
         """Whether the view was refreshed since the call began."""
         self.first_slot = 0
         """The slot that was next when the call began."""
+        self.durable = self.seen = view
+        """The newest view of which a power cut takes nothing away; the newest of all."""
         self._settings = settings
         self._losses = 0
         self._nowhere = unsent
@@ -353,6 +365,20 @@ class _Group:
     def _answer(self, intent_id: str, answer: CommitResult | TxnLogError) -> None:
         self.answers[intent_id] = answer
         self.waiting = [intent for intent in self.waiting if intent.intent_id != intent_id]
+
+    def settle(self) -> Steps[None]:
+        """Make durable what was seen, before anything is answered from it."""
+        if self.seen is not self.durable:
+            if self.seen.state.entry_sha256 != self.durable.state.entry_sha256:
+                yield from confirm(self.seen)
+            self.durable = self.seen
+
+    def _refuse(self, intent_id: str, error: TxnLogError) -> Steps[None]:
+        try:
+            yield from self.settle()
+        except StorageError as unsettled:
+            error = unsettled
+        self._answer(intent_id, error)
 
     def fail_all(self, error: TxnLogError) -> None:
         """Answer everybody who waits with ``error``."""
@@ -416,7 +442,7 @@ class _Group:
                 case Done():
                     yield from self._repeat(by_id[intent_id], verdict, entry)
                 case Rejected(error):
-                    self._answer(intent_id, error)
+                    yield from self._refuse(intent_id, error)
                 case Undecidable(window_first):
                     self._answer(intent_id, _too_old(by_id[intent_id], window_first))
                 case Included():
@@ -425,10 +451,11 @@ class _Group:
     def _repeat(self, intent: Intent, done: Done, own: CommitEntry | None) -> Steps[None]:
         """Answer with what the log holds already."""
         try:
-            answer: CommitResult | TxnLogError = yield from _original(intent, done, own)
+            yield from self.settle()
+            answer: CommitResult | TxnLogError = yield from original_result(intent, done, own)
         except TxnLogError as error:
-            # It is done; only its result could not be read. That must not become the answer of others in the group,
-            # whose entry has landed.
+            # It is done; only its result could not be read, or made durable. That must not become the answer of others in
+            # the group, whose entry has landed.
             answer = CommitStateUnknownError(
                 "the commit is done, but its result could not be read",
                 hint="repeat the same call",
@@ -446,42 +473,3 @@ def _too_old(intent: Intent, window_first: int) -> CommitStateUnknownError:
         first_slot=intent.first_slot,
         window_first=window_first,
     )
-
-
-def _original(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[CommitResult]:
-    """Return the result of what the log held already; the entry is read unless it is the one just written."""
-    if done.offsets is not None:
-        return CommitResult(done.entry, None, (), done.offsets, repeated=True)
-    if own is not None and own.entry == done.entry:
-        entry: CommitEntry | None = own
-    else:
-        entry = yield from read_entry(done.entry)
-        # A deleted slot can have been created again, with these very intents, by an attempt of ours that came late: its
-        # times and offsets were never the log's. What is not below a boundary that is read afterwards was not deleted.
-        if entry is not None and done.entry < (yield from read_boundary()):
-            entry = None
-    if entry is None or (done.intent_id is not None and done.intent_id not in entry.intents):
-        return CommitResult(done.entry, None, (), repeated=True)  # the result is no longer there to be read
-    if done.intent_id is not None:
-        return CommitResult.of(entry, done.intent_id, repeated=True)
-    index = _holder(intent, entry)
-    operations = tuple(op for op in entry.operations if op.intent == index)
-    return CommitResult(done.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated=True)
-
-
-def _holder(intent: Intent, entry: CommitEntry) -> int | None:
-    """Return which intent of ``entry`` did what ``intent`` asks for, by its natural key."""
-    write = intent.action
-    if not isinstance(write, Write):
-        return None
-    for op in entry.operations:
-        if isinstance(op, AppVersion) and write.app and write.app.is_held_by(op):
-            return op.intent
-        named = write.producer
-        if (
-            isinstance(op, EndTxn)
-            and named
-            and (op.producer_id, op.epoch) == (named.producer_id, named.epoch)
-        ):
-            return op.intent
-    return None

@@ -14,6 +14,7 @@ from txnformat.effects import (
     Effect,
     GetObject,
     ListObjects,
+    MakeDurable,
     PutObject,
     ReadClock,
     Simultaneous,
@@ -22,7 +23,7 @@ from txnformat.effects import (
     Times,
 )
 from txnformat.errors import StorageError
-from txnformat.store.base import ObjectStore
+from txnformat.store.base import ObjectStore, make_durable
 from txnformat.store.requests import Operation
 
 __all__ = ["Driver"]
@@ -73,6 +74,8 @@ class Driver:
             case ListObjects(prefix, start_after):
                 self._counter.request(Operation.LIST, prefix)
                 return [info.key for info in self.store.list(prefix, start_after)]
+            case MakeDurable(keys):
+                return make_durable(self.store, keys)
             case Simultaneous(requests):
                 return self._simultaneous(requests)
             case Sleep(milliseconds):

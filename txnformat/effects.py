@@ -18,6 +18,7 @@ __all__ = [
     "Effect",
     "GetObject",
     "ListObjects",
+    "MakeDurable",
     "PutObject",
     "ReadClock",
     "Simultaneous",
@@ -59,6 +60,13 @@ class ListObjects:
     prefix: str
     start_after: str | None = None
     """Exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDurable:
+    """Answer: None, once these objects, which others made, would survive a power cut. Costs an object store nothing."""
+
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,7 @@ Effect = (
     | CreateObject
     | PutObject
     | ListObjects
+    | MakeDurable
     | Simultaneous
     | Sleep
     | ReadClock

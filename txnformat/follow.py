@@ -18,13 +18,14 @@ from txnformat.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.entry import FORMAT_VERSION, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
 from txnformat.operations import Checkpoint
-from txnformat.reads import get_object, read_boundary, read_entry, request, simultaneous
+from txnformat.reads import get_object, make_durable, read_boundary, read_entry, request, simultaneous
 from txnformat.snapshot import decode_snapshot
 from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, read_tail, usable_bundle
 from txnformat.view import View
 
 __all__ = [
+    "confirm",
     "empty_state",
     "fold_bytes",
     "get_object",
@@ -58,8 +59,11 @@ def fold_bytes(state: LogState, data: bytes) -> LogState:
     return apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
 
 
-def refresh(view: View, *, ahead: int = 1) -> Steps[View]:
-    """Fold every entry after the view's, and prove the tip.
+def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
+    """Fold every entry after the view's, prove the tip, and make it durable.
+
+    A view that leaves the steps of the protocol is durable: a power cut takes nothing away that it shows. The author of
+    its tip may have died just before that, and others may have answered nothing yet.
 
     Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. Far behind, 1 GET per
     hundred entries where there are bundles.
@@ -68,11 +72,23 @@ def refresh(view: View, *, ahead: int = 1) -> Steps[View]:
     ----------
     ahead : int
         Entries asked for at once in the beginning (at least 1): 2 where something new is likely saves a round trip.
+    durable : bool
+        False: a writer that goes on to create the next slot makes all before it durable with that.
     """
     found = yield from _follow(view, ahead, through_bundles=True)
     if found is None:
         found = yield from _follow(view, ahead, through_bundles=False)
-    return found if found is not None else view
+    if found is None:
+        return view
+    if durable and found.state.entry_sha256 != view.state.entry_sha256:
+        yield from confirm(found)
+    return found
+
+
+def confirm(view: View, *also: str) -> Steps[None]:
+    """Make the view's tip durable, and with it all entries before it: they are in one directory. Requests: none."""
+    tip = (keys.entry_key(view.state.entry),) if view.state.entry >= 0 else ()
+    yield from make_durable(*also, *tip)
 
 
 def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | None]:
@@ -108,7 +124,7 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
             boundary = yield from read_boundary()
             if boundary > state.entry + 1:
                 # What was followed is older than what may be deleted: start over from a snapshot.
-                return (yield from open_view())
+                return (yield from _open_view())
         return View(state, proof)
 
 
@@ -149,11 +165,11 @@ def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
     boundary = yield from read_boundary()
     if first >= boundary:
         raise error
-    return (yield from open_view())
+    return (yield from _open_view())
 
 
 def open_view() -> Steps[View]:
-    """Open a log without any knowledge of it.
+    """Open a log without any knowledge of it. What it shows is durable, as after :func:`refresh`.
 
     Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary.
 
@@ -164,6 +180,12 @@ def open_view() -> Steps[View]:
     CorruptDataError
         The history cannot be folded.
     """
+    view = yield from _open_view()
+    yield from confirm(view, keys.FORMAT_KEY)
+    return view
+
+
+def _open_view() -> Steps[View]:
     format_data, hint_data = yield from simultaneous(GetObject(keys.FORMAT_KEY), GetObject(keys.LATEST_KEY))
     if not isinstance(format_data, bytes):
         raise NotFoundError(

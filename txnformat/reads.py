@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.effects import Effect, GetObject, ListObjects, Simultaneous, Sleep, Steps
+from txnformat.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
 
@@ -12,6 +12,7 @@ __all__ = [
     "READ_BACKOFF_MS",
     "get_object",
     "list_keys",
+    "make_durable",
     "read_boundary",
     "read_entry",
     "request",
@@ -56,6 +57,14 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
                 raise answer
             answers[index] = yield from request(requests[index])
     return list(answers)
+
+
+def make_durable(*of: str) -> Steps[None]:
+    """Return once these objects, which were read and which others made, would survive a power cut.
+
+    Whatever is answered from them comes after this. Requests: none.
+    """
+    yield from request(MakeDurable(of))
 
 
 def read_boundary() -> Steps[int]:

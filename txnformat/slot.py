@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from txnformat import keys
 from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.errors import StorageError
-from txnformat.reads import get_object
+from txnformat.reads import get_object, make_durable
 from txnformat.store.base import CreateOutcome
 from txnformat.view import elapsed_ms
 
@@ -25,7 +25,7 @@ RESEND_BACKOFF_MS_MAX = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """Our bytes are in the slot."""
+    """Our bytes are in the slot, durable."""
 
     sent: Times
     """Clocks just before the first attempt was sent."""
@@ -83,10 +83,14 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
             return Unknown(result.error)
         try:
             found = yield from get_object(key)
+            if found == data:
+                # The attempt that landed may have ended before it was durable.
+                yield from make_durable(key)
+                return Ours(sent)
         except StorageError as error:
             return Unknown(error)
         if found is not None:
-            return Ours(sent) if found == data else Lost(found)
+            return Lost(found)
         if result.outcome is CreateOutcome.EXISTS:
             return Gone()
         now: Times = yield ReadClock()

@@ -12,7 +12,7 @@ from txnformat.effects import CreateObject, DrawId, PutObject, Sleep, Steps
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.operations import Checkpoint
-from txnformat.reads import get_object
+from txnformat.reads import get_object, make_durable
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome
@@ -114,6 +114,8 @@ def create_object(key: str, data: bytes) -> Steps[bytes]:
                 got=sha256_hex(found),
             )
         if found is not None:
+            if result.outcome is not CreateOutcome.CREATED:
+                yield from make_durable(key)  # before an entry names it
             return found
     raise StorageError(
         "a metadata object could not be written",

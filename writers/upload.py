@@ -20,7 +20,7 @@ from txnformat.entry import sha256_hex
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
 from txnformat.schema import TopicSchema
-from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.store.base import CreateOutcome, ObjectStore, make_durable
 from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
 
@@ -162,7 +162,10 @@ class _ConfirmedWriter(Writer):
             if found is None or found.size != self._size:
                 return False
             start = self._size - len(self._last)
-            return self._store.get_range(self._key, start, len(self._last)) == self._last
+            is_ours = self._store.get_range(self._key, start, len(self._last)) == self._last
+            if is_ours:
+                make_durable(self._store, [self._key])  # before an entry names it
+            return is_ours
         except (StorageError, NotFoundError):
             return False
 
@@ -254,5 +257,6 @@ def _create(store: ObjectStore, key: str, data: bytes) -> None:
         if result.outcome is CreateOutcome.REFUSED or (error is not None and not error.transient):
             break
         if store.get(key) == data:
+            make_durable(store, [key])
             return
     raise error or InternalError("a key that nobody else uses is taken", object=key)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.requests import key_class
 from txnformat.store.writer import Writer
 
@@ -105,6 +105,9 @@ class KillingStore:
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         return self._inner.list(prefix, start_after)
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        make_durable(self._inner, keys)
 
     def create(self, key: str, data: bytes) -> CreateResult:
         return self.around(key, lambda: self._inner.create(key, data))

@@ -19,7 +19,7 @@ from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock, SystemIds
 from txnformat.document import decode_json, encode_json
 from txnformat.driver import Driver
-from txnformat.effects import CreateObject, DrawId, GetObject, Sleep
+from txnformat.effects import CreateObject, DrawId, GetObject, MakeDurable, Sleep
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
 from txnformat.follow import parse_hint
@@ -380,8 +380,9 @@ def test_an_unclear_answer_is_settled_by_reading_and_an_absent_object_is_sent_ag
     assert isinstance(steps.send(None), Sleep)
     assert steps.send(None) == create
     assert steps.send(CreateResult(CreateOutcome.EXISTS)) == GetObject(create.key)
+    assert steps.send(create.data) == MakeDurable((create.key,))  # an entry will name it
     with pytest.raises(StopIteration) as caught:
-        steps.send(create.data)
+        steps.send(None)
     assert caught.value.value.key == create.key
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, Self
 
 from txnformat.errors import StorageError
 
-__all__ = ["CreateOutcome", "CreateResult", "ObjectInfo", "ObjectStore", "ObjectWriter"]
+__all__ = ["CreateOutcome", "CreateResult", "ObjectInfo", "ObjectStore", "ObjectWriter", "make_durable"]
 
 
 class CreateOutcome(StrEnum):
@@ -119,6 +119,19 @@ class ObjectStore(Protocol):
         """Start a streamed upload to a key that nobody else uses. Requests: 1 PUT, or a multipart upload."""
         ...
 
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Return once these objects, which were read here and made elsewhere, would survive a power cut.
+
+        The default is for stores that show nothing before it is durable, as object stores do: no cost. Wrappers pass it
+        on. Call it through :func:`make_durable`.
+
+        Raises
+        ------
+        StorageError
+            It could not be done: nobody may be told of what these objects say.
+        """
+        return
+
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects whose key starts with ``prefix`` and sorts after ``start_after`` (exclusive).
 
@@ -129,3 +142,10 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. Requests: 1 DELETE."""
         ...
+
+
+def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
+    """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by itself."""
+    method = getattr(store, "make_durable", None)
+    if method is not None:
+        method(keys)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.store.writer import Writer
 
@@ -167,6 +167,10 @@ class CountingStore:
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload; it is counted when it is closed."""
         return _CountingWriter(self, key, self._inner.open_write(key))
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
+        make_durable(self._inner, keys)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""

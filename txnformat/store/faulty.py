@@ -21,7 +21,14 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from txnformat.errors import InvalidInputError, StorageError, TxnLogError
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import (
+    CreateOutcome,
+    CreateResult,
+    ObjectInfo,
+    ObjectStore,
+    ObjectWriter,
+    make_durable,
+)
 from txnformat.store.requests import Operation
 from txnformat.store.writer import Writer, object_exists
 
@@ -314,6 +321,11 @@ class FaultyStore:
         if fault is not None and fault.after_bytes == 0:
             self.fail(fault, key)
         return _FaultyWriter(self, key, self._inner.open_write(key), fault)
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
+        self.check_alive()
+        make_durable(self._inner, keys)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""

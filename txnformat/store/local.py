@@ -13,7 +13,9 @@ fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 202
 writing (kind ``store-poisoned``), and does not show the object in question either: what it would read comes from
 the page cache, and somebody would take it for a durable commit.
 
-A process that dies leaves at most a temporary file, which nothing ever looks at.
+A process that dies leaves at most a temporary file, which nothing ever looks at; or, between 4 and the end of 5, an
+object that others see and that a power cut takes away. Before others answer from it they make it durable
+(:meth:`LocalStore.make_durable`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.store.directories import Directories
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
 from txnformat.store.ranges import check_range
 from txnformat.store.writer import Writer, object_exists, writer_ended
@@ -81,7 +84,9 @@ class LocalStore:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._posix = posix or Posix()
-        self._durable_directories: set[str] = set()
+        self._directories = Directories(
+            self._root, self._posix, self._clock, self._poison_writes, self._check_writable
+        )
         self._poison: _Poison | None = None
         self._doubtful_keys: set[str] = set()
 
@@ -169,6 +174,16 @@ class LocalStore:
         self._check_writable()
         return _LocalWriter(_Upload(self, key, path), self.url, key)
 
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Sync the names of objects that other processes made, where these may be young.
+
+        Their bytes are durable since before they had a name. No cost for directories in which no name came or went for
+        an hour (:data:`~txnformat.store.directories.YOUNG_MS`).
+        """
+        parents = dict.fromkeys(self._readable_path(key).rpartition("/")[0] for key in keys)
+        for parent in parents:
+            self._directories.confirm(parent)
+
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key.
 
@@ -188,7 +203,7 @@ class LocalStore:
         path = self._path(key)
         self._check_writable()
         try:
-            os.unlink(path)  # noqa: PTH108  # no Path object per request
+            self._posix.delete(path)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -255,7 +270,7 @@ class LocalStore:
         self._doubtful_keys.add(key)
         return CreateResult(CreateOutcome.AMBIGUOUS, self._poisoned(self._poison))
 
-    def _poison_writes(self, cause: StorageError, key: str | None) -> StorageError:
+    def _poison_writes(self, cause: StorageError, key: str | None = None) -> StorageError:
         """Refuse all further writes; return ``cause``. ``key``: the object that may or may not be durable."""
         if key is not None:
             self._doubtful_keys.add(key)
@@ -267,57 +282,14 @@ class LocalStore:
         attempt = 1
         while True:
             try:
-                self._ensure_directory(path)
+                self._directories.ensure(path)
                 return self._posix.open_directory(path)
             except OSError as error:
                 if not isinstance(error, FileNotFoundError) or attempt == DIRECTORY_ATTEMPTS_MAX:
                     raise storage_error(error, "open directory", path) from error
             # Removed under us: what we know of directories is void.
-            self._durable_directories.clear()
+            self._directories.forget()
             attempt += 1
-
-    def _ensure_directory(self, path: str) -> None:
-        """Make ``path`` and its ancestors, and every name on the way durable.
-
-        An ancestor that another process has just made may not be durable yet: on the first use of a directory
-        its whole way from the root is synced, whoever made it.
-        """
-        if path in self._durable_directories:
-            return
-        parent = os.path.dirname(path)  # noqa: PTH120  # plain text
-        if path == self._root:
-            self._ensure_root()
-        else:
-            self._ensure_directory(parent)
-            with contextlib.suppress(FileExistsError):
-                self._posix.mkdir(path)
-            self._sync_directory(parent)
-        self._durable_directories.add(path)
-
-    def _ensure_root(self) -> None:
-        missing: list[Path] = []
-        path = Path(self._root)
-        while not path.exists():
-            missing.append(path)
-            path = path.parent
-        for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                self._posix.mkdir(str(path))
-            self._sync_directory(str(path.parent))
-        if not missing:
-            # Whoever made the root may have done so a moment ago. Where its parent is closed to us, it was not us.
-            with contextlib.suppress(OSError):
-                self._sync_directory(str(path.parent))
-
-    def _sync_directory(self, path: str) -> None:
-        directory = self._posix.open_directory(path)
-        try:
-            self._posix.fsync_directory(directory)
-        except OSError as error:
-            # Nothing was linked yet, but a second fsync proves nothing any more.
-            raise self._poison_writes(storage_error(error, "fsync directory", path), None) from error
-        finally:
-            os.close(directory)
 
 
 class _Upload:

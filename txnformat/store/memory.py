@@ -94,6 +94,9 @@ class MemoryStore:
         """Start a streamed upload."""
         return _MemoryWriter(self, key)
 
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Nothing to do: what is here is as durable as it will ever be."""
+
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
         with self._lock:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from txnformat.clock import Clock, Instant, waited_ms
 from txnformat.errors import StorageError
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
 
 __all__ = ["PATIENCE_MS", "PatientStore"]
 
@@ -81,6 +81,10 @@ class PatientStore:
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size, or None."""
         return self._patiently(key, lambda: self._inner.head(key))
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
+        make_durable(self._inner, keys)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""

@@ -201,6 +201,9 @@ class S3Store:
 
         return S3Writer(self, key, self._ids.new())
 
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Nothing to do: S3 shows no object before it is durable. Costs no request."""
+
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive). Requests: 1 per 1,000 keys."""
         arguments: dict[str, Any] = {"Prefix": self._full(prefix)}

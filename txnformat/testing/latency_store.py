@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
 
 __all__ = ["LatencyStore"]
 
@@ -73,6 +73,10 @@ class LatencyStore:
     def open_write(self, key: str) -> ObjectWriter:
         """Start a streamed upload."""
         return self._inner.open_write(key)
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
+        make_durable(self._inner, keys)
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""

@@ -17,6 +17,7 @@ from txnformat.effects import (
     Effect,
     GetObject,
     ListObjects,
+    MakeDurable,
     PutObject,
     ReadClock,
     Simultaneous,
@@ -109,6 +110,10 @@ class Hand:
         """Return a view that was proven just now."""
         return View(state, self._times())
 
+    def made_durable(self) -> list[str]:
+        """Return the keys of what others made and these steps made durable, in order."""
+        return [key for effect in self.effects if isinstance(effect, MakeDurable) for key in effect.keys]
+
     def slots_created(self) -> list[int | None]:
         """Return the slots that entries were sent to, in order."""
         return [
@@ -136,6 +141,8 @@ class Hand:
                 return sorted(
                     key for key in self.objects if key.startswith(prefix) and key > (start_after or "")
                 )
+            case MakeDurable():
+                return None
             case Simultaneous(requests):
                 return [self._attempt(request) for request in requests]
             case Sleep(milliseconds):

@@ -24,6 +24,7 @@ from txnformat.effects import (
     Effect,
     GetObject,
     ListObjects,
+    MakeDurable,
     PutObject,
     ReadClock,
     Simultaneous,
@@ -261,6 +262,9 @@ class World:
         except StopIteration:
             process.program = process.actor = None
             self.note(f"{process.name} has ended")
+            return
+        if isinstance(process.effect, MakeDurable):  # the simulated store shows nothing that is not
+            self._resume(process, None, None)
             return
         if isinstance(process.effect, Simultaneous):
             process.unanswered = list(range(len(process.effect.requests)))

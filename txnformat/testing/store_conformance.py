@@ -22,7 +22,7 @@ from typing import ClassVar, TypeVar
 import pytest
 
 from txnformat.errors import NotFoundError, StorageError
-from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
+from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, make_durable
 
 __all__ = ["StoreConformance"]
 
@@ -112,6 +112,13 @@ class StoreConformance:
             store.get_range(KEY, start, length)
         assert caught.value.kind == "invalid-range"
         assert not caught.value.transient
+
+    def test_what_others_made_can_be_made_durable(self, store: ObjectStore) -> None:
+        """Whoever answers from an object of others asks for this first; it changes nothing."""
+        store.create(KEY, b"x")
+        make_durable(store, [KEY])
+        make_durable(store, [KEY, KEY])
+        assert store.get(KEY) == b"x"
 
     def test_put_replaces(self, store: ObjectStore) -> None:
         """``put`` makes the object or replaces it, also by a shorter one."""

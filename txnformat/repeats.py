@@ -1,0 +1,50 @@
+"""What the log answers to a commit that it holds already. Steps without IO."""
+
+from __future__ import annotations
+
+from txnformat.effects import Steps
+from txnformat.entry import CommitEntry
+from txnformat.intents import CommitResult, Done, Intent, Write, first_offsets
+from txnformat.operations import AppVersion, EndTxn
+from txnformat.reads import read_boundary, read_entry
+
+__all__ = ["original_result"]
+
+
+def original_result(intent: Intent, done: Done, own: CommitEntry | None) -> Steps[CommitResult]:
+    """Return the result of what the log held already; the entry is read unless it is the one just written."""
+    if done.offsets is not None:
+        return CommitResult(done.entry, None, (), done.offsets, repeated=True)
+    if own is not None and own.entry == done.entry:
+        entry: CommitEntry | None = own
+    else:
+        entry = yield from read_entry(done.entry)
+        # A deleted slot can have been created again, with these very intents, by an attempt of ours that came late: its
+        # times and offsets were never the log's. What is not below a boundary that is read afterwards was not deleted.
+        if entry is not None and done.entry < (yield from read_boundary()):
+            entry = None
+    if entry is None or (done.intent_id is not None and done.intent_id not in entry.intents):
+        return CommitResult(done.entry, None, (), repeated=True)  # the result is no longer there to be read
+    if done.intent_id is not None:
+        return CommitResult.of(entry, done.intent_id, repeated=True)
+    index = _holder(intent, entry)
+    operations = tuple(op for op in entry.operations if op.intent == index)
+    return CommitResult(done.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated=True)
+
+
+def _holder(intent: Intent, entry: CommitEntry) -> int | None:
+    """Return which intent of ``entry`` did what ``intent`` asks for, by its natural key."""
+    write = intent.action
+    if not isinstance(write, Write):
+        return None
+    for op in entry.operations:
+        if isinstance(op, AppVersion) and write.app and write.app.is_held_by(op):
+            return op.intent
+        named = write.producer
+        if (
+            isinstance(op, EndTxn)
+            and named
+            and (op.producer_id, op.epoch) == (named.producer_id, named.epoch)
+        ):
+            return op.intent
+    return None
