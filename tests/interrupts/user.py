@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.store.base import ObjectStore
+from txnformat.store.memory import MemoryStore
 from txnlog import Producer, ProducerStatus, Subscription, TxnLog, read_values
 
 __all__ = ["User", "World"]
@@ -25,20 +27,29 @@ VALUE_BYTES = 3_000
 """Of a large value: three chunks of 1,024 bytes."""
 
 
+@cache
+def _template() -> MemoryStore:
+    """Return a log with topics and something to read in it, which every world is a copy of."""
+    store = MemoryStore()
+    log = TxnLog.create(store)
+    schema = pa.schema([("n", pa.int64())])
+    log.create_topic(NUMBERS, schema, partitions=2)
+    log.create_topic(TEXTS, "kafka", partitions=2)
+    log.create_topic(SEED, schema)
+    with Producer(log, enable_idempotence=False, linger_ms=60_000) as producer:
+        producer.send(SEED, pa.table({"n": pa.array(range(SEED_RECORDS), pa.int64())}))
+    log.subscriptions.create(SEED, "readers")
+    return store
+
+
 class World:
-    """A log with topics, something to read in it, and a store that is used by nobody else."""
+    """A log in a store that is used by nobody else, and what its users were told."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.ledger = Ledger()
-        self.log = TxnLog.create(store)
-        schema = pa.schema([("n", pa.int64())])
-        self.log.create_topic(NUMBERS, schema, partitions=2)
-        self.log.create_topic(TEXTS, "kafka", partitions=2)
-        self.log.create_topic(SEED, schema)
-        with Producer(self.log, enable_idempotence=False, linger_ms=60_000) as producer:
-            producer.send(SEED, pa.table({"n": pa.array(range(SEED_RECORDS), pa.int64())}))
-        self.log.subscriptions.create(SEED, "readers")
+        for info in _template().list(""):
+            store.put(info.key, _template().get(info.key) or b"")
         self._used = 0
 
     def next_seed(self) -> int:
@@ -46,7 +57,7 @@ class World:
         self._used += 1
         return self._used - 1
 
-    def seen(self) -> Seen:
+    def seen(self, *, verified: bool) -> Seen:
         """Read everything with a handle that has seen nothing."""
         log = TxnLog.open(self.store)
         values = {NUMBERS: Counter(log.read(NUMBERS).read_all().column("n").to_pylist())}
@@ -59,8 +70,8 @@ class World:
         )
         with Subscription(log, SEED, "readers") as subscription:
             free = {row["_offset"] for row in _polled(subscription)}
-        report = log.verify(deep=True)
-        problems = tuple(f"verify: {problem}" for problem in report.problems)
+        report = log.verify(deep=True) if verified else None
+        problems = () if report is None else tuple(f"verify: {problem}" for problem in report.problems)
         return Seen(values, groups, frozenset(free), tuple(log.state.undecided), problems)
 
 
