@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from tests.interrupts.calls import SCENARIOS
-from tests.interrupts.trials import Next, Trial, points_of, run_trial
-from txnformat.store.memory import MemoryStore
-from txnformat.testing.interrupts import thinned
+from tests.interrupts.trials import Mode, Next, Trial, points_of, run_trial
+from tests.interrupts.user import Stores
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,14 +21,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interrupts", description=__doc__)
     parser.add_argument("--calls", default="", help="only scenarios whose name/kind holds this text")
     parser.add_argument("--then", type=Next, action="append", choices=list(Next), help="only these")
+    parser.add_argument("--mode", type=Mode, action="append", choices=list(Mode), help="only these")
     parser.add_argument("--every", type=int, default=1, help="only each n-th point")
     parser.add_argument("--at", default="", help="only points whose text holds this")
     parser.add_argument("--per-place", type=int, default=2, help="times that one place is tried (default: 2)")
     parser.add_argument(
         "--show", type=int, default=3, help="problems shown for each scenario and kind of problem"
     )
+    parser.add_argument("--disk", action="store_true", help="on a local disk in place of memory")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there")
     options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        return _run(options, Stores(Path(folder) if options.disk else None))
+
+
+def _run(options: argparse.Namespace, stores: Stores) -> int:
     total: Counter[str] = Counter()
     bad = 0
     rows: list[dict[str, Any]] = []
@@ -36,26 +43,28 @@ def main(arguments: list[str] | None = None) -> int:
         if options.calls not in str(scenario):
             continue
         start = time.perf_counter()
-        points = thinned(points_of(scenario, MemoryStore), options.per_place)[:: options.every]
-        points = [point for point in points if options.at in str(point)]
-        trials = [
-            run_trial(scenario, then, point, MemoryStore)
-            for then in options.then or list(Next)
-            for point in points
-        ]
+        trials = []
+        for mode in options.mode or list(Mode):
+            every = 1 if mode is Mode.REQUEST else options.every
+            points = points_of(scenario, mode, stores, options.per_place)[::every]
+            trials += [
+                run_trial(scenario, then, mode, point, stores)
+                for then in options.then or list(Next)
+                for point in points
+                if options.at in str(point)
+            ]
         found = [trial for trial in trials if trial.problems]
         bad += len(found)
         total.update(trial.outcome for trial in trials)
         print(
-            f"{scenario!s:28} {len(points):5} points, {len(trials):6} trials, {len(found):5} with problems, "
-            f"{sum(not trial.struck.hit for trial in trials)} not hit, {time.perf_counter() - start:.1f} s",
+            f"{scenario!s:28} {len(trials):6} trials, {len(found):5} with problems, "
+            f"{sum(not trial.is_hit for trial in trials)} not hit, {time.perf_counter() - start:.1f} s",
             flush=True,
         )
         rows.append(
             {
                 "call": scenario.name,
                 "producer": scenario.kind,
-                "points": len(points),
                 "trials": len(trials),
                 "problems": len(found),
                 "kinds": dict(Counter(_kind(trial) for trial in found)),

@@ -13,16 +13,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.interrupts.calls import Scenario
-from tests.interrupts.user import User, World
+from tests.interrupts.user import Stores, User, World
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.store.base import ObjectStore
-from txnformat.testing.interrupts import Point, Struck, interrupt, record
+from txnformat.testing.interrupts import Point, interrupt, record, thinned
+from txnformat.testing.signalling_store import SignallingStore
 from txnlog import ProducerStatus
 
-__all__ = ["HUNG_SECONDS", "Hung", "Interruption", "Next", "Trial", "points_of", "run_trial", "watched"]
+__all__ = [
+    "HUNG_SECONDS",
+    "Hung",
+    "Interruption",
+    "Mode",
+    "Next",
+    "Trial",
+    "points_of",
+    "run_trial",
+    "watched",
+]
 
 HUNG_SECONDS = 6.0
 """A trial takes milliseconds: what takes this long will never answer."""
@@ -51,14 +62,38 @@ class Next(StrEnum):
     """Leave the producer's ``with`` statement with the exception."""
 
 
+class Mode(StrEnum):
+    """How a call is interrupted."""
+
+    SIGNAL = "signal"
+    """KeyboardInterrupt at a point of the main thread."""
+    TWICE = "twice"
+    """The same, and again where the next call first waits."""
+    MEMORY = "memory"
+    """MemoryError at a point of another thread, where everything is done in the thread itself."""
+    REQUEST = "request"
+    """A signal during a request to the store, whichever thread makes it."""
+
+
+class Request(NamedTuple):
+    """A point of mode REQUEST."""
+
+    nth: int
+    is_after: bool
+
+    def __str__(self) -> str:
+        return f"{'after' if self.is_after else 'before'} request {self.nth}"
+
+
 @dataclass(slots=True)
 class Trial:
     """What came of one trial."""
 
     scenario: str
     then: Next
-    point: Point | None
-    struck: Struck = field(default_factory=Struck)
+    mode: Mode
+    point: Point | Request
+    is_hit: bool = False
     outcome: str = "not-hit"
     """"returned", "raised", or the kind of the error that was raised in place of the interruption."""
     told: list[str] = field(default_factory=list)
@@ -67,42 +102,63 @@ class Trial:
 
     def __str__(self) -> str:
         told = "; ".join(self.told)
-        return f"{self.scenario} then {self.then} @ {self.point}: {self.outcome}; {told}: {' | '.join(self.problems)}"
+        return (
+            f"{self.scenario} {self.mode} then {self.then} @ {self.point}: {self.outcome}; {told}: "
+            f"{' | '.join(self.problems)}"
+        )
 
 
-def points_of(scenario: Scenario, new_store: Callable[[], ObjectStore]) -> list[Point]:
+def points_of(
+    scenario: Scenario, mode: Mode, stores: Stores, per_place: int = 2
+) -> list[Point] | list[Request]:
     """Return the points of a scenario's call."""
-    for is_warm in (False, True):
-        user = scenario.user(World(new_store()))
+    points: list[Point] = []
+    requests = 0
+    for _ in range(2):  # the second time nothing is done for the first time
+        inner = stores.new()
+        store = SignallingStore(inner, signal.SIGUSR1)
+        user = scenario.user(World(store if mode is Mode.REQUEST else inner))
         for step in scenario.before:
             step(user)
-        if not is_warm:
-            scenario.call(user)
-            continue
-        with record() as points:
-            scenario.call(user)
-        return points
-    raise AssertionError
+        store.arm(None, is_after=False)
+        recording = record()
+
+        def call(user: User = user, recording: record = recording) -> None:
+            with recording:
+                scenario.call(user)
+
+        _in_thread(call) if mode is Mode.MEMORY else call()
+        points, requests = recording.points, store.requests
+        user.close()
+        stores.drop(inner)
+    if mode is Mode.REQUEST:
+        return [Request(nth, is_after) for nth in range(1, requests + 1) for is_after in (False, True)]
+    return thinned(points, per_place)
 
 
 def run_trial(
     scenario: Scenario,
     then: Next,
-    point: Point,
-    new_store: Callable[[], ObjectStore],
-    error: Callable[[], BaseException] = Interruption,
+    mode: Mode,
+    point: Point | Request,
+    stores: Stores,
 ) -> Trial:
     """Interrupt a call at a point, go on, and check."""
-    trial = Trial(str(scenario), then, point)
-    world = World(new_store())
+    trial = Trial(str(scenario), then, mode, point)
+    store = stores.new()
+    armed = _armed(store, mode, point)
+    world = World(armed.store)
     user = scenario.user(world)
     for step in scenario.before:
         step(user)
     with _nothing_ignored(trial), watched():
         try:
-            _interrupted(trial, scenario, user, point, error)
-            if trial.struck.hit:
+            _interrupted(trial, scenario, user, armed)
+            if trial.is_hit:
                 _others(trial, user)
+                if mode is Mode.TWICE:
+                    with interrupt(None, Interruption):
+                        _go_on(trial, scenario, user)
                 _go_on(trial, scenario, user)
             _end(trial, user)
             _check(trial, world)
@@ -115,17 +171,71 @@ def run_trial(
         user.producer = None  # type: ignore[assignment]
         del user
         gc.collect(0)
+    if left := stores.drop(store):
+        trial.problems.append(f"left behind: {', '.join(left)}")
     return trial
 
 
-def _interrupted(
-    trial: Trial, scenario: Scenario, user: User, point: Point, error: Callable[[], BaseException]
-) -> None:
+class _armed:
+    """Runs a call with the interruption of a mode."""
+
+    def __init__(self, store: ObjectStore, mode: Mode, point: Point | Request) -> None:
+        self.store = SignallingStore(store, signal.SIGUSR1) if isinstance(point, Request) else store
+        self._mode = mode
+        self._point = point
+        self.is_hit = False
+        self.is_unnoticed = False
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Call, and raise what it raises."""
+        if isinstance(self.store, SignallingStore) and isinstance(self._point, Request):
+            before = signal.signal(signal.SIGUSR1, _raise_interruption)
+            self.store.arm(self._point.nth, is_after=self._point.is_after)
+            try:
+                call()
+            finally:
+                self.store.left()
+                signal.signal(signal.SIGUSR1, before)
+                self.is_hit, self.is_unnoticed = self.store.struck, self.store.is_unnoticed
+            return
+        assert isinstance(self._point, Point)
+        armed = interrupt(self._point, NoMemory if self._mode is Mode.MEMORY else Interruption)
+
+        def struck() -> None:
+            with armed:
+                call()
+
+        try:
+            _in_thread(struck) if self._mode is Mode.MEMORY else struck()
+        finally:
+            self.is_hit = armed.struck.hit
+
+
+def _raise_interruption(number: int, frame: FrameType | None) -> None:
+    raise Interruption
+
+
+def _in_thread(call: Callable[[], None]) -> None:
+    """Call in a thread of its own, and raise here what it raises there."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def _interrupted(trial: Trial, scenario: Scenario, user: User, armed: _armed) -> None:
     raised: BaseException | None = None
-    armed = interrupt(point, error)
     try:
-        with armed as trial.struck:
-            scenario.call(user)
+        armed.run(lambda: scenario.call(user))
         trial.outcome = "returned"
     except (Interruption, NoMemory) as interruption:
         raised = interruption
@@ -141,7 +251,9 @@ def _interrupted(
         raised = other
         trial.outcome = type(other).__name__
         trial.problems.append(f"raised {other!r:.200} at {_where(other.__traceback__)}")
-    trial.struck = armed.struck
+    trial.is_hit = armed.is_hit
+    if armed.is_unnoticed:
+        trial.problems.append("the interrupt did not reach the caller")
     if trial.then is Next.LEAVE and raised is not None:
         _try(trial, "leave", lambda: user.leave(raised))
 
@@ -220,7 +332,7 @@ def _work(trial: Trial, user: User) -> bool:
 
 def _check(trial: Trial, world: World) -> None:
     try:
-        seen = world.seen(verified=trial.point is None or trial.point.nth + trial.point.offset % 8 == 1)
+        seen = world.seen(verified=sum(map(ord, str(trial.point))) % 8 == 0)
     except TxnLogError as error:
         trial.problems.append(f"cannot be read: {error}")
         return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +18,11 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.store.base import ObjectStore
+from txnformat.store.local import TEMPORARY_PREFIX, LocalStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, ProducerStatus, Subscription, TxnLog, read_values
 
-__all__ = ["User", "World"]
+__all__ = ["Stores", "User", "World"]
 
 NUMBERS, TEXTS, SEED = "numbers", "texts", "seed"
 SEED_RECORDS = 24
@@ -42,14 +45,51 @@ def _template() -> MemoryStore:
     return store
 
 
+class Stores:
+    """Makes stores that hold the log of all trials, each of them used by nobody else.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Where local disks are; None: in memory.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._made = 0
+
+    def new(self) -> ObjectStore:
+        """Return a store."""
+        objects = {info.key: _template().get(info.key) or b"" for info in _template().list("")}
+        if self._folder is None:
+            memory = MemoryStore()
+            for key, data in objects.items():
+                memory.put(key, data)
+            return memory
+        self._made += 1
+        root = self._folder / str(self._made)
+        for key, data in objects.items():
+            path = root / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return LocalStore(root)
+
+    def drop(self, store: ObjectStore) -> list[str]:
+        """Remove what a trial made; return the names of temporary files that were left."""
+        if self._folder is None:
+            return []
+        root = self._folder / str(self._made)
+        left = [path.name for path in root.rglob(f"{TEMPORARY_PREFIX}*")]
+        shutil.rmtree(root)
+        return left
+
+
 class World:
     """A log in a store that is used by nobody else, and what its users were told."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.ledger = Ledger()
-        for info in _template().list(""):
-            store.put(info.key, _template().get(info.key) or b"")
         self._used = 0
 
     def next_seed(self) -> int:

@@ -264,33 +264,41 @@ class record:  # used as a function; contextlib's frames would be among the poin
     """
 
     def __init__(self, roots: Sequence[str] | None = None) -> None:
-        self._points: list[Point] = []
+        self.points: list[Point] = []
+        """Those so far."""
         self._tracer = _Tracer(self._note, None, _roots() if roots is None else roots)
 
     def _note(self, point: Point, frame: FrameType) -> None:
-        self._points.append(point)
+        self.points.append(point)
 
     def __enter__(self) -> list[Point]:
         self._tracer.start()
-        return self._points
+        return self.points
 
     def __exit__(self, *error: object) -> None:
         self._tracer.stop()
 
 
 class interrupt:  # used as a function
-    """Raise ``error()`` when the block comes to a point; only once. It passes through this as through all else."""
+    """Raise ``error()`` when the block comes to a point; only once. It passes through this as through all else.
+
+    Parameters
+    ----------
+    point : Point or None
+        None: the first point at which the thread waits, wherever that is.
+    """
 
     def __init__(
-        self, point: Point, error: Callable[[], BaseException], roots: Sequence[str] | None = None
+        self, point: Point | None, error: Callable[[], BaseException], roots: Sequence[str] | None = None
     ) -> None:
         self._error = error
         self.struck = Struck()
         """What came of it."""
+        self._is_any = point is None
         self._tracer = _Tracer(self._strike, point, _roots() if roots is None else roots)
 
     def _strike(self, point: Point, frame: FrameType) -> None:
-        if not self.struck.hit:
+        if not self.struck.hit and (not self._is_any or point.kind is PointKind.WAITING):
             self.struck.hit = True
             self.struck.trace = tuple(_frames_of(frame))
             raise self._error()

@@ -1,0 +1,139 @@
+"""A store in front of another that sends the main thread a signal in the middle of one of its requests.
+
+The request may run in any thread. In the main thread the handler raises in it, before or after it was applied. Else the
+main thread waits for it, directly or not: then the request goes on only when the main thread has noticed.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.writer import Writer
+
+__all__ = ["NOTICED_SECONDS_MAX", "SignallingStore"]
+
+Answer = TypeVar("Answer")
+
+NOTICED_SECONDS_MAX = 5.0
+"""Longest wait for the main thread: an interrupt must reach the caller at once."""
+
+
+class SignallingStore:
+    """Passes all requests to ``inner``, and signals at one of them.
+
+    Parameters
+    ----------
+    inner : ObjectStore
+        The real store.
+    number : signal.Signals
+        The signal; its handler raises.
+    """
+
+    def __init__(self, inner: ObjectStore, number: signal.Signals) -> None:
+        self._inner = inner
+        self._number = number
+        self._lock = threading.Lock()
+        self._nth: int | None = None
+        self._is_after = False
+        self._left = threading.Event()
+        self.requests = 0
+        """Requests since it was armed; of a streamed upload each step is one."""
+        self.struck = False
+        """Whether it has signalled."""
+        self.is_unnoticed = False
+        """Whether the main thread was still in its call when the request went on."""
+
+    def arm(self, nth: int | None, *, is_after: bool) -> None:
+        """Count requests from now on, and signal at the ``nth`` (from 1), before or after it is applied."""
+        self.requests, self._nth, self._is_after = 0, nth, is_after
+
+    def left(self) -> None:
+        """Let a request that was signalled at go on: the main thread has left its call."""
+        self._nth = None
+        self._left.set()
+
+    def _pass(self, request: Callable[[], Answer]) -> Answer:
+        with self._lock:
+            self.requests += 1
+            is_it = self.requests == self._nth and not self.struck
+            self.struck = self.struck or is_it
+        if is_it and not self._is_after:
+            self._signal()
+        answer = request()
+        if is_it and self._is_after:
+            self._signal()
+        return answer
+
+    def _signal(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(self._number)
+            return
+        signal.pthread_kill(threading.main_thread().ident or 0, self._number)
+        if not self._left.wait(NOTICED_SECONDS_MAX):
+            self.is_unnoticed = True
+
+    @property
+    def url(self) -> str:
+        """That of the inner store."""
+        return self._inner.url
+
+    @property
+    def reads_in_flight(self) -> int:
+        """That of the inner store."""
+        return self._inner.reads_in_flight
+
+    def store_time_ms(self) -> int:
+        """Return the inner store's time; costs no request."""
+        return self._inner.store_time_ms()
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, or None."""
+        return self._pass(lambda: self._inner.get(key))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
+        return self._pass(lambda: self._inner.get_range(key, start, length))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size, or None."""
+        return self._pass(lambda: self._inner.head(key))
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        """Create the object if the key is free."""
+        return self._pass(lambda: self._inner.create(key, data))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace the object."""
+        self._pass(lambda: self._inner.put(key, data))
+
+    def open_write(self, key: str) -> ObjectWriter:
+        """Start a streamed upload."""
+        return _SignallingWriter(self._pass, self._pass(lambda: self._inner.open_write(key)))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
+        return self._pass(lambda: self._inner.list(prefix, start_after))
+
+    def delete(self, key: str) -> None:
+        """Delete the object; a missing one is no error."""
+        self._pass(lambda: self._inner.delete(key))
+
+
+class _SignallingWriter(Writer):
+    def __init__(self, passed: Callable[[Callable[[], object]], object], inner: ObjectWriter) -> None:
+        self._passed = passed
+        self._inner = inner
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._passed(lambda: self._inner.write(data))
+        return memoryview(data).nbytes
+
+    def close(self) -> None:
+        self._passed(self._inner.close)
+
+    def abort(self) -> None:
+        self._inner.abort()
