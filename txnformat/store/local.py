@@ -8,6 +8,9 @@ How an object comes to be
 4. ``link`` it to the final name: atomic, and exactly one of all that try wins (``put``: rename);
 5. remove the temporary name; fsync the directory.
 
+Descriptors are numbers, which nothing gives back: so steps that begin with opening one run where no signal handler
+raises (:mod:`txnformat.shield`).
+
 Up to 4 an error means: not created. After 4 an error means: perhaps created, perhaps not durable. A repeated
 fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 2020), so this instance is done with
 writing (kind ``store-poisoned``), and does not show the object in question either: what it would read comes from
@@ -24,13 +27,14 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
+from txnformat.shield import shielded
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
 from txnformat.store.directories import Directories
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
@@ -146,6 +150,9 @@ class LocalStore:
         After an AMBIGUOUS answer the same key stays AMBIGUOUS for this instance, all others are REFUSED.
         """
         path = self._path(key)
+        return shielded(lambda: self._create(key, path, data))
+
+    def _create(self, key: str, path: str, data: bytes) -> CreateResult:
         if self._poison is not None:
             doubtful = key in self._doubtful_keys
             outcome = CreateOutcome.AMBIGUOUS if doubtful else CreateOutcome.REFUSED
@@ -172,7 +179,9 @@ class LocalStore:
         """Start a streamed upload: a temporary file until ``close``."""
         path = self._path(key)
         self._check_writable()
-        return _LocalWriter(_Upload(self, key, path), self.url, key)
+        made: list[Writer] = []  # not an answer, which could be kept longer than the upload is wanted
+        shielded(lambda: made.append(_LocalWriter(_Upload(self, key, path), self.url, key)))
+        return made.pop()
 
     def make_durable(self, keys: Sequence[str]) -> None:
         """Sync the names of objects that other processes made, where these may be young.
@@ -181,6 +190,9 @@ class LocalStore:
         an hour (:data:`~txnformat.store.directories.YOUNG_MS`).
         """
         parents = dict.fromkeys(self._readable_path(key).rpartition("/")[0] for key in keys)
+        shielded(lambda: self._confirm(parents))
+
+    def _confirm(self, parents: Iterable[str]) -> None:
         for parent in parents:
             self._directories.confirm(parent)
 
@@ -293,7 +305,11 @@ class LocalStore:
 
 
 class _Upload:
-    """A file in the making. Leaving the ``with`` block removes whatever was not published."""
+    """A file in the making. Leaving the ``with`` block, or dropping it, removes whatever was not published."""
+
+    _file = _directory = -1
+    _temporary = ""
+    _generation = -1
 
     def __init__(self, store: LocalStore, key: str, path: str) -> None:
         self._store = store
@@ -316,6 +332,10 @@ class _Upload:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(BaseException):  # its maker was cut short, and nobody is there to be told
+            self.end()
 
     def write(self, data: bytes | memoryview) -> int:
         """Append all of ``data``; returns the number of bytes."""
@@ -366,11 +386,15 @@ class _Upload:
         """Remove the temporary name and close the descriptors; idempotent; never raises."""
         if self._generation == generation():  # else the file is that of the process which forked this one
             self._remove_temporary()
-        for descriptor in (self._file, self._directory):
+        # Forgotten first: closed twice, a number might be somebody else's file by then.
+        with contextlib.suppress(OSError):
+            descriptor, self._file = self._file, -1
             if descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-        self._file = self._directory = -1
+                os.close(descriptor)
+        with contextlib.suppress(OSError):
+            descriptor, self._directory = self._directory, -1
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _poison(self, cause: StorageError) -> StorageError:
         return self._store._poison_writes(cause, self._key)
@@ -384,18 +408,20 @@ class _Upload:
         self._store._check_writable()
 
     def _remove_temporary(self) -> None:
-        if self._temporary and self._file >= 0:
+        temporary, self._temporary = self._temporary, ""
+        if temporary and self._file >= 0:
             # A leftover is harmless; the verdict on the object is not its business.
             with contextlib.suppress(OSError):
-                self._posix.unlink(self._temporary, self._directory)
-        self._temporary = ""
+                self._posix.unlink(temporary, self._directory)
 
 
 class _LocalWriter(Writer):
     """A streamed upload into a temporary file. One that is dropped gives back its space and descriptors."""
 
+    _upload: _Upload | None = None
+
     def __init__(self, upload: _Upload, url: str, key: str) -> None:
-        self._upload: _Upload | None = upload
+        self._upload = upload
         self._url = url
         self._key = key
         self._closed = False

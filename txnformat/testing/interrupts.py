@@ -336,6 +336,8 @@ def _roots() -> tuple[str, ...]:
 def _waits(function: Any) -> bool:
     """Return whether a C function can handle a signal itself before it has done anything."""
     owner = getattr(function, "__self__", None)
+    if function.__name__ == "close":  # never tried again, so no handler is run
+        return False
     if getattr(function, "__module__", None) in _SYSTEM or type(owner).__module__ in _SYSTEM:
         return True
     return function.__name__ in _WAITING and type(owner).__module__ in ("_thread", "_queue")
