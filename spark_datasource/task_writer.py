@@ -24,6 +24,7 @@ from txnformat.clock import SystemIds
 from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
+from txnformat.text import bad_texts
 from writers.partitioner import split_by_partition
 from writers.upload import TopicUpload, Uploaded
 
@@ -213,7 +214,7 @@ def write_rows(
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: a value that the topic's type cannot hold; kind ``unroutable-rows``: every value
+        Kind ``schema-mismatch``: a value that the topic's type cannot hold, or a text that is not UTF-8; kind ``unroutable-rows``: every value
         of the routing column that is null, names no topic, or names one that does not take such rows.
     """
     found: dict[str, Route] = {}
@@ -228,11 +229,15 @@ def write_rows(
     rechunker = Rechunker(emit)
     routes = plan.routes
     router = _Router(routes) if isinstance(routes, ByColumn) else _straight(routes)
+    first_row = 0
     for batch in batches:
+        _check_text(batch, first_row, task)
+        first_row += batch.num_rows
         for route, rows in router(pa.Table.from_batches([batch])):
             layout = route.layout
             schema = layout.schema
-            table = conform(rows.rename_columns(list(layout.names)), schema.arrow_schema, schema.added)
+            named = rows.rename_columns(list(layout.names))
+            table = conform(named, schema.arrow_schema, schema.added, check_text=False)
             found[route.topic] = route
             if route.topic not in turns:
                 begin = first_turn(plan.seed, route.topic) + task
@@ -247,6 +252,23 @@ def write_rows(
     # Files that are open first: then none of them has to be closed and continued in another.
     rechunker.finish(lambda key: key[0] not in uploads.open)
     return uploads.finish()
+
+
+def _check_text(batch: pa.RecordBatch, first_row: int, task: int) -> None:
+    """Refuse strings that Spark holds and that are not UTF-8: readers in Python could not give them out."""
+    found = list(itertools.islice(bad_texts(batch), PROBLEMS_MAX + 1))
+    if not found:
+        return
+    problems = [
+        f"column {bad.column!r:.300}, row {first_row + bad.row} of task {task}: {bad}" for bad in found
+    ]
+    if len(problems) > PROBLEMS_MAX:
+        problems[PROBLEMS_MAX:] = ["and more"]
+    raise InvalidInputError(
+        problems,
+        kind="schema-mismatch",
+        hint="nothing was written; mend the text, for instance with make_valid_utf8(column), or let the column be binary",
+    )
 
 
 def _straight(routes: OneTopic) -> Callable[[pa.Table], Iterable[tuple[Route, pa.Table]]]:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from txnformat.background import Background
 from txnformat.bundling import bundle_due, write_bundles
@@ -23,6 +23,7 @@ from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
     InternalError,
+    InvalidInputError,
     InvalidTransactionStateError,
     TxnLogError,
 )
@@ -90,6 +91,14 @@ class Committer:
         self._driver = Driver(store, clock, ids, self.counter)
         self.renew()
         renew_after_fork(self)
+
+    def __reduce__(self) -> NoReturn:
+        # Logs, and what is made from one, hold a committer: pickle would say that a lock inside cannot be pickled.
+        raise InvalidInputError(
+            f"an open log cannot be pickled or copied: it stays in the process that opened it ({self.store.url})",
+            kind="not-picklable",
+            hint="open it where it is used, in the process or the task of Spark: TxnLog.open(path)",
+        )
 
     def renew(self) -> None:
         """Know nothing, and have no threads: as at first. In a forked child the parent's may have been anywhere."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
+from txnformat.text import bad_texts
 from txnformat.variants import has_broken_variant
 
 __all__ = ["conform"]
@@ -22,7 +23,9 @@ PROBLEMS_MAX = 20
 """Most bad rows that one error lists; the rest is counted."""
 
 
-def conform(data: Any, schema: pa.Schema, optional: Collection[str] = ()) -> pa.Table:
+def conform(
+    data: Any, schema: pa.Schema, optional: Collection[str] = (), *, check_text: bool = True
+) -> pa.Table:
     """Return ``data`` as a table of exactly ``schema``.
 
     Parameters
@@ -34,6 +37,8 @@ def conform(data: Any, schema: pa.Schema, optional: Collection[str] = ()) -> pa.
         Canonical.
     optional : collection of str
         Columns that may be missing; they are null then.
+    check_text : bool
+        False: the caller has seen that text is UTF-8.
 
     Returns
     -------
@@ -43,7 +48,8 @@ def conform(data: Any, schema: pa.Schema, optional: Collection[str] = ()) -> pa.
     Raises
     ------
     InvalidInputError
-        Kind ``schema-mismatch``: missing columns, extra ones, other types, values out of range: all of them.
+        Kind ``schema-mismatch``: missing columns, extra ones, other types, values out of range, texts that are not UTF-8:
+        all of them.
     """
     if isinstance(data, pa.Table):
         table = data
@@ -54,7 +60,9 @@ def conform(data: Any, schema: pa.Schema, optional: Collection[str] = ()) -> pa.
     else:
         table = _from_foreign(data)
     if not table.schema.equals(schema):
-        return _cast(table, schema, frozenset(optional))
+        table = _cast(table, schema, frozenset(optional))
+    if check_text:
+        _check_text(table)
     _check_variants(table, schema)
     return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
@@ -105,9 +113,13 @@ def _cast(table: pa.Table, schema: pa.Schema, optional: frozenset[str]) -> pa.Ta
                 )
     if problems:
         raise _mismatch(problems)
-    found = pa.Table.from_arrays(columns, schema=schema)
-    _check_variants(found, schema)
-    return found
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_text(table: pa.Table) -> None:
+    problems = [f"column {bad.column!r:.300}, row {bad.row}: {bad}" for bad in bad_texts(table)]
+    if problems:
+        raise _mismatch(_shortened(problems))
 
 
 def _check_variants(table: pa.Table, schema: pa.Schema) -> None:

@@ -98,7 +98,8 @@ class TxnLogError(Exception):
             text += ": " + " ".join(f"{key}=`{_shown(value)}`" for key, value in self.values.items())
         if self.hint:
             text += f"; {self.hint}"
-        return text
+        # Half a surrogate pair could be neither printed nor logged.
+        return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark ships errors between processes: rebuild from the parts, not from the formatted text.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
@@ -157,6 +157,9 @@ class TxnLog(LogReads):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        self.committer.__reduce__()
 
     @property
     def url(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
@@ -201,6 +201,9 @@ class LogSnapshot:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._log.store.url!r}, entry={self.entry})"
+
+    def __reduce__(self) -> NoReturn:
+        self._log.committer.__reduce__()
 
     @property
     def timestamp_ms(self) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txnformat.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
 from txnformat.errors import InvalidInputError
+from txnformat.text import is_text
 from txnformat.variants import VARIANT
 
 __all__ = ["from_spark_json"]
@@ -68,7 +69,9 @@ def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
     problems: list[str] = []
     names, types = _fields(value, "", problems, 1)
     if problems:
-        raise InvalidInputError(problems, kind="unsupported-schema", hint="cast these columns before writing")
+        raise InvalidInputError(
+            problems, kind="unsupported-schema", hint="cast or rename these columns before writing"
+        )
     return canonical_schema(
         pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
     )
@@ -84,8 +87,13 @@ def _fields(
         if not isinstance(field, Mapping) or not isinstance(field.get("name"), str):
             problems.append(f"{path or 'the schema'!r:.300} holds a field that has no name")
             continue
-        names.append(field["name"])
-        types.append(_type(field.get("type"), f"{path}.{field['name']}".lstrip("."), problems, depth))
+        name = f"{path}.{field['name']}".lstrip(".")
+        if is_text(field["name"]):
+            names.append(field["name"])
+        else:
+            names.append(repr(field["name"]))  # Arrow has no such name; the schema is not made of it
+            problems.append(f"column {name!r:.300} has a name with half a surrogate pair")
+        types.append(_type(field.get("type"), name, problems, depth))
     return names, types
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from txnformat.errors import CorruptDataError, FormatError, NotFoundError, Stora
 from txnformat.persistent import Rows
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
+from txnformat.text import bad_texts
 from txnformat.types import FileRecord
 from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_references import FileUse, TableUse
@@ -28,6 +31,12 @@ PIECE_BYTES = 16 * 1024 * 1024
 ROWS_MAX = 65_536
 
 RESTORE_FILE = "restore the file from a copy; its records cannot be read without it"
+TEXTS_SHOWN = 5
+"""Rows with invalid text that one problem names, from 0 in the file; the rest is counted."""
+REPLACE_TEXT = (
+    "Python's readers fail at these rows (Arrow and Spark hand them out): read the column as bytes, "
+    'with table.column(name).cast("binary"), and write the mended records anew'
+)
 REPORT_BATCHES = "run no writer on this log before its cause is known"
 
 
@@ -110,9 +119,38 @@ def _check_content(
     record.checked["row_groups"] += len(counts)
     _check_batches(record, use, counts)
     if deep:
-        groups = range(len(counts))
-        rows = sum(batch.num_rows for batch in reader.read(groups, schema.names, ROWS_MAX))
+        rows = 0
+        texts = _Texts()
+        for batch in reader.read(range(len(counts)), schema.names, ROWS_MAX):
+            texts.look(batch, rows)
+            rows += batch.num_rows
         record.checked["records"] += rows
+        texts.report(record, file.key)
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Values of a file that should be text and are not UTF-8."""
+
+    found: dict[str, list[str]] = field(default_factory=dict)
+    """By column: a few, with their rows."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def look(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Note those of a batch."""
+        for bad in bad_texts(batch):
+            self.counts[bad.column] += 1
+            shown = self.found.setdefault(bad.column, [])
+            if len(shown) < TEXTS_SHOWN:
+                shown.append(f"row {first_row + bad.row} ({bad})")
+
+    def report(self, record: Record, key: str) -> None:
+        """Note a problem for each column."""
+        for column, shown in sorted(self.found.items()):
+            count = self.counts[column]
+            rest = f" and {count - len(shown):,} more" if count > len(shown) else ""
+            what = f"column {column!r:.300} holds text that is not UTF-8 in {', '.join(shown)}{rest}"
+            record.add(ProblemKind.INVALID_TEXT, key, what, hint=REPLACE_TEXT)
 
 
 def _whole(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:

@@ -55,6 +55,8 @@ class ProblemKind(StrEnum):
     """A snapshot is not the state that its entries give."""
     SIDECAR_DIFFERS = "sidecar-differs"
     """A sidecar of a sealed segment is not what the entries before the seal give."""
+    INVALID_TEXT = "invalid-text"
+    """A data file holds text that is not UTF-8: an older version let it in. Found with ``deep``."""
     CONFLICTING_REFERENCE = "conflicting-reference"
     """Two entries name one object with different sizes or hashes."""
     HINT_WRONG = "hint-wrong"

@@ -12,6 +12,7 @@ from txnformat.group_operations import NO_OFFSET, NO_POSITION, OffsetCommit, Pos
 from txnformat.intents import GroupOffsets
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
+from txnformat.text import is_text
 from writers.lookup import topic_named
 
 __all__ = [
@@ -112,7 +113,7 @@ def group_offsets(
     problems += [
         f"the position of {name!r:.80} is {text!r:.80}: name and position are texts"
         for name, text in texts
-        if not (isinstance(name, str) and isinstance(text, str))
+        if not (isinstance(name, str) and isinstance(text, str) and is_text(name) and is_text(text))
     ]
     if named.generation is not None and type(named.generation) is not int:
         problems.append(f"the group's generation is {named.generation!r:.80}, not a whole number")

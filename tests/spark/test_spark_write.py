@@ -290,3 +290,40 @@ frame = spark.range(100, numPartitions=4).withColumnRenamed("id", "n").mapInArro
 frame.write.format("txnlog").mode("append").option("topic", "t").save(path)
 assert spark.read.format("TxnLog").option("topic", "t").load(path).count() == 100
 """
+
+
+def test_text_that_is_not_utf8_is_refused_in_the_task_with_its_row_and_column(
+    log: TxnLog, save: Save, spark: SparkSession
+) -> None:
+    entry = log.refresh().entry
+    frame = spark.range(20_000, numPartitions=1).selectExpr(
+        "id AS n", "IF(id = 15000, cast(unhex('FF') AS STRING), 'ok') AS text"
+    )
+    with pytest.raises(PySparkException) as caught:
+        save(frame)
+    message = str(caught.value)
+    assert r"column 'text', row 15000 of task 0: b'\xff' is not UTF-8" in message
+    assert "make_valid_utf8" in message
+    assert log.refresh().entry == entry
+    save(frame.selectExpr("n", "make_valid_utf8(text) AS text"))
+    assert "\N{REPLACEMENT CHARACTER}" in log.read("t", columns=["text"]).read_all()["text"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("topic", "IF(id = 1, cast(unhex('FF') AS STRING), 't') AS topic"),
+        ("tags", "array(cast(unhex('FF') AS STRING)) AS tags"),
+        ("named", "map(cast(unhex('FF') AS STRING), 1) AS named"),
+        ("inner", "struct(cast(unhex('EDA080') AS STRING) AS s) AS inner"),
+    ],
+)
+def test_no_column_takes_text_that_is_not_utf8(
+    log: TxnLog, save: Save, spark: SparkSession, path: str, column: str, text: str
+) -> None:
+    entry = log.refresh().entry
+    frame = spark.range(2, numPartitions=1).selectExpr("id AS n", text)
+    options = {"path": path, "createTopics": "true"} | ({} if column == "topic" else {"topic": "t"})
+    with pytest.raises(PySparkException, match=f"column '{column}', row .* is not UTF-8"):
+        frame.write.format("txnlog").mode("append").options(**options).save()
+    assert log.refresh().entry == entry

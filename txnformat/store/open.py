@@ -125,13 +125,22 @@ def _file_path(text: str) -> str:
 
 
 def _local_store(path: str, clock: Clock | None) -> LocalStore:
-    if not path or "\0" in path:
+    if not path or "\0" in path or not _is_file_name(path):
         raise InvalidInputError(
             f"{path!r} is not a location",
             kind="invalid-location",
             hint="name a directory, such as /data/log or file:///data/log",
         )
     return LocalStore(path, clock)
+
+
+def _is_file_name(path: str) -> bool:
+    """Return whether the file system can have such a name: bytes that are no UTF-8 do, half a surrogate pair does not."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _memory_store(name: str, clock: Clock | None) -> MemoryStore:

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -94,6 +95,14 @@ for command in (
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; every error is reported here."""
     options = list(arguments)
+    if sys.stdout is None:  # known before anything is done, which could not be told any more
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
+        closed = StorageError(
+            "standard output is closed; nothing was done",
+            kind="output-failed",
+            hint="redirect it; to do without: > /dev/null",
+        )
+        return report(closed, as_json=False)
     as_json = "--json" in (options[: options.index("--")] if "--" in options else options)
     try:
         with application.make_context(PROGRAM, options) as context:
@@ -119,8 +128,20 @@ def run(arguments: Sequence[str]) -> int:
     return answer if isinstance(answer, int) else 0
 
 
+def _occupy_standard_files() -> None:
+    """Keep the numbers of closed standard files from being those of data files, which C's messages would then go into."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # print would take stdout instead
+
+
 def main() -> NoReturn:
     """Run the command line of this process, and end it."""
+    _occupy_standard_files()
     if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
     code = run(sys.argv[1:])

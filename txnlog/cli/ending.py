@@ -168,7 +168,7 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
         return end(dry_run=True)
     if not sure:
         would = [one for one in end(dry_run=True) if one.outcome == "would-abort"]
-        if would and not sys.stdin.isatty():
+        if would and (sys.stdin is None or not sys.stdin.isatty()):
             raise click.UsageError(
                 f"this aborts {len(would)} transactions: add --yes to do it, or --dry-run to see which"
             )

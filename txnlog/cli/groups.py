@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import datetime
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -93,6 +94,16 @@ class _Moment(click.ParamType[datetime.datetime]):
             return datetime.datetime.fromisoformat(str(value))
         except ValueError:
             self.fail(f"{value!r} is not a time such as 2026-08-01T12:00:00Z", param, ctx)
+
+
+class _Lines(click.File):
+    """A file of text, or stdin."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the open file."""
+        if value == "-" and sys.stdin is None:
+            self.fail("standard input is closed: name a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.group()
@@ -247,7 +258,7 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back if negative.")
 @click.option(
     "--from-file",
-    type=click.File(),
+    type=_Lines(),
     metavar="FILE",
     help="To what lines topic,partition,offset say; - is stdin.",
 )

@@ -104,6 +104,12 @@ def open_source(
             kind="unknown-format",
             hint=f"add --format {'|'.join(Format)}",
         )
+    if name == "-" and sys.stdin is None:
+        raise InvalidInputError(
+            "standard input is closed, so there are no records to read",
+            kind="invalid-file",
+            hint="name a file, or give the records on stdin; for none: < /dev/null",
+        )
     if name == "-":
         yield _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
         return

@@ -1,0 +1,175 @@
+"""Text that is not UTF-8 has no door into a log; ``verify`` finds what an older version let in."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from txnformat.clock import SystemIds
+from txnformat.committer import Committer
+from txnformat.intents import Write
+from txnformat.store.memory import MemoryStore
+from txnlog import InvalidInputError, OffsetAndMetadata, Producer, TxnLog
+from writers.bulk import BulkAppend
+from writers.upload import TopicUpload, topic_append
+
+HALF = "\ud800"
+PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string()), ("tags", pa.list_(pa.string()))])
+
+
+def strings(*values: bytes) -> Any:
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+def rows(*values: bytes) -> pa.Table:
+    """Return rows whose text, and whose only tag, is each of these bytes."""
+    tags = pa.ListArray.from_arrays(list(range(len(values) + 1)), strings(*values))
+    return pa.table({"n": list(range(len(values))), "text": strings(*values), "tags": tags})
+
+
+@pytest.fixture
+def log() -> TxnLog:
+    log = TxnLog.create(MemoryStore())
+    log.create_topic("t", PLAIN, partitions=3, key_columns=["text"])
+    log.create_topic("k", "kafka")
+    return log
+
+
+@pytest.fixture
+def producer(log: TxnLog) -> Iterator[Producer]:
+    with Producer(log, "p") as producer:
+        producer.begin()
+        yield producer
+
+
+Call = Callable[[Producer], Any]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: p.send("t", rows(b"a", b"\xff")),
+        lambda p: p.send("t", rows(b"a", b"\xff").to_batches()[0]),
+        lambda p: p.send("t", rows(b"\xff").slice(0, 1), 2),
+        lambda p: p.send("t", rows(b"\xff").cast(pa.schema([PLAIN[0], ("text", pa.large_string()), PLAIN[2]]))),
+        lambda p: p.send("t", [{"n": 1, "text": HALF, "tags": None}]),
+        lambda p: p.send("t", [{"n": 1, "text": "a", "tags": [HALF]}]),
+        lambda p: p.send("t", [{"n": 1, "text": b"\xff", "tags": None}]),
+        lambda p: p.send("t", [{"n": 1, "text": "a", "tags": None, HALF: 1}]),
+        lambda p: p.send("k", key=HALF),
+        lambda p: p.send("k", value=HALF),
+        lambda p: p.send("k", value="v", headers={HALF: "a"}),
+        lambda p: p.send("k", value="v", headers={"a": HALF}),
+        lambda p: p.send("k", [{"key": HALF, "value": b"v"}]),
+        lambda p: p.send("k", [{"key": b"k", "value": b"v", "headers": [{"key": HALF, "value": b"v"}]}]),
+        lambda p: p.send_offsets("g", {("k", 0): OffsetAndMetadata(0, HALF)}),
+        lambda p: p.send_offsets(HALF, {("k", 0): 0}),
+        lambda p: p.send_offsets("g", positions={HALF: "a"}),
+        lambda p: p.send_offsets("g", positions={"a": HALF}),
+        lambda p: p.send_offsets("g", positions={"a": "b"}, expected_positions={"a": HALF}),
+    ],
+)  # fmt: skip
+def test_no_call_of_a_producer_takes_what_is_not_text(producer: Producer, log: TxnLog, call: Call) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        call(producer)
+    str(caught.value).encode()
+    producer.send("t", rows(b"good"))
+    producer.commit()
+    assert log.read("t", columns=["text"]).read_all().to_pylist() == [{"text": "good"}]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log: log.create_topic(HALF, PLAIN),
+        lambda log: log.create_topic("u", PLAIN, key_columns=[HALF]),
+        lambda log: log.create_topic("u", PLAIN, timestamp_column=HALF),
+        lambda log: log.read("t", columns=[HALF]),
+        lambda log: log.read("t", where=f"`{HALF}` = 1").read_all(),
+        lambda log: log.outcome(HALF, 0),
+        lambda log: Producer(log, HALF),
+    ],
+)
+def test_no_call_of_a_log_takes_a_name_that_is_not_text(log: TxnLog, call: Callable[[TxnLog], Any]) -> None:
+    entry = log.refresh().entry
+    with pytest.raises(InvalidInputError) as caught:
+        call(log)
+    str(caught.value).encode()
+    assert log.refresh().entry == entry
+
+
+def test_a_bulk_append_refuses_what_is_not_text(log: TxnLog) -> None:
+    with BulkAppend(log) as append:
+        with pytest.raises(InvalidInputError, match=r"column 'text', row 1: b'\\xff' is not UTF-8"):
+            append.send("t", rows(b"a", b"\xff"))
+        append.send("t", rows(b"a"))
+        append.commit()
+    assert log.read("t").read_all().num_rows == 1
+
+
+def append_as_of_old(log: TxnLog, *tables: pa.Table) -> str:
+    """Append rows that nothing looks at, a batch each; return the file's key."""
+    topic = log.refresh().topic("t")
+    upload = TopicUpload(
+        log.store, SystemIds(), directory=topic.directory, schema=topic.schema, born=log.state.entry
+    )
+    for table in tables:
+        upload.add(0, table.cast(topic.schema.arrow_schema))
+    uploaded = upload.finish()
+    append = topic_append(topic.topic_id, topic.partitions, uploaded)
+    log.committer.commit(log.committer.intend(Write(None, (append,))))
+    (file,) = uploaded.files
+    return file.key
+
+
+def test_verify_names_file_column_and_row_of_old_text(log: TxnLog) -> None:
+    append_as_of_old(log, rows(b"good"))
+    key = append_as_of_old(log, rows(b"good", b"\xff"), rows(*[b"g"] * 5, b"\xfe", b"g"))
+    assert log.verify().ok, "what is in files is looked at with deep only"
+    report = log.verify(deep=True)
+    assert [(problem.kind, problem.object) for problem in report.problems] == [("invalid-text", key)] * 2
+    tags, text = report.problems
+    assert tags.what == (
+        "column 'tags' holds text that is not UTF-8 in row 1 (a text in it is not UTF-8), "
+        "row 7 (a text in it is not UTF-8)"
+    )
+    assert text.what == (
+        r"column 'text' holds text that is not UTF-8 in row 1 (b'\xff' is not UTF-8), row 7 (b'\xfe' is not UTF-8)"
+    )
+    # What the hint says.
+    column = log.read("t").read_all().column("text")
+    assert sorted(column.cast("binary").to_pylist())[-2:] == [b"\xfe", b"\xff"]
+
+
+def test_verify_counts_what_it_does_not_name(log: TxnLog) -> None:
+    append_as_of_old(log, rows(*[b"\xff"] * 1_005))
+    what = log.verify(deep=True).problems[1].what
+    assert what.endswith(r"row 4 (b'\xff' is not UTF-8) and 1,000 more")
+
+
+@pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda log: log,
+        lambda log: log.snapshot(),
+        lambda log: log.transactions,
+        lambda log: log.committer,
+        BulkAppend,
+    ],
+    ids=["log", "snapshot", "transactions", "committer", "bulk append"],
+)
+def test_an_open_log_cannot_be_pickled_and_says_what_to_do(
+    log: TxnLog, part: Callable[[TxnLog], Any], make: Callable[[Any], Any]
+) -> None:
+    held = part(log)
+    if make is copy.copy and not isinstance(held, TxnLog | Committer):
+        return  # shares what it holds, and is as good
+    with pytest.raises(InvalidInputError, match=r"open it where it is used.*TxnLog.open\(path\)") as caught:
+        make(held)
+    assert caught.value.kind == "not-picklable"

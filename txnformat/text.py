@@ -1,0 +1,119 @@
+"""Whether text columns hold UTF-8: Arrow takes any bytes for it, and Python's readers then cannot.
+
+Cheap where it passes: ASCII is seen in one pass over the bytes, other text by Arrow's own validation of all of them. Which
+row is at fault is looked up only when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+__all__ = ["BadText", "bad_texts", "is_text"]
+
+FIRST_OF_A_CHARACTER = -64
+"""As signed bytes, those below are the second to fourth of a character in UTF-8."""
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string has a form in UTF-8: no half of a surrogate pair."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class BadText(NamedTuple):
+    """A value that is no UTF-8, or has such a text inside."""
+
+    column: str
+    row: int
+    """From 0, of what was looked at."""
+    value: bytes | None
+    """None: the text is inside a list, a map or a struct."""
+
+    def __str__(self) -> str:
+        """Return what is wrong, without column and row."""
+        return "a text in it is not UTF-8" if self.value is None else f"{self.value!r:.80} is not UTF-8"
+
+
+def bad_texts(data: Any) -> Iterator[BadText]:
+    """Yield every value that is not the text that its type says, column by column, by row.
+
+    Parameters
+    ----------
+    data : pyarrow.Table or RecordBatch
+    """
+    for number, field in enumerate(data.schema):
+        if not _holds_text(field.type):
+            continue
+        column = data.column(number)
+        first = 0
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+            if not _is_sound(chunk, field.type):
+                for row, value in _bad_rows(chunk, field.type):
+                    yield BadText(field.name, first + row, value)
+            first += len(chunk)
+
+
+def _holds_text(type_: pa.DataType) -> bool:
+    """Return whether values of a type are text, or have some inside."""
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+        return True
+    if pt.is_dictionary(type_):
+        return _holds_text(type_.value_type)
+    return any(_holds_text(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def _is_flat(type_: pa.DataType) -> bool:
+    return bool(pt.is_string(type_) or pt.is_large_string(type_))
+
+
+def _is_sound(array: Any, type_: pa.DataType) -> bool:
+    """Return whether an array is sound; False may be a false alarm: what lies outside of a slice, or no text at all."""
+    if not len(array) or (_is_flat(type_) and _is_sound_together(array, type_)):
+        return True
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_sound_together(array: Any, type_: pa.DataType) -> bool:
+    """Return whether all bytes together are UTF-8 and no value begins inside a character; quick, but nulls may hide bytes."""
+    _, offsets, data = array.buffers()
+    if data is None or not data.size:
+        return True
+    bounds = np.frombuffer(offsets, np.int32 if pt.is_string(type_) else np.int64)
+    bounds = bounds[array.offset : array.offset + len(array) + 1]
+    start, end = int(bounds[0]), int(bounds[-1])
+    values = np.frombuffer(data, np.int8)[start:end]
+    if not len(values) or values.min() >= 0:
+        return True  # ASCII
+    whole = [None, pa.py_buffer(np.array([0, end - start])), data.slice(start, end - start)]
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, whole).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    begins = values.take(bounds[:-1] - start, mode="clip")
+    return bool(begins.min() >= FIRST_OF_A_CHARACTER)
+
+
+def _bad_rows(array: Any, type_: pa.DataType) -> Iterator[tuple[int, bytes | None]]:
+    is_flat = _is_flat(type_)
+    values = array.view(pa.binary() if pt.is_string(type_) else pa.large_binary()) if is_flat else array
+    for row, scalar in enumerate(values):
+        try:
+            value = scalar.as_py()
+            if is_flat and value is not None:
+                value.decode()
+        except UnicodeDecodeError:
+            yield row, value if is_flat else None
