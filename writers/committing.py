@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from txnformat.clock import Instant
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
@@ -19,6 +19,8 @@ from writers.reading import Reading
 
 __all__ = ["Committing", "nothing_to_read"]
 
+T = TypeVar("T")
+
 
 class Committing(ABC):
     """Committing and fetching positions of a :class:`~writers.consumer.Consumer`, which all users see it as."""
@@ -31,8 +33,12 @@ class Committing(ABC):
     """When positions were last committed, or begun."""
 
     @abstractmethod
-    def _open(self) -> AbstractContextManager[Reading]:
-        """Let one thread use what is open."""
+    def _ask(self, name: str, body: Callable[[Reading], T]) -> T:
+        """Do a call that changes no more than one thing."""
+
+    @abstractmethod
+    def _change(self, name: str, body: Callable[[Reading], T]) -> T:
+        """Do a call that changes where the consumer stands."""
 
     @property
     def group_metadata(self) -> GroupMetadata:
@@ -51,10 +57,13 @@ class Committing(ABC):
         InvalidTransactionStateError
             Kind ``no-group``.
         """
-        with self._open():
+
+        def body(reading: Reading) -> int | None:
             group = self._member()
             (key,) = self._named([(topic, partition)])
             return group.fetch([key]).get(key)
+
+        return self._ask("committed", body)
 
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit positions in the group's name. Requests: 1 entry; none when there are no positions.
@@ -75,8 +84,14 @@ class Committing(ABC):
             They may be committed. The same commit may be repeated: it lands once.
         InvalidInputError, NotFoundError, StorageError
             Nothing was committed.
+
+        Notes
+        -----
+        A commit that is interrupted may be repeated, too. Records that an interrupted poll has not handed out are not
+        behind any position, so no commit covers them.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             group = self._member()
             texts: dict[TopicPartition, str] = {}
             positions = reading.positions()
@@ -88,6 +103,8 @@ class Committing(ABC):
                 group.commit(group.offsets(positions, texts, compared=False))
             self._touched = self._now()
 
+        self._ask("commit", body)
+
     def seek_to_committed(self) -> None:
         """Go back to where the group has committed, in all that is read: after a transaction that was aborted.
 
@@ -96,12 +113,16 @@ class Committing(ABC):
 
         Requests and errors: as :meth:`committed`.
         """
-        with self._open() as reading:
-            group = self._member()
-            starts = group.fetch(reading.assigned)
+
+        def body(reading: Reading) -> None:
+            starts = self._member().fetch(reading.assigned)
             for key, one in reading.assigned.items():
                 one.seek(starts.get(key, reading.later.get(key)))
-            self._place_all()
+            if self.settings.auto_offset_reset is not OffsetReset.NONE:
+                for one in reading.assigned.values():
+                    reading.placed(one, self._log.state)
+
+        self._change("seek_to_committed", body)
 
     def group_offsets(self, log_id: str) -> GroupOffsets:
         """Return the positions that have changed, for a producer's transaction; compared with those last committed.
@@ -113,7 +134,8 @@ class Committing(ABC):
         InvalidInputError
             Kind ``other-log``: the group is not in the log that the producer writes to.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> GroupOffsets:
             group = self._member()
             if log_id != group.log.log_id:
                 raise InvalidInputError(
@@ -127,6 +149,8 @@ class Committing(ABC):
             if not positions:
                 raise nothing_to_read()
             return group.offsets(group.changed(positions) or positions, {}, compared=True)
+
+        return self._ask("group_offsets", body)
 
     def offsets_committed(self, offsets: GroupOffsets) -> None:
         """Take note that a transaction has committed positions. A producer calls it."""
@@ -153,11 +177,6 @@ class Committing(ABC):
             return list(named_partitions(self._log.state, checked).values())
         except NotFoundError:
             return list(named_partitions(self._log.refresh(), checked).values())
-
-    def _place_all(self) -> None:
-        if self.settings.auto_offset_reset is not OffsetReset.NONE:
-            for one in self._reading.assigned.values():
-                self._reading.placed(one, self._log.state)
 
     def _commit_changed(self) -> None:
         """Commit positions without being told, if that is wanted, any has changed, and nobody has taken over."""

@@ -7,10 +7,9 @@ and in which turn, in :mod:`writers.fetching`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -22,18 +21,22 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.log import TxnLog
+from txnformat.shield import is_interruptible
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.committing import Committing, nothing_to_read
 from writers.consumer_settings import ConsumerSettings, OffsetReset
+from writers.handing import Front, Handed
 from writers.membership import Membership
-from writers.ownership import OneThread
 from writers.placing import Placing
 from writers.positions import Names, as_pairs, named_partitions
-from writers.reading import Reading
+from writers.reading import LOOK_MS, Reading
+from writers.uncut import Caller, Uncut
 
 __all__ = ["Consumer"]
 
 logger = logging.getLogger("txnlog")
+
+T = TypeVar("T")
 
 TIMEOUT_MS = 1_000
 """How long a poll waits for records unless it is told otherwise."""
@@ -119,7 +122,9 @@ class Consumer(Placing, Committing):
         if offsets_log is not None and group is None:
             raise InvalidInputError("offsets_log needs a group", kind="invalid-settings")
         self._log = log
-        self._lock = OneThread("consumer")
+        self._uncut = Uncut("consumer")
+        self._taken: Handed | None = None  # the last batch that a caller has
+        self._front: Front | None = None  # None while a call is under way
         self._reading = Reading(log, self.settings)
         self._group = None if group is None else Membership(group, offsets_log or log, log, self.settings)
         self._touched = log.committer.clock.now()
@@ -158,14 +163,23 @@ class Consumer(Placing, Committing):
         InvalidTransactionStateError
             Kind ``already-subscribed``: call :meth:`unsubscribe` first.
         """
-        with self._open() as reading:
+        pairs: list[Names] | InvalidInputError
+        try:
+            pairs = as_pairs(topic_partitions)
+        except InvalidInputError as error:
+            pairs = error
+
+        def body(reading: Reading) -> None:
             if reading.topics:
                 raise _both("it is subscribed to topics", "already-subscribed")
-            pairs = as_pairs(topic_partitions)
+            if isinstance(pairs, InvalidInputError):
+                raise pairs
             state = reading.look()
             named = named_partitions(state, pairs)
             reading.check_columns(state.topic(name) for name in dict.fromkeys(name for name, _ in named))
-            self._begin(list(named.values()))
+            self._begin(frozenset(), list(named.values()))
+
+        self._change("assign", body)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, also those that they get later: those from their beginning on.
@@ -188,7 +202,9 @@ class Consumer(Placing, Committing):
         CommitStateUnknownError
             The same call may be repeated.
         """
-        with self._open() as reading:
+        topics = list(topics) if isinstance(topics, Iterator) else topics
+
+        def body(reading: Reading) -> None:
             if reading.assigned and not reading.topics:
                 raise _both("partitions are assigned to it", "already-assigned")
             names = _topic_names(topics)
@@ -201,28 +217,29 @@ class Consumer(Placing, Committing):
                 for number in range(topic.partitions)
             ]
             if self._group is not None and not self._group.is_member():
-                reading.topics = frozenset()  # somebody else may have read on since
-                reading.replace((), state)
+                reading.replace(frozenset(), (), state)  # somebody else may have read on since
                 self._group.join()
-            self._begin(wanted)
-            reading.topics = frozenset(topic.topic_id for topic in found)
+            self._begin(frozenset(topic.topic_id for topic in found), wanted)
+
+        self._change("subscribe", body)
 
     def unsubscribe(self) -> None:
         """Read nothing any more, forget all positions, and leave the group. Requests: none, or 1 entry if it is left.
 
         With ``enable_auto_commit`` positions are committed first.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             self._commit_changed()
             if self._group is not None:
                 self._group.leave()
-            reading.topics = frozenset()
-            reading.replace((), self._log.state)
+            reading.replace(frozenset(), (), self._log.state)
+
+        self._change("unsubscribe", body)
 
     def assignment(self) -> list[Names]:
         """Return what is read, by topic and partition."""
-        with self._open() as reading:
-            return [one.names for one in reading.in_order()]
+        return self._ask("assignment", lambda reading: [one.names for one in reading.in_order()])
 
     def poll(self, timeout_ms: int = TIMEOUT_MS, max_records: int | None = None) -> pa.RecordBatch | None:
         """Return the next records; None when there are none by then.
@@ -247,22 +264,27 @@ class Consumer(Placing, Committing):
             Kind ``member-fenced``: a newer consumer has joined the group. Stop.
         CorruptDataError, StorageError
             Records cannot be read: positions are as before, and the other partitions have the next turns.
+
+        Notes
+        -----
+        If a poll is interrupted, positions are as before, and the next poll returns the same records.
         """
-        with self._open() as reading:
-            _check_count("timeout_ms", timeout_ms, 0)
-            if max_records is not None:
-                _check_count("max_records", max_records, 1)
-            if not reading.assigned:
-                raise nothing_to_read()
-            self._before_poll()
-            return reading.poll(timeout_ms, max_records or self.settings.max_poll_records)
+        handed = self._next(timeout_ms, max_records)
+        if handed is None:
+            return None
+        batch = handed.batch
+        self._taken = handed  # the last step: with it the caller has the records
+        return batch
 
     def poll_dicts(
         self, timeout_ms: int = TIMEOUT_MS, max_records: int | None = None
     ) -> list[dict[str, Any]]:
         """Return the next records as dicts by column name; none: an empty list. Otherwise as :meth:`poll`."""
-        batch = self.poll(timeout_ms, max_records)
-        found: list[dict[str, Any]] = [] if batch is None else batch.to_pylist()
+        handed = self._next(timeout_ms, max_records)
+        if handed is None:
+            return []
+        found: list[dict[str, Any]] = handed.batch.to_pylist()
+        self._taken = handed
         return found
 
     def batches(self, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -286,20 +308,25 @@ class Consumer(Placing, Committing):
         self._close(commits=True)
 
     def _close(self, *, commits: bool) -> None:
-        if self._lock.is_foreign:
+        if self._uncut.is_foreign:
             return
-        with self._lock:
+
+        def body() -> None:
             if self._is_closed:
                 return
+            self._front = None
             try:
+                self._reading.settle(self._taken)
                 if commits:
                     self._commit_changed()
             finally:
                 if self._group is not None:
                     self._group.leave()
+                self._is_closed = True
                 for one in self._reading.assigned.values():
                     one.drop()
-                self._is_closed = True
+
+        self._uncut.close(body)
 
     def __enter__(self) -> Self:
         return self
@@ -312,15 +339,15 @@ class Consumer(Placing, Committing):
 
     # --- how they are done -------------------------------------------------------------------------------------------
 
-    def _begin(self, wanted: list[TopicPartition]) -> None:
+    def _begin(self, topics: frozenset[str], wanted: list[TopicPartition]) -> None:
         """Read exactly these, those that are new from where the group has committed."""
         reading = self._reading
         self._commit_changed()
         starts = {}
         if self._group is not None:
             starts = self._group.fetch([key for key in wanted if key not in reading.assigned])
-        reading.replace(wanted, self._log.state, starts)
-        self._place_all()
+        places = self.settings.auto_offset_reset is not OffsetReset.NONE
+        reading.replace(topics, wanted, self._log.state, starts, places=places)
         self._touched = self._now()
 
     def _before_poll(self) -> None:
@@ -338,15 +365,67 @@ class Consumer(Placing, Committing):
             logger.warning("positions of group %s are not committed yet: %s", self.settings.group, error)
             self._touched = self._now()
 
-    @contextmanager
-    def _open(self) -> Iterator[Reading]:
-        """Let one thread use what is open."""
-        with self._lock:
-            if self._is_closed:
-                raise InvalidTransactionStateError(
-                    "the consumer is closed", kind="consumer-closed", hint="make a new one"
-                )
-            yield self._reading
+    def _next(self, timeout_ms: int, max_records: int | None) -> Handed | None:
+        """Return the next records, on their way to the caller."""
+        _check_count("timeout_ms", timeout_ms, 0)
+        if max_records is not None:
+            _check_count("max_records", max_records, 1)
+        most, cuts_ahead = max_records or self.settings.max_poll_records, is_interruptible()
+        return (self._lying_ready(most) if cuts_ahead else None) or self._uncut.run(
+            "poll",
+            lambda caller: self._poll(timeout_ms, most, caller, cuts_ahead=cuts_ahead),
+            breaks=False,
+        )
+
+    def _lying_ready(self, most: int) -> Handed | None:
+        """Return the next records if that takes no look at anything: here, without a library thread."""
+        front, taken = self._front, self._taken
+        if front is None or taken is None or taken.fetched is not front.fetched:
+            return None
+        now = self._now()
+        if waited_ms(front.looked, now) >= LOOK_MS or self._log.state is not front.state:
+            return None
+        if self._group is not None and self._group.log.state is not front.group_state:
+            return None
+        if self.settings.enable_auto_commit and (
+            waited_ms(self._touched, now) >= self.settings.auto_commit_interval_ms
+        ):
+            return None
+        return taken.following(most)
+
+    def _poll(self, timeout_ms: int, most: int, caller: Caller, *, cuts_ahead: bool) -> Handed | None:
+        reading = self._opened(caller)
+        if not reading.assigned:
+            raise nothing_to_read()
+        self._before_poll()
+        handed = reading.poll(timeout_ms, most, cuts_ahead=cuts_ahead, is_over=lambda: caller.is_gone)
+        if handed is not None and cuts_ahead and reading.looked is not None:
+            group_state = None if self._group is None else self._group.log.state
+            self._front = Front(handed.fetched, reading.looked, self._log.state, group_state)
+        return handed
+
+    def _ask(self, name: str, body: Callable[[Reading], T]) -> T:
+        return self._uncut.run(name, lambda caller: body(self._opened(caller)), breaks=False)
+
+    def _change(self, name: str, body: Callable[[Reading], T]) -> T:
+        def change(caller: Caller) -> T:
+            reading = self._opened(caller)
+            reading.forget_handing()
+            return body(reading)
+
+        return self._uncut.run(name, change, breaks=True)
+
+    def _opened(self, caller: Caller) -> Reading:
+        """Return what is open, as it is behind all that callers have taken. Under the lock, at the beginning of a call."""
+        if self._is_closed:
+            raise InvalidTransactionStateError(
+                "the consumer is closed", kind="consumer-closed", hint="make a new one"
+            )
+        self._front = None
+        if self._group is not None:
+            self._group.caller = caller
+        self._reading.settle(self._taken)
+        return self._reading
 
 
 def _both(what: str, kind: str) -> InvalidTransactionStateError:

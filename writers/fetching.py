@@ -5,8 +5,8 @@ Rules of this file:
 * Nothing is fetched that may still be aborted: a read ends where its isolation level does, at the time it was planned.
 * A position goes with the last record that was handed out. Only behind the last record of a read it moves on to the
   read's end, past markers and aborted batches.
-* A batch is handed out whole or not at all: positions move when it is made. A read that is ahead of its partition's
-  position (an error, an interrupt, a seek) is begun anew from there.
+* A batch is handed out whole or not at all: positions move when it is known that the caller has it. A read that is ahead
+  of its partition's position (an error, an interrupt, a seek) is begun anew from there.
 * Turns go round: who was served goes to the end of the queue. Who has to wait for memory lets nobody go first.
 """
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["METADATA_COLUMNS", "Assigned", "Fetcher", "Turns"]
+__all__ = ["METADATA_COLUMNS", "Assigned", "Fetched", "Fetcher", "Turns"]
 
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 """Behind a topic's own columns, unless other columns are asked for."""
@@ -185,6 +186,18 @@ class Read:
             self.close()
         return taken
 
+    @property
+    def rest(self) -> pa.RecordBatch | None:
+        """The next records, as far as they are decoded."""
+        return self._rest
+
+    def go_on(self, rows: int, offset: int) -> None:
+        """Pass over the next records, which are fewer than ``rest`` has; ``offset`` is the position behind them."""
+        assert self._rest is not None
+        self._rest = self._rest.slice(rows)
+        self._left -= rows
+        self.offset = offset
+
     def skip(self, offset: int) -> bool:
         """Pass over what lies below an offset; False, if that is not in the chunk that is begun: then the read is of no use."""
         try:
@@ -252,6 +265,29 @@ def _weight(rows: Rows) -> int:
     return min(int(rows["size"].sum()), CHUNK_BYTES)
 
 
+class Fetched(NamedTuple):
+    """What was fetched, before positions have moved behind it."""
+
+    batch: pa.RecordBatch | None
+    positions: Mapping[TopicPartition, int]
+    """Where partitions go on."""
+    served: Sequence[TopicPartition]
+    """Those with records in the batch."""
+    drained: Mapping[TopicPartition, object]
+    """Those of which nothing is left, with the state at which that is so."""
+    schema: pa.Schema | None
+    """Of the batch."""
+
+    def move(self, assigned: Turns) -> None:
+        """Move the positions; who was served goes to the end. Can be repeated."""
+        for key, offset in self.positions.items():
+            assigned[key].position = offset
+        for key, state in self.drained.items():
+            assigned[key].drained = state
+        for key in self.served:
+            assigned.move_to_end(key)
+
+
 class Fetcher:
     """Makes batches for a consumer out of what is known of the log. It never looks at the log itself.
 
@@ -283,10 +319,8 @@ class Fetcher:
             topic.schema, [*topic.schema.arrow_schema.names, *METADATA_COLUMNS] if names is None else names
         )
 
-    def next_batch(
-        self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]
-    ) -> pa.RecordBatch | None:
-        """Return the next records, all of one topic, and move the positions of their partitions; None if there are none.
+    def fetch(self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]) -> Fetched:
+        """Return the next records, all of one topic, and where positions are behind them. They stay where they are.
 
         Positions also move past markers and aborted records.
 
@@ -295,7 +329,7 @@ class Fetcher:
         Parameters
         ----------
         assigned : OrderedDict
-            In the order of turns; their positions are known. Who is served goes to its end.
+            In the order of turns; their positions are known.
         is_late : callable
             Whether there is no time left to add the records of other partitions.
         """
@@ -312,12 +346,17 @@ class Fetcher:
                 break  # what is fetched comes first; its next turn meets the error
             if filling.is_full or (filling.parts and is_late()):
                 break
-        batch = filling.batch()
-        for key, offset in filling.positions.items():
-            assigned[key].position = offset
-        for key in filling.served:
-            assigned.move_to_end(key)
-        return batch
+        return Fetched(
+            filling.batch(), filling.positions, tuple(filling.served), filling.drained, filling.schema
+        )
+
+    def next_batch(
+        self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]
+    ) -> pa.RecordBatch | None:
+        """Return the next records, and move the positions; who is served goes to the end. Otherwise as :meth:`fetch`."""
+        fetched = self.fetch(state, assigned, rows_max, is_late)
+        fetched.move(assigned)
+        return fetched.batch
 
     def _fill(self, state: LogState, assigned: Turns, one: Assigned, filling: _Filling) -> None:
         """Add a partition's next records, as many as fit."""
@@ -328,7 +367,7 @@ class Fetcher:
                 start = one.position if one.read is None else one.read.offset
                 read = self._open(state, one.key, start)
                 if read is None:
-                    one.drained = state.partitions.get(one.key)
+                    filling.drained[one.key] = state.partitions.get(one.key)
                     return
                 one.read = read
             elif not filling.may_join(one.read.asked):
@@ -391,12 +430,13 @@ class _Filling:
         self.parts: list[pa.RecordBatch] = []
         self.positions: dict[TopicPartition, int] = {}
         self.served: dict[TopicPartition, None] = {}
+        self.drained: dict[TopicPartition, object] = {}
         self.room = rows_max
         """Records that still fit."""
         self.is_blocked = False
         """Whether a partition waits for memory."""
         self.topic_id: str | None = None
-        self._schema: pa.Schema | None = None
+        self.schema: pa.Schema | None = None
         self._size = 0
 
     @property
@@ -404,10 +444,10 @@ class _Filling:
         return not self.room or self._size >= BATCH_BYTES_MAX
 
     def may_join(self, schema: pa.Schema) -> bool:
-        return self._schema is None or self._schema.equals(schema)
+        return self.schema is None or self.schema.equals(schema)
 
     def add(self, one: Assigned, records: pa.RecordBatch, schema: pa.Schema) -> None:
-        self.topic_id, self._schema = one.key.topic_id, schema
+        self.topic_id, self.schema = one.key.topic_id, schema
         self.parts.append(records)
         self.served[one.key] = None
         self.room -= records.num_rows
@@ -416,7 +456,7 @@ class _Filling:
             self.room = 0
 
     def batch(self) -> pa.RecordBatch | None:
-        if self._schema is None:
+        if self.schema is None:
             return None
         whole = self.parts[0] if len(self.parts) == 1 else pa.concat_batches(self.parts)
-        return whole.select(self._schema.names)
+        return whole.select(self.schema.names)

@@ -35,6 +35,7 @@ from txnformat.state import LogState
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.consumer_settings import ConsumerSettings
 from writers.group_offsets import GroupMetadata
+from writers.uncut import Caller
 
 __all__ = ["Membership"]
 
@@ -72,6 +73,8 @@ class Membership:
         self._known: dict[TopicPartition, int] = {}
         self._member = f"consumer-{log.committer.ids.new()[:8]}"
         self._kept: Instant | None = None
+        self.caller = Caller()
+        """Who waits for the call that is under way."""
         self._unsettled: tuple[GroupOffsets | None, Intent] | None = None
         """A commit (None: a join) that may have landed."""
 
@@ -107,6 +110,7 @@ class Membership:
         if not isinstance(joined, JoinGroup):
             raise InternalError("a group was joined by another operation", entry=result.entry)
         self.generation = joined.generation
+        self._unsettled = None
 
     def leave(self) -> None:
         """Be the member no more. Requests: 1 entry; none when somebody else is it already. It never fails.
@@ -143,7 +147,7 @@ class Membership:
             if not pending:
                 break
             left_ms = self._settings.default_api_timeout_ms - waited_ms(start, clock.now())
-            if left_ms <= 0:
+            if left_ms <= 0 or self.caller.is_gone:
                 raise ConflictError(
                     "positions of the group are pending in an open transaction",
                     kind="offsets-pending",
@@ -155,7 +159,7 @@ class Membership:
             clock.sleep(min(left_ms, wait_ms) / 1_000)
             wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
         found = {key: self._offset(name, group.value(name)) for key, name in wanted.items()}
-        self._known |= found
+        self._known = self._known | found
         return {key: offset for key, offset in found.items() if offset != NO_OFFSET}
 
     def changed(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -202,6 +206,7 @@ class Membership:
         """
         self._settle(wanted, Write(offsets=(wanted,)))
         self.note(wanted)
+        self._unsettled = None
 
     def keep(self, assigned: Iterable[TopicPartition], begun: Mapping[TopicPartition, int]) -> None:
         """Use a group that nobody has used for a day: commit again what is. It never fails. Requests: none; then 1 entry.
@@ -255,16 +260,19 @@ class Membership:
         """Take note that positions are committed."""
         if self._unsettled is not None and self._unsettled[0] is not None:
             self._unsettled = None  # a commit before it; the same one after it is another
-        for one in offsets.offsets:
-            self._known[one.key] = one.offset
+        known = {one.key: one.offset for one in offsets.offsets}
         for other in offsets.positions:
             _, topic_id, partition = other.name.split("/")
-            self._known[TopicPartition(topic_id, int(partition))] = int(other.position)
+            known[TopicPartition(topic_id, int(partition))] = int(other.position)
+        self._known = self._known | known
 
     # --- how they are done -------------------------------------------------------------------------------------------
 
     def _settle(self, wanted: GroupOffsets | None, action: JoinAsMember | Write) -> CommitResult:
-        """Commit an action, or repeat the intent of the same one whose outcome is unknown."""
+        """Commit an action, or repeat the intent of the same one whose outcome is unknown.
+
+        It stays unsettled; the caller clears that as the last step.
+        """
         committer = self.log.committer
         if self._unsettled is not None and self._unsettled[0] == wanted:
             intent = self._unsettled[1]
@@ -278,7 +286,6 @@ class Membership:
         except TxnLogError:
             self._unsettled = None
             raise
-        self._unsettled = None
         return result
 
     def _state_of(self, state: LogState) -> GroupState:

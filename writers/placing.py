@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
@@ -14,6 +14,8 @@ from writers.reading import Reading
 
 __all__ = ["Placing"]
 
+T = TypeVar("T")
+
 
 class Placing(ABC):
     """Positions, seeking, lag and pausing of a :class:`~writers.consumer.Consumer`, which all users see it as."""
@@ -21,8 +23,12 @@ class Placing(ABC):
     _log: TxnLog
 
     @abstractmethod
-    def _open(self) -> AbstractContextManager[Reading]:
-        """Let one thread use what is open."""
+    def _ask(self, name: str, body: Callable[[Reading], T]) -> T:
+        """Do a call that changes no more than one thing."""
+
+    @abstractmethod
+    def _change(self, name: str, body: Callable[[Reading], T]) -> T:
+        """Do a call that changes where the consumer stands."""
 
     def position(self, topic: str, partition: int) -> int:
         """Return the offset that a partition goes on from.
@@ -34,15 +40,21 @@ class Placing(ABC):
         OffsetOutOfRangeError
             As for :meth:`poll`.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> int:
             (one,) = reading.chosen([(topic, partition)])
             return reading.placed(one, self._log.state)
 
+        return self._ask("position", body)
+
     def positions(self) -> dict[Names, int]:
         """Return the offset that each partition goes on from; otherwise as :meth:`position`."""
-        with self._open() as reading:
+
+        def body(reading: Reading) -> dict[Names, int]:
             state = self._log.state
             return {one.names: reading.placed(one, state) for one in reading.in_order()}
+
+        return self._ask("positions", body)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on from another offset. Requests: none, or a look when the offset is not known to be there.
@@ -54,25 +66,34 @@ class Placing(ABC):
         OffsetOutOfRangeError
             It lies outside of what the isolation level allows to read.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             (one,) = reading.chosen([(topic, partition)])
             reading.seek(one, check_offset(offset))
 
+        self._change("seek", body)
+
     def seek_to_beginning(self, *topic_partitions: Names) -> None:
         """Go on from the first records of these partitions; of all, if none is named."""
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             for one in reading.chosen(topic_partitions):
                 one.seek(reading.ends(one, self._log.state)[0])
+
+        self._change("seek_to_beginning", body)
 
     def seek_to_end(self, *topic_partitions: Names) -> None:
         """Go on from the end of these partitions as it is now; of all, if none is named. Requests: a look.
 
         At ``read_committed`` it is the last stable offset.
         """
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             chosen, state = reading.chosen(topic_partitions), reading.look()
             for one in chosen:
                 one.seek(reading.ends(one, state)[1])
+
+        self._change("seek_to_end", body)
 
     def seek_to_time(self, when: Moment, *topic_partitions: Names) -> None:
         """Go on from the first record at or after a time; from the end, where there is none.
@@ -86,12 +107,15 @@ class Placing(ABC):
         *topic_partitions
             All, if none is named.
         """
-        with self._open() as reading:
-            time_us = as_moment_us(when, "when")
+        time_us = as_moment_us(when, "when")
+
+        def body(reading: Reading) -> None:
             chosen, state = reading.chosen(topic_partitions), reading.look()
             found = [reading.first_at(one.key, state, time_us) for one in chosen]
             for one, offset in zip(chosen, found, strict=True):
                 one.seek(reading.ends(one, state)[1] if offset is None else offset)
+
+        self._change("seek_to_time", body)
 
     def offsets_for_times(self, times: Mapping[Names, Moment]) -> dict[Names, int | None]:
         """Return of each partition the first offset whose record is at or after a time; None where there is none.
@@ -108,18 +132,21 @@ class Placing(ABC):
         -----
         Requests: a look; on a topic that declares a timestamp column, that column of one batch for each partition.
         """
-        with self._open() as reading:
-            if not isinstance(times, Mapping):
-                raise InvalidInputError(
-                    f"{times!r:.80} is not a mapping of partitions to times",
-                    kind="invalid-partitions",
-                    hint='as in {("orders", 0): datetime.datetime(2026, 1, 1)}',
-                )
-            pairs = as_pairs(times)
-            wanted = {names: as_moment_us(when, "when") for names, when in times.items()}
+        if not isinstance(times, Mapping):
+            raise InvalidInputError(
+                f"{times!r:.80} is not a mapping of partitions to times",
+                kind="invalid-partitions",
+                hint='as in {("orders", 0): datetime.datetime(2026, 1, 1)}',
+            )
+        pairs = as_pairs(times)
+        wanted = {names: as_moment_us(when, "when") for names, when in times.items()}
+
+        def body(reading: Reading) -> dict[Names, int | None]:
             state = reading.look()
             named = named_partitions(state, pairs)
             return {names: reading.first_at(key, state, wanted[names]) for names, key in named.items()}
+
+        return self._ask("offsets_for_times", body)
 
     def lag(self) -> dict[Names, int]:
         """Return of each partition how many records are still to come: those that can be read now, exactly counted.
@@ -129,24 +156,28 @@ class Placing(ABC):
 
         Requests: a look, and 1 GET, kept afterwards, for each partition whose position lies inside a sealed segment.
         """
-        with self._open() as reading:
-            return reading.lag()
+        return self._ask("lag", lambda reading: reading.lag())
 
     # --- pausing -----------------------------------------------------------------------------------------------------
 
     def pause(self, *topic_partitions: Names) -> None:
         """Return no records of these partitions (all, if none is named) until they are resumed; positions stay."""
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             for one in reading.chosen(topic_partitions):
                 one.is_paused = True
 
+        self._change("pause", body)
+
     def resume(self, *topic_partitions: Names) -> None:
         """Go on with partitions that were paused; with all, if none is named."""
-        with self._open() as reading:
+
+        def body(reading: Reading) -> None:
             for one in reading.chosen(topic_partitions):
                 one.is_paused = False
 
+        self._change("resume", body)
+
     def paused(self) -> list[Names]:
         """Return the partitions that are paused."""
-        with self._open() as reading:
-            return [one.names for one in reading.in_order() if one.is_paused]
+        return self._ask("paused", lambda reading: [one.names for one in reading.in_order() if one.is_paused])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-
-import pyarrow as pa
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from txnformat.clock import Instant, waited_ms
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
@@ -16,7 +15,8 @@ from txnformat.state import LogState, TopicState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 from writers.consumer_settings import ConsumerSettings
-from writers.fetching import Assigned, Fetcher, Turns
+from writers.fetching import Assigned, Fetched, Fetcher, Turns
+from writers.handing import Handed, handed_out
 from writers.positions import Names, as_pairs, is_in_range, reset_position
 
 __all__ = ["Reading"]
@@ -32,25 +32,50 @@ FILL_MS = 200
 """How long, at least, further partitions' records may join a batch: what is there is no matter of patience."""
 
 
+class _Assignment(NamedTuple):
+    """What is read: replaced as a whole."""
+
+    topics: frozenset[str]
+    assigned: Turns
+    begun: dict[TopicPartition, int]
+    later: dict[TopicPartition, int]
+
+
 class Reading:
     """The partitions of a consumer and its place in each. Not safe for threads."""
 
     def __init__(self, log: TxnLog, settings: ConsumerSettings) -> None:
         self.log = log
-        self.topics: frozenset[str] = frozenset()
-        """Ids of the topics of which all partitions are read, also those that they get later."""
-        self.assigned: Turns = OrderedDict()
-        self.begun: dict[TopicPartition, int] = {}
-        """Where those were begun that had no position."""
-        self.later: dict[TopicPartition, int] = {}
-        """Where those were begun that came later, and are to be begun again: from their beginning on."""
+        self._assignment = _Assignment(frozenset(), OrderedDict(), {}, {})
+        self._handing: Handed | None = None
         self._settings = settings
         self._clock = log.committer.clock
         self._fetcher = Fetcher(log.sidecars, settings.isolation, settings.columns)
-        self._looked: Instant | None = None
+        self.looked: Instant | None = None
+        """When the log was last looked at."""
         self._wait_ms = WAIT_MS_MIN
 
     # --- what is read ------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Ids of the topics of which all partitions are read, also those that they get later."""
+        return self._assignment.topics
+
+    @property
+    def assigned(self) -> Turns:
+        """What is read, in the order of turns."""
+        return self._assignment.assigned
+
+    @property
+    def begun(self) -> dict[TopicPartition, int]:
+        """Where those were begun that had no position."""
+        return self._assignment.begun
+
+    @property
+    def later(self) -> dict[TopicPartition, int]:
+        """Where those were begun that came later, and are to be begun again: from their beginning on."""
+        return self._assignment.later
 
     def check_columns(self, topics: Iterable[TopicState]) -> None:
         """Raise InvalidInputError (kind ``unknown-column``) if a topic lacks a column that is asked for."""
@@ -59,23 +84,37 @@ class Reading:
 
     def replace(
         self,
+        topics: frozenset[str],
         wanted: Iterable[TopicPartition],
         state: LogState,
         starts: Mapping[TopicPartition, int] | None = None,
+        *,
+        places: bool = False,
     ) -> None:
-        """Read exactly these; those that were read before go on where they are, others from ``starts``."""
-        keys = dict.fromkeys(wanted)
-        for key in [key for key in self.assigned if key not in keys]:
-            self.assigned.pop(key).drop()
-            self.begun.pop(key, None)
-            self.later.pop(key, None)
-        for key in keys:
-            if key not in self.assigned:
-                self._add(key, state, (starts or {}).get(key))
+        """Read exactly these; those that were read before go on where they are, others from ``starts``.
 
-    def _add(self, key: TopicPartition, state: LogState, start: int | None = None) -> Assigned:
-        one = self.assigned[key] = Assigned(key, state.topics[key.topic_id].name, start)
-        return one
+        Parameters
+        ----------
+        topics : frozenset of str
+            Ids of the topics of which all partitions are read.
+        places : bool
+            Begin those that have no position; if that fails, what is read is as before.
+        """
+        before, keys = self._assignment, dict.fromkeys(wanted)
+        assigned: Turns = OrderedDict((key, one) for key, one in before.assigned.items() if key in keys)
+        for key in keys:
+            if key not in assigned:
+                assigned[key] = _new(key, state, (starts or {}).get(key))
+        begun = {key: offset for key, offset in before.begun.items() if key in keys}
+        later = {key: offset for key, offset in before.later.items() if key in keys}
+        if places:
+            for one in assigned.values():
+                self._place(one, state, begun)
+        self._handing = None
+        self._assignment = _Assignment(topics, assigned, begun, later)
+        for key, one in before.assigned.items():
+            if key not in keys:
+                one.drop()
 
     def in_order(self) -> list[Assigned]:
         """Return all partitions by topic and number."""
@@ -121,6 +160,9 @@ class Reading:
         OffsetOutOfRangeError
             It has none that is there, and there is no policy for that.
         """
+        return self._place(one, state, self.begun)
+
+    def _place(self, one: Assigned, state: LogState, begun: dict[TopicPartition, int]) -> int:
         partition = state.partition(one.key)
         if one.position is not None and not is_in_range(partition, one.position):
             # Whoever committed it may know more of the log: it is out of range only if the newest state says so.
@@ -130,7 +172,7 @@ class Reading:
                 partition, self._settings.isolation, self._settings.auto_offset_reset, one.names, one.position
             )
             if one.position is None:
-                self.begun.setdefault(one.key, position)
+                begun.setdefault(one.key, position)
             one.seek(position)
             return position
         return one.position
@@ -182,51 +224,92 @@ class Reading:
     def look(self) -> LogState:
         """Follow the log, and take in partitions that are new. Requests: 1 GET when nothing is new."""
         state = self.log.refresh()
-        self._looked = self._clock.now()
+        self.looked = self._clock.now()
         for topic_id in self.topics:
             for number in range(state.topics[topic_id].partitions):
                 key = TopicPartition(topic_id, number)
                 if key not in self.assigned:
                     # Nobody had a chance to see it empty: its first records came after the consumer.
-                    one = self._add(key, state)
-                    one.seek(state.partition(key).log_start)
-                    self.later[key] = state.partition(key).log_start
+                    start = self.later[key] = state.partition(key).log_start
+                    self.assigned[key] = _new(key, state, start)
         return state
 
-    def poll(self, timeout_ms: int, records_max: int) -> pa.RecordBatch | None:
+    def settle(self, taken: Handed | None) -> None:
+        """Move the positions behind what was handed out, if the caller has it.
+
+        Parameters
+        ----------
+        taken : Handed or None
+            The last batch that a caller has taken.
+        """
+        handing = self._handing
+        if handing is not None and taken is not None and taken.fetched is handing.fetched:
+            taken.move(self.assigned)
+            self._handing = None
+
+    def forget_handing(self) -> None:
+        """Let what no caller has taken be fetched again, from where its partitions then are."""
+        self._handing = None
+
+    def poll(
+        self,
+        timeout_ms: int,
+        records_max: int,
+        *,
+        cuts_ahead: bool = False,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Handed | None:
         """Return the next records; None when there are none by then. A call with ``timeout_ms`` 0 looks once.
 
-        Waits grow with every look that finds nothing, from call to call, until records come.
+        Waits grow with every look that finds nothing, from call to call, until records come. What was handed out and
+        not taken is handed out again.
+
+        Parameters
+        ----------
+        cuts_ahead : bool
+            Further batches may be cut from what lies ready.
+        is_over : callable
+            Whether there is no caller any more who waits for an answer.
         """
+        if self._handing is not None and self._handing.batch.num_rows <= records_max:
+            return self._handing
+        self._handing = None
         start = self._clock.now()
-        since_ms = LOOK_MS if self._looked is None else waited_ms(self._looked, start)
+        since_ms = LOOK_MS if self.looked is None else waited_ms(self.looked, start)
         # Who polls without a break looks at the end of each wait, and not once more at the beginning of the next.
         looked = bool(timeout_ms) and since_ms < WAIT_MS_MIN
         if since_ms >= LOOK_MS:
             self.look()
             looked = True
         while True:
-            batch = self._next_batch(start, timeout_ms, records_max)
-            if batch is not None:
+            fetched = self._fetch(start, timeout_ms, records_max)
+            if fetched.batch is not None:
                 self._wait_ms = WAIT_MS_MIN
-                return batch
+                state = self.log.state if cuts_ahead else None
+                self._handing = handed_out(fetched.batch, fetched, self.assigned, state)
+                return self._handing
+            fetched.move(self.assigned)
             if looked:
                 left_ms = timeout_ms - waited_ms(start, self._clock.now())
-                if left_ms <= 0:
+                if left_ms <= 0 or is_over():
                     return None
                 self._clock.sleep(min(left_ms, self._wait_ms) / 1_000)
                 self._wait_ms = min(2 * self._wait_ms, WAIT_MS_MAX)
             self.look()
             looked = True
 
-    def _next_batch(self, start: Instant, timeout_ms: int, records_max: int) -> pa.RecordBatch | None:
+    def _fetch(self, start: Instant, timeout_ms: int, records_max: int) -> Fetched:
         state = self.log.state
         for one in self.assigned.values():
             if one.may_have_more(state):
                 self.placed(one, state)
-        return self._fetcher.next_batch(
+        return self._fetcher.fetch(
             state,
             self.assigned,
             records_max,
             lambda: waited_ms(start, self._clock.now()) >= max(timeout_ms, FILL_MS),
         )
+
+
+def _new(key: TopicPartition, state: LogState, start: int | None) -> Assigned:
+    return Assigned(key, state.topics[key.topic_id].name, start)

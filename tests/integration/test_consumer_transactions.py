@@ -254,7 +254,7 @@ def test_positions_beyond_what_the_consumer_has_seen_of_its_source_are_not_begun
     membership = consumer._group
     assert membership is not None
     starts = membership.fetch([TopicPartition(source.writing.state.topic_ids["t"], 0)])
-    consumer._reading.replace(starts, consumer._log.state, starts)
+    consumer._reading.replace(frozenset(), starts, consumer._log.state, starts)
     assert consumer.position(*T0) == 3
 
 
