@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.interrupts.calls import SCENARIOS
 from tests.interrupts.trials import Mode, Next, Trial, points_of, run_trial
-from tests.interrupts.user import Stores
+from tests.interrupts.world import Stores
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.interrupts.user import SEED, User, World
-from txnlog import Subscription
+from tests.interrupts.trials import Next, Trial
+from tests.interrupts.user import User
+from tests.interrupts.world import SEED, World
+from txnlog import ProducerStatus, Subscription
 
 __all__ = ["SCENARIOS", "Scenario"]
 
@@ -34,12 +36,93 @@ class Scenario:
     def __str__(self) -> str:
         return f"{self.name}/{self.kind}"
 
-    def user(self, world: World) -> User:
+    def play(self, world: World) -> ProducerPlay:
+        """Return a play in which all calls before were made."""
+        user = self._user(world)
+        for step in self.before:
+            step(user)
+        return ProducerPlay(self, user)
+
+    def _user(self, world: World) -> User:
         """Return a user of a producer as the scenario has it; nothing was called."""
         settings = dict(self.settings)
         if self.is_transactional:
             return User(world, "t", buffer=self.kind, **settings)
         return User(world, None, enable_idempotence=self.kind == "idempotent", **settings)
+
+
+class ProducerPlay:
+    """A producer whose call is interrupted, and its user."""
+
+    def __init__(self, scenario: Scenario, user: User) -> None:
+        self.world = user.world
+        self._scenario = scenario
+        self._user = user
+
+    def call(self) -> None:
+        """Do what is interrupted."""
+        self._scenario.call(self._user)
+
+    def other(self) -> Callable[[], None] | None:
+        """Return a call that nobody needs; it takes its turn like others."""
+        return None if self._user.status is ProducerStatus.UNINITIALISED else self._user.producer.init
+
+    def leave(self, trial: Trial, error: BaseException) -> None:
+        """Leave the producer's ``with`` statement."""
+        trial.attempt("leave", lambda: self._user.leave(error))
+
+    def go_on(self, trial: Trial) -> None:
+        """Repeat, abort, close, or nothing of it."""
+        match trial.then:
+            case Next.REPEAT:
+                trial.attempt(self._scenario.name, self.call)
+            case Next.ABORT if self._user.is_transactional:
+                trial.attempt("abort", self._user.abort)
+            case Next.CLOSE | Next.ABORT:
+                trial.attempt("close", self._user.close)
+            case Next.GO_ON | Next.LEAVE:
+                pass
+
+    def end(self, trial: Trial) -> None:
+        """Do the next work with the same producer if it can be had, then with a new one of the same name."""
+        user = self._user
+        if user.status is not ProducerStatus.CLOSED:
+            self._work(trial)
+        for _ in range(3):
+            if user.status is ProducerStatus.CLOSED or trial.attempt("close", user.close):
+                break
+        else:
+            trial.problems.append(f"cannot be closed: {user.status}")
+        user.renew()
+        if not trial.attempt("init", user.init):
+            trial.problems.append("a new instance cannot be initialised")
+            return
+        if user.status is ProducerStatus.PREPARED and not trial.attempt("abort", user.abort):
+            trial.problems.append("what is prepared cannot be aborted")
+        if not self._work(trial):
+            trial.problems.append("a new instance cannot write")
+        if not trial.attempt("close", user.close):
+            trial.problems.append("a new instance cannot be closed")
+
+    def _work(self, trial: Trial) -> bool:
+        """Write records, and have them acknowledged."""
+        user = self._user
+        if user.status is ProducerStatus.UNINITIALISED:
+            trial.attempt("init", user.init)
+        if not user.is_transactional:
+            return trial.attempt("send", user.send) and trial.attempt("flush", user.flush)
+        if not trial.attempt("begin", user.begin) and not (
+            trial.attempt("abort", user.abort) and trial.attempt("begin", user.begin)
+        ):
+            return False
+        return trial.attempt("send", user.send) and trial.attempt("commit", user.commit)
+
+    def check(self, *, verified: bool) -> Iterator[str]:
+        """Hold the ledger against the log."""
+        seen = self.world.seen(verified=verified)
+        yield from self.world.ledger.check(seen)
+        if seen.undecided:
+            yield f"left undecided: {', '.join(seen.undecided)}"
 
 
 def _left_open(user: User) -> None:

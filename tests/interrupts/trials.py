@@ -8,20 +8,18 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from tests.interrupts.calls import Scenario
-from tests.interrupts.user import Stores, User, World
+from tests.interrupts.world import Stores, World
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.store.base import ObjectStore
 from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnformat.testing.signalling_store import SignallingStore
-from txnlog import ProducerStatus
 
 __all__ = [
     "HUNG_SECONDS",
@@ -100,6 +98,28 @@ class Trial:
     """What the calls after it told, in their order."""
     problems: list[str] = field(default_factory=list)
 
+    def attempt(self, name: str, call: Callable[[], object]) -> bool:
+        """Call; return whether it returned. What is no error of the project's is a problem."""
+        try:
+            call()
+        except Hung:
+            raise
+        except InternalError as error:
+            self.problems.append(f"{name}: InternalError: {error}")
+            self.told.append(f"{name}: {error.kind}")
+            return False
+        except TxnLogError as error:
+            self.told.append(f"{name}: {error.kind}")
+            return False
+        except (Interruption, NoMemory):
+            self.told.append(f"{name}: interrupted")
+            return False
+        except BaseException as error:  # noqa: BLE001  # that is what is looked for
+            self.problems.append(f"{name}: {error!r:.200} at {_where(error.__traceback__)}")
+            return False
+        self.told.append(f"{name}: done")
+        return True
+
     def __str__(self) -> str:
         told = "; ".join(self.told)
         return (
@@ -108,72 +128,98 @@ class Trial:
         )
 
 
-def points_of(
-    scenario: Scenario, mode: Mode, stores: Stores, per_place: int = 2
-) -> list[Point] | list[Request]:
-    """Return the points of a scenario's call."""
+class Play(Protocol):
+    """Something whose call is interrupted, in a world of its own; what came before it was done when it was made."""
+
+    world: World
+
+    def call(self) -> None:
+        """Do what is interrupted."""
+
+    def other(self) -> Callable[[], None] | None:
+        """Return a call for another thread, which must get an answer; None: there is none."""
+
+    def go_on(self, trial: Trial) -> None:
+        """Do what ``trial.then`` says."""
+
+    def leave(self, trial: Trial, error: BaseException) -> None:
+        """Leave a ``with`` statement with what was raised."""
+
+    def end(self, trial: Trial) -> None:
+        """Do the next work, and close everything."""
+
+    def check(self, *, verified: bool) -> Iterable[str]:
+        """Yield what the log does not hold as it was told."""
+
+
+class Actor(Protocol):
+    """Makes plays."""
+
+    def __str__(self) -> str:
+        """Return what is called, and on what."""
+
+    def play(self, world: World) -> Play:
+        """Return a play, ready for the call."""
+
+
+def points_of(actor: Actor, mode: Mode, stores: Stores, per_place: int = 2) -> list[Point] | list[Request]:
+    """Return the points of a call."""
     points: list[Point] = []
     requests = 0
     for _ in range(2):  # the second time nothing is done for the first time
         inner = stores.new()
         store = SignallingStore(inner, signal.SIGUSR1)
-        user = scenario.user(World(store if mode is Mode.REQUEST else inner))
-        for step in scenario.before:
-            step(user)
+        play = actor.play(World(store if mode is Mode.REQUEST else inner))
         store.arm(None, is_after=False)
         recording = record()
 
-        def call(user: User = user, recording: record = recording) -> None:
+        def call(play: Play = play, recording: record = recording) -> None:
             with recording:
-                scenario.call(user)
+                play.call()
 
         _in_thread(call) if mode is Mode.MEMORY else call()
         points, requests = recording.points, store.requests
-        user.close()
+        play.end(Trial("", Next.GO_ON, mode, Request(0, is_after=False)))
         stores.drop(inner)
     if mode is Mode.REQUEST:
         return [Request(nth, is_after) for nth in range(1, requests + 1) for is_after in (False, True)]
     return thinned(points, per_place)
 
 
-def run_trial(
-    scenario: Scenario,
-    then: Next,
-    mode: Mode,
-    point: Point | Request,
-    stores: Stores,
-) -> Trial:
+def run_trial(actor: Actor, then: Next, mode: Mode, point: Point | Request, stores: Stores) -> Trial:
     """Interrupt a call at a point, go on, and check."""
-    trial = Trial(str(scenario), then, mode, point)
+    trial = Trial(str(actor), then, mode, point)
     store = stores.new()
     armed = _armed(store, mode, point)
-    world = World(armed.store)
-    user = scenario.user(world)
-    for step in scenario.before:
-        step(user)
     with _nothing_ignored(trial), watched():
         try:
-            _interrupted(trial, scenario, user, armed)
-            if trial.is_hit:
-                _others(trial, user)
-                if mode is Mode.TWICE:
-                    with interrupt(None, Interruption):
-                        _go_on(trial, scenario, user)
-                _go_on(trial, scenario, user)
-            _end(trial, user)
-            _check(trial, world)
-        except _Stuck:
+            _run(trial, actor, armed)
+        except _StuckError:
             pass
         except Hung as hung:
             trial.problems.append(f"hangs: {_where(hung.__traceback__)}")
         except Exception as failure:  # noqa: BLE001  # the log cannot even be opened
             trial.problems.append(f"fails: {failure!r:.200} at {_where(failure.__traceback__)}")
-        user.producer = None  # type: ignore[assignment]
-        del user
         gc.collect(0)
     if left := stores.drop(store):
         trial.problems.append(f"left behind: {', '.join(left)}")
     return trial
+
+
+def _run(trial: Trial, actor: Actor, armed: _armed) -> None:
+    play = actor.play(World(armed.store))
+    _interrupted(trial, play, armed)
+    if trial.is_hit:
+        _others(trial, play)
+        if trial.mode is Mode.TWICE:
+            with interrupt(None, Interruption):
+                play.go_on(trial)
+        play.go_on(trial)
+    play.end(trial)
+    try:
+        trial.problems += play.check(verified=sum(map(ord, str(trial.point))) % 8 == 0)
+    except TxnLogError as error:
+        trial.problems.append(f"cannot be read: {error}")
 
 
 class _armed:
@@ -232,10 +278,10 @@ def _in_thread(call: Callable[[], None]) -> None:
         raise raised[0]
 
 
-def _interrupted(trial: Trial, scenario: Scenario, user: User, armed: _armed) -> None:
+def _interrupted(trial: Trial, play: Play, armed: _armed) -> None:
     raised: BaseException | None = None
     try:
-        armed.run(lambda: scenario.call(user))
+        armed.run(play.call)
         trial.outcome = "returned"
     except (Interruption, NoMemory) as interruption:
         raised = interruption
@@ -255,113 +301,34 @@ def _interrupted(trial: Trial, scenario: Scenario, user: User, armed: _armed) ->
     if armed.is_unnoticed:
         trial.problems.append("the interrupt did not reach the caller")
     if trial.then is Next.LEAVE and raised is not None:
-        _try(trial, "leave", lambda: user.leave(raised))
+        play.leave(trial, raised)
 
 
-def _others(trial: Trial, user: User) -> None:
-    """Let another thread call the producer: it must get an answer, whatever it is."""
+def _others(trial: Trial, play: Play) -> None:
+    """Let another thread call: it must get an answer, whatever it is."""
+    call = play.other()
+    if call is None:
+        return
     answered = threading.Event()
 
-    def call() -> None:
+    def run() -> None:
         try:
-            user.producer.init()  # nobody needs it; it takes its turn like others
+            call()
         except TxnLogError:
             pass
         finally:
             answered.set()
 
-    if user.status is ProducerStatus.UNINITIALISED:
-        return
-    thread = threading.Thread(target=call, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     if not answered.wait(HUNG_SECONDS / 4):
         trial.problems.append(f"hangs others: {_where_is(thread)}")
-        raise _Stuck
+        raise _StuckError
     thread.join()
 
 
-class _Stuck(Exception):
+class _StuckError(Exception):
     """Nothing more can be tried."""
-
-
-def _go_on(trial: Trial, scenario: Scenario, user: User) -> None:
-    match trial.then:
-        case Next.REPEAT:
-            _try(trial, scenario.name, lambda: scenario.call(user))
-        case Next.ABORT if scenario.is_transactional:
-            _try(trial, "abort", user.abort)
-        case Next.CLOSE | Next.ABORT:
-            _try(trial, "close", user.close)
-        case Next.GO_ON | Next.LEAVE:
-            pass
-
-
-def _end(trial: Trial, user: User) -> None:
-    """Do the next work with the same producer if it can be had, then with a new one of the same name."""
-    if user.status is not ProducerStatus.CLOSED:
-        _work(trial, user)
-    for _ in range(3):
-        if user.status is ProducerStatus.CLOSED or _try(trial, "close", user.close):
-            break
-    else:
-        trial.problems.append(f"cannot be closed: {user.status}")
-    user.renew()
-    if not _try(trial, "init", user.init):
-        trial.problems.append("a new instance cannot be initialised")
-        return
-    if user.status is ProducerStatus.PREPARED and not _try(trial, "abort", user.abort):
-        trial.problems.append("what is prepared cannot be aborted")
-    if not _work(trial, user):
-        trial.problems.append("a new instance cannot write")
-    if not _try(trial, "close", user.close):
-        trial.problems.append("a new instance cannot be closed")
-
-
-def _work(trial: Trial, user: User) -> bool:
-    """Write two records, and have them acknowledged."""
-    if user.status is ProducerStatus.UNINITIALISED:
-        _try(trial, "init", user.init)
-    if not user.is_transactional:
-        return _try(trial, "send", user.send) and _try(trial, "flush", user.flush)
-    if not _try(trial, "begin", user.begin) and not (
-        _try(trial, "abort", user.abort) and _try(trial, "begin", user.begin)
-    ):
-        return False
-    return _try(trial, "send", user.send) and _try(trial, "commit", user.commit)
-
-
-def _check(trial: Trial, world: World) -> None:
-    try:
-        seen = world.seen(verified=sum(map(ord, str(trial.point))) % 8 == 0)
-    except TxnLogError as error:
-        trial.problems.append(f"cannot be read: {error}")
-        return
-    trial.problems += world.ledger.check(seen)
-    if seen.undecided:
-        trial.problems.append(f"left undecided: {', '.join(seen.undecided)}")
-
-
-def _try(trial: Trial, name: str, call: Callable[[], None]) -> bool:
-    """Call; return whether it returned. What is no error of the project's is a problem."""
-    try:
-        call()
-    except Hung:
-        raise
-    except InternalError as error:
-        trial.problems.append(f"{name}: InternalError: {error}")
-        trial.told.append(f"{name}: {error.kind}")
-        return False
-    except TxnLogError as error:
-        trial.told.append(f"{name}: {error.kind}")
-        return False
-    except (Interruption, NoMemory):
-        trial.told.append(f"{name}: interrupted")
-        return False
-    except BaseException as error:  # noqa: BLE001  # that is what is looked for
-        trial.problems.append(f"{name}: {error!r:.200} at {_where(error.__traceback__)}")
-        return False
-    trial.told.append(f"{name}: done")
-    return True
 
 
 @contextmanager

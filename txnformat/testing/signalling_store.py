@@ -114,6 +114,10 @@ class SignallingStore:
         """Start a streamed upload."""
         return _SignallingWriter(self._pass, self._pass(lambda: self._inner.open_write(key)))
 
+    def make_durable(self, keys: Sequence[str]) -> None:
+        """Sync the names of objects that other processes made."""
+        self._pass(lambda: self._inner.make_durable(keys))
+
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
         return self._pass(lambda: self._inner.list(prefix, start_after))
