@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.interrupts.calls import SCENARIOS
-from tests.interrupts.trials import Mode, Next, Trial, points_of, run_trial
+from tests.interrupts.readers import CASES
+from tests.interrupts.trials import Actor, Mode, Next, Trial, points_of, run_trial
 from tests.interrupts.world import Stores
 
 
@@ -39,7 +40,8 @@ def _run(options: argparse.Namespace, stores: Stores) -> int:
     total: Counter[str] = Counter()
     bad = 0
     rows: list[dict[str, Any]] = []
-    for scenario in SCENARIOS:
+    actors: tuple[Actor, ...] = (*SCENARIOS, *CASES)
+    for scenario in actors:
         if options.calls not in str(scenario):
             continue
         start = time.perf_counter()
@@ -63,8 +65,8 @@ def _run(options: argparse.Namespace, stores: Stores) -> int:
         )
         rows.append(
             {
-                "call": scenario.name,
-                "producer": scenario.kind,
+                "call": str(scenario).split("/")[0],
+                "of": str(scenario).split("/")[1],
                 "trials": len(trials),
                 "problems": len(found),
                 "kinds": dict(Counter(_kind(trial) for trial in found)),

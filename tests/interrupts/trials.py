@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import FrameType, TracebackType
@@ -93,7 +93,8 @@ class Trial:
     point: Point | Request
     is_hit: bool = False
     outcome: str = "not-hit"
-    """"returned", "raised", or the kind of the error that was raised in place of the interruption."""
+    """"returned", "raised", or the kind of the error that was raised in place of the interruption. "late": only when the
+    request had ended, for which a pool of threads waited."""
     told: list[str] = field(default_factory=list)
     """What the calls after it told, in their order."""
     problems: list[str] = field(default_factory=list)
@@ -212,7 +213,7 @@ def _run(trial: Trial, actor: Actor, armed: _armed) -> None:
     if trial.is_hit:
         _others(trial, play)
         if trial.mode is Mode.TWICE:
-            with interrupt(None, Interruption):
+            with suppress(Interruption), interrupt(None, Interruption):
                 play.go_on(trial)
         play.go_on(trial)
     play.end(trial)
@@ -299,7 +300,7 @@ def _interrupted(trial: Trial, play: Play, armed: _armed) -> None:
         trial.problems.append(f"raised {other!r:.200} at {_where(other.__traceback__)}")
     trial.is_hit = armed.is_hit
     if armed.is_unnoticed:
-        trial.problems.append("the interrupt did not reach the caller")
+        trial.outcome += ", late"
     if trial.then is Next.LEAVE and raised is not None:
         play.leave(trial, raised)
 

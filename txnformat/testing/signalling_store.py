@@ -18,8 +18,8 @@ __all__ = ["NOTICED_SECONDS_MAX", "SignallingStore"]
 
 Answer = TypeVar("Answer")
 
-NOTICED_SECONDS_MAX = 5.0
-"""Longest wait for the main thread: an interrupt must reach the caller at once."""
+NOTICED_SECONDS_MAX = 0.5
+"""Longest wait for the main thread: where a pool of threads reads, it comes out only when these have ended."""
 
 
 class SignallingStore:
