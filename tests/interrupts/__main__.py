@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.interrupts import logs, readers
 from tests.interrupts.calls import SCENARIOS
-from tests.interrupts.readers import CASES
 from tests.interrupts.trials import Actor, Mode, Next, Trial, points_of, run_trial
 from tests.interrupts.world import Stores
 
@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace, stores: Stores) -> int:
     total: Counter[str] = Counter()
     bad = 0
     rows: list[dict[str, Any]] = []
-    actors: tuple[Actor, ...] = (*SCENARIOS, *CASES)
+    actors: tuple[Actor, ...] = (*SCENARIOS, *readers.CASES, *logs.CASES)
     for scenario in actors:
         if options.calls not in str(scenario):
             continue

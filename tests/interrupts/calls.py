@@ -33,6 +33,11 @@ class Scenario:
         """Whether its producer has a transactional id."""
         return self.kind not in ("idempotent", "plain")
 
+    @property
+    def needs_own_log(self) -> bool:
+        """Whether its producer takes an id from a block that the process has."""
+        return self.kind == "idempotent"
+
     def __str__(self) -> str:
         return f"{self.name}/{self.kind}"
 

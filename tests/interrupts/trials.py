@@ -156,6 +156,10 @@ class Play(Protocol):
 class Actor(Protocol):
     """Makes plays."""
 
+    @property
+    def needs_own_log(self) -> bool:
+        """Whether the log of a trial must not be a copy of others'."""
+
     def __str__(self) -> str:
         """Return what is called, and on what."""
 
@@ -168,7 +172,7 @@ def points_of(actor: Actor, mode: Mode, stores: Stores, per_place: int = 2) -> l
     points: list[Point] = []
     requests = 0
     for _ in range(2):  # the second time nothing is done for the first time
-        inner = stores.new()
+        inner = stores.new(is_own_log=actor.needs_own_log)
         store = SignallingStore(inner, signal.SIGUSR1)
         play = actor.play(World(store if mode is Mode.REQUEST else inner))
         store.arm(None, is_after=False)
@@ -190,7 +194,7 @@ def points_of(actor: Actor, mode: Mode, stores: Stores, per_place: int = 2) -> l
 def run_trial(actor: Actor, then: Next, mode: Mode, point: Point | Request, stores: Stores) -> Trial:
     """Interrupt a call at a point, go on, and check."""
     trial = Trial(str(actor), then, mode, point)
-    store = stores.new()
+    store = stores.new(is_own_log=actor.needs_own_log)
     armed = _armed(store, mode, point)
     with _nothing_ignored(trial), watched():
         try:

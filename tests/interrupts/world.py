@@ -22,9 +22,8 @@ NUMBERS, TEXTS, SEED = "numbers", "texts", "seed"
 SEED_RECORDS = 24
 
 
-@cache
-def _template() -> MemoryStore:
-    """Return a log with topics and something to read in it, which every world is a copy of."""
+def _filled() -> MemoryStore:
+    """Return a log with topics and something to read in it."""
     store = MemoryStore()
     log = TxnLog.create(store)
     schema = pa.schema([("n", pa.int64())])
@@ -35,6 +34,9 @@ def _template() -> MemoryStore:
         producer.send(SEED, pa.table({"n": pa.array(range(SEED_RECORDS), pa.int64())}))
     log.subscriptions.create(SEED, "readers")
     return store
+
+
+_template = cache(_filled)
 
 
 class Stores:
@@ -50,9 +52,16 @@ class Stores:
         self._folder = folder
         self._made = 0
 
-    def new(self) -> ObjectStore:
-        """Return a store."""
-        objects = {info.key: _template().get(info.key) or b"" for info in _template().list("")}
+    def new(self, *, is_own_log: bool = False) -> ObjectStore:
+        """Return a store.
+
+        Parameters
+        ----------
+        is_own_log : bool
+            With a log that has an id of its own: a process keeps blocks of producer ids by the log's id.
+        """
+        made = _filled() if is_own_log else _template()
+        objects = {info.key: made.get(info.key) or b"" for info in made.list("")}
         if self._folder is None:
             memory = MemoryStore()
             for key, data in objects.items():
