@@ -306,7 +306,7 @@ def _clock_skew(now: Times) -> StorageError:
     )
 
 
-def _unknown(slot: int, error: StorageError | None) -> CommitStateUnknownError:
+def _unknown(slot: int, error: TxnLogError | None) -> CommitStateUnknownError:
     return CommitStateUnknownError(
         "the commit may or may not have landed: the store gave no clear answer",
         hint="repeat the same call, abort, or close; nothing was deleted",

@@ -169,9 +169,14 @@ def entry_time_ms(state: LogState, number: int) -> Steps[int]:
 
 
 def _bundled(number: int) -> Steps[CommitEntry | None]:
-    first = bundle_first(number)
-    entries = usable_bundle((yield from get_object(bundle_key_of(first))), first)
-    return None if entries is None else decode_entry(entries[number - first], number)
+    key = bundle_key_of(first := bundle_first(number))
+    entries = usable_bundle((yield from get_object(key)), first)
+    try:
+        return None if entries is None else decode_entry(entries[number - first], number)
+    except CorruptDataError as error:
+        # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
+        values = {**error.values, "object": key, "entry": number}
+        raise CorruptDataError(error.what, kind=error.kind, hint=error.hint, **values) from error
 
 
 def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:

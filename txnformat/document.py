@@ -15,7 +15,18 @@ import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, InvalidInputError
 
-__all__ = ["METADATA_BYTES_MAX", "Document", "decode_json", "encode_json", "packed", "plain_json"]
+__all__ = [
+    "METADATA_BYTES_MAX",
+    "ZSTD_MAGIC",
+    "Document",
+    "check_text",
+    "decode_json",
+    "decompressed",
+    "encode_json",
+    "packed",
+    "parse_json",
+    "plain_json",
+]
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Largest decompressed metadata object: more is refused before it fills the memory."""
@@ -73,7 +84,11 @@ def decompressed(data: bytes, *, name: str) -> bytes:
 
 def decode_json(data: bytes, *, name: str) -> Document:
     """Parse bytes that should hold one JSON object (plain or zstd)."""
-    text = decompressed(data, name=name)
+    return parse_json(decompressed(data, name=name), name=name)
+
+
+def parse_json(text: bytes, *, name: str) -> Document:
+    """Parse plain bytes that should hold one JSON object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,8 @@ import hashlib
 from dataclasses import dataclass
 
 from txnformat import keys
-from txnformat.document import METADATA_BYTES_MAX, decode_json, packed, plain_json
+from txnformat.document import plain_json
+from txnformat.entry_bytes import decode_stored, encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import Operation
@@ -56,7 +57,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """Return the bytes of an entry.
+    """Return the bytes of an entry, with its checksum.
 
     Raises
     ------
@@ -82,8 +83,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
             "operations": [encode_operation(operation) for operation in entry.operations],
         }
     )
-    # No reader decompresses more: an entry that is small only as stored would stop all of them.
-    data = packed(plain) if len(plain) <= METADATA_BYTES_MAX else plain
+    data = encode_stored(plain)
     if len(data) > ENTRY_BYTES_MAX:
         raise InvalidInputError(
             f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}",
@@ -94,7 +94,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
 
 
 def decode_entry(data: bytes, number: int) -> CommitEntry:
-    """Return the entry that bytes say; everything in it is checked.
+    """Return the entry that bytes say; everything in it is checked, its own checksum first.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
     Raises
     ------
     CorruptDataError
-        Not an entry, or not of this slot.
+        Not an entry, not of this slot, or (kind ``wrong-checksum``) not what was written.
     UnsupportedFeatureError
         A newer format version, or an operation that this version does not know.
     """
@@ -118,7 +118,7 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
             expected=f"at most {ENTRY_BYTES_MAX} bytes",
             got=f"{len(data)} bytes",
         )
-    doc = decode_json(data, name=name)
+    doc = decode_stored(data, name=name)
     version = doc.integer("format", minimum=1)
     if version > FORMAT_VERSION:
         raise UnsupportedFeatureError(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from txnformat import keys
 from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
-from txnformat.errors import StorageError
+from txnformat.entry_bytes import decode_stored
+from txnformat.errors import CorruptDataError, StorageError
 from txnformat.reads import get_object, make_durable
 from txnformat.store.base import CreateOutcome
 from txnformat.view import elapsed_ms
@@ -52,9 +53,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may or may not have landed, or may still."""
+    """It may or may not have landed, or may still; or it did, and what is in the slot now is damaged."""
 
-    error: StorageError | None
+    error: StorageError | CorruptDataError | None
 
 
 SlotOutcome = Ours | Lost | Gone | Refused | Unknown
@@ -90,7 +91,7 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
         except StorageError as error:
             return Unknown(error)
         if found is not None:
-            return Lost(found)
+            return _lost(key, found)
         if result.outcome is CreateOutcome.EXISTS:
             return Gone()
         now: Times = yield ReadClock()
@@ -102,3 +103,12 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
         yield Sleep(
             min(RESEND_BACKOFF_MS * 2 ** min(attempts, 10), RESEND_BACKOFF_MS_MAX) * (0.5 + spread / 2)
         )
+
+
+def _lost(key: str, found: bytes) -> Lost | Unknown:
+    """Return that the slot is lost, if the bytes in it are as they were written: damaged ones may have been ours."""
+    try:
+        decode_stored(found, name=key)
+    except CorruptDataError as error:
+        return Unknown(error)
+    return Lost(found)

@@ -5,7 +5,8 @@ are read from the store. Damage is an answer, never an exception; only a store t
 order of the first requests makes it right beside running writers: what an entry names was there before the entry, so
 objects are listed after entries.
 
-The newest entry is vouched for by nothing: a change of it that still decodes and fits shows only once a next one is there.
+Every entry's own checksum is derived again; it alone vouches for the newest one. An entry of an older writer has none: if
+it is the newest, a change of it that still decodes and fits shows only once a next one is there.
 """
 
 from __future__ import annotations

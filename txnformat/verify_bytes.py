@@ -11,6 +11,8 @@ __all__ = ["check_bytes", "decode_problem"]
 
 def decode_problem(error: FormatError) -> ProblemKind:
     """Return what kind of problem it is that bytes cannot be decoded."""
+    if error.kind == "wrong-checksum":
+        return ProblemKind.WRONG_HASH
     return ProblemKind.UNDECODABLE if isinstance(error, CorruptDataError) else ProblemKind.UNSUPPORTED
 
 

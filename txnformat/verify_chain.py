@@ -15,6 +15,7 @@ from typing import NamedTuple
 from txnformat import keys
 from txnformat.apply import apply
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.invariants import check_state, check_whole
 from txnformat.operations import Checkpoint
@@ -29,6 +30,10 @@ from txnformat.verify_sidecars import ExpectedSegment, expected_segments
 __all__ = ["ChainCheck"]
 
 RESTORE_ENTRY = "restore the entry from a copy; until then nobody can read past it"
+FOLLOWED = (
+    "the next entry follows these very bytes, from a writer that checks less: the entry as it was written would break the "
+    "chain there, so restore the whole log from a backup"
+)
 REPORT_DEFECT = "run no writer on this log before its cause is known, and please report it"
 
 Fetch = Callable[[str], bytes | StorageError | None]
@@ -111,6 +116,7 @@ class ChainCheck:
             self._lose()
             self._previous = (key, sha256)
             return None
+        self._record.checked["entries_with_checksum"] += has_checksum(data)
         self._record.checked["operations"] += len(entry.operations)
         self._link(entry)
         self._said[number - 1] = entry.previous
@@ -134,6 +140,8 @@ class ChainCheck:
         """Compare the entry's link with what is before it."""
         linked = self._previous is None or entry.previous == self._previous[1]
         self._settle(self._previous[0] if linked and self._previous is not None else None)
+        if linked and self._previous is not None:
+            self._record.advise({self._previous[0]}, FOLLOWED)
         if not linked and self._previous is not None:
             self._mismatch = _Mismatch(self._previous[0], entry.previous, self._previous[1])
             self._distrust(entry)

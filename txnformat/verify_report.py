@@ -32,7 +32,7 @@ class ProblemKind(StrEnum):
     WRONG_SIZE = "wrong-size"
     """It has another number of bytes than the log says."""
     WRONG_HASH = "wrong-hash"
-    """Its bytes are not those that the log names."""
+    """Its bytes are not those that the log names, or that its own checksum is of."""
     UNDECODABLE = "undecodable"
     """It cannot be decoded."""
     UNSUPPORTED = "unsupported"
@@ -124,7 +124,7 @@ class VerifyReport:
     problems: tuple[VerifyProblem, ...]
     notes: tuple[VerifyNote, ...]
     checked: dict[str, int]
-    """How much was looked at: ``entries``, ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``sidecars``, ``files``,
+    """How much was looked at: ``entries``, ``entries_with_checksum`` (the others are of older writers), ``operations``, ``partitions``, ``snapshots``, ``bundles``, ``tables``, ``sidecars``, ``files``,
     ``file_bytes`` (what the files have), ``row_groups``; with ``deep`` also ``records`` and ``bytes_read``."""
 
     @property

@@ -22,6 +22,7 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition
@@ -101,7 +102,7 @@ def test_an_operation_that_this_version_does_not_know_stops_the_loading() -> Non
     assert apply(log.states[-2], entry, "0" * 64).transactional_ids
     for future in (b"retire_producer", b"coordinate"):
         with pytest.raises(UnsupportedFeatureError):
-            decode_entry(data.replace(b"init_producer", future), log.state.entry)
+            decode_entry(replaced_in_entry(data, b"init_producer", future), log.state.entry)
 
 
 @case("TransactionStateManagerTest", "testLoadTransactionMetadataWithCorruptedLog")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.document import decode_json, encode_json
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.follow import empty_state, fold_bytes
 from txnformat.intents import TakeCheckpoint
@@ -19,6 +19,7 @@ from txnformat.persistent import Columns
 from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
+from txnformat.testing.entries import changed_entry
 from txnformat.types import TopicPartition
 from txnformat.verify import verify_log
 from txnformat.verify_offsets import OffsetDerivation
@@ -60,12 +61,9 @@ def rewrite(store: MemoryStore, number: int, change: Callable[[Json], None]) -> 
     for slot, data in enumerate(tail(store)):
         if slot < number:
             continue
-        document = dict(decode_json(data, name="entry").value)
-        if slot == number:
-            change(document)
-        else:
-            document["previous"] = previous
-        written = encode_json(document)
+        written = changed_entry(
+            data, change if slot == number else operator.methodcaller("update", previous=previous)
+        )
         store.put(keys.entry_key(slot), written)
         previous = sha256_hex(written)
 

@@ -34,6 +34,7 @@ from txnformat.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_
 from txnformat.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
 from txnformat.document import encode_json
 from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.entry_bytes import encode_stored
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.follow import empty_state, parse_hint
 from txnformat.operation_codec import decode_operation, encode_operation
@@ -80,6 +81,14 @@ def test_every_example_is_accepted_by_the_code(block: Any) -> None:
                 values["from"],
                 values["from"] + BUNDLE_ENTRIES - 1,
             )
+        case "checksum":
+            values = json.loads(data)
+            assert encode_stored(values["plain"].encode()).decode() == values["document"]
+            stored = bytes.fromhex(values["stored"])
+            assert (values["frame"], len(values["frame"])) == (
+                f"572a4d1820000000{sha256_hex(stored)}",
+                2 * 40,
+            )
         case "fields":
             fields = json.loads(data)
             assert fields_to_json(fields_from_json(fields)) == fields
@@ -118,7 +127,7 @@ def _parsed(value: Any, type_: pa.DataType) -> Any:
 
 def test_every_kind_of_example_is_there() -> None:
     kinds = {block.info.split()[1] for block in JSON_BLOCKS}
-    assert kinds == {"entry", "format", "latest", "bundle", "fields", "aborted", "keys"}
+    assert kinds == {"entry", "format", "latest", "bundle", "fields", "aborted", "keys", "checksum"}
 
 
 # --- documents and operations ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersio
 from txnformat.intents import AppRef, Done, Included, Write
 from txnformat.operations import AppVersion
 from txnformat.snapshot import decode_snapshot, encode_snapshot
+from txnformat.testing.entries import changed_entry
 from txnformat.testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders", 1)
@@ -133,12 +134,12 @@ def test_an_entry_in_which_a_superseded_instance_goes_on_is_corrupt() -> None:
 def test_an_instance_that_is_no_short_text_does_not_decode(instance: object) -> None:
     log = Log(ORDERS)
     entry, _ = entry_for(log.state, batch(0, "PLACE"))
-    doc = json.loads(encode_entry(entry))
-    assert doc["operations"][-1]["instance"] == "PLACE"
-    assert decode_entry(json.dumps(doc).encode(), entry.entry) == entry
-    doc["operations"][-1]["instance"] = instance
-    with pytest.raises(CorruptDataError):
-        decode_entry(json.dumps(doc).encode(), entry.entry)
+    data = encode_entry(entry)
+    assert json.loads(data)["operations"][-1]["instance"] == "PLACE"
+    assert decode_entry(data, entry.entry) == entry
+    data = changed_entry(data, lambda doc: doc["operations"][-1].update(instance=instance))
+    with pytest.raises(CorruptDataError, match="instance"):
+        decode_entry(data, entry.entry)
 
 
 @pytest.mark.parametrize(

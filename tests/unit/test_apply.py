@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from txnformat.keys import snapshot_key
 from txnformat.operation_codec import decode_operation
 from txnformat.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
 from txnformat.state import LogState
+from txnformat.testing.entries import changed_entry, replaced_in_entry
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome
 
@@ -181,10 +181,9 @@ def test_a_checkpoint_that_does_not_advance_is_corrupt() -> None:
 
 def test_an_unknown_operation_is_an_unsupported_feature() -> None:
     entry, _ = entry_for(OPEN, AllocateIds("process"))
-    written = json.loads(encode_entry(entry))
-    written["operations"][0]["operation"] = "compact"
+    written = changed_entry(encode_entry(entry), lambda doc: doc["operations"][0].update(operation="compact"))
     with pytest.raises(UnsupportedFeatureError):
-        decode_entry(json.dumps(written).encode(), entry.entry)
+        decode_entry(written, entry.entry)
 
 
 def test_an_unknown_reader_feature_is_an_unsupported_feature() -> None:
@@ -207,7 +206,7 @@ def test_an_entry_that_is_refused_changes_nothing() -> None:
 def test_an_intent_id_that_is_no_text_is_corrupt() -> None:
     """Half a surrogate pair is legal JSON, but could never be written to a snapshot."""
     entry, _ = entry_for(OPEN, AllocateIds("process"))
-    data = encode_entry(entry).replace(entry.intents[0].encode(), b"\\ud800")
+    data = replaced_in_entry(encode_entry(entry), entry.intents[0].encode(), b"\\ud800")
     with pytest.raises(CorruptDataError) as caught:
         decode_entry(data, entry.entry)
     assert caught.value.values["field"] == "intents"

@@ -14,7 +14,6 @@ import pytest
 from txnformat import keys
 from txnformat.apply_transaction import NUMBER_MAX
 from txnformat.batch_table import decode_batch_table, encode_batch_table
-from txnformat.document import decode_json, encode_json
 from txnformat.entry import decode_entry, encode_entry
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.follow import fold_bytes
@@ -25,6 +24,7 @@ from txnformat.persistent import Columns
 from txnformat.scan import plan_partition
 from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
+from txnformat.testing.entries import changed_entry
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append
@@ -108,9 +108,7 @@ def _appended(change: Callable[[dict[str, Any]], None], producer: ProducerRef | 
     append: TopicAppend = make_append(topic, {0: (first, 2)}, content="a")
     write = Write(producer=producer, appends=(append,))
     made, _ = hand.entry(state, Intent(hand.new_id(), state.entry + 1, write))
-    entry = decode_json(made.data, name="entry").value
-    change(entry["operations"][0])
-    after = fold_bytes(state, encode_json(entry))
+    after = fold_bytes(state, changed_entry(made.data, lambda entry: change(entry["operations"][0])))
     assert after.partition(TopicPartition(topic.topic_id, 0)).log_end == 2
     return after
 
@@ -138,10 +136,9 @@ def test_a_block_of_ids_beyond_the_largest_is_refused() -> None:
     hand = Hand()
     state = hand.others_commit(hand.empty(), Intent(hand.new_id(), 0, AllocateIds("unit", 1)))
     made, _ = hand.entry(state, Intent(hand.new_id(), 1, AllocateIds("unit", 1)))
-    entry = decode_json(made.data, name="entry").value
-    entry["operations"][0]["last"] = 2**63 - 1
+    data = changed_entry(made.data, lambda entry: entry["operations"][0].update(last=2**63 - 1))
     with pytest.raises(CorruptDataError, match="largest id"):
-        fold_bytes(state, encode_json(entry))
+        fold_bytes(state, data)
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
@@ -169,7 +166,7 @@ def test_an_entry_that_is_small_only_as_stored_is_not_written(monkeypatch: pytes
     assert data is not None
     entry = replace(decode_entry(data, log.state.entry), engine="x" * 10 * 2**20)
     assert len(encode_entry(entry)) < 2**16
-    monkeypatch.setattr("txnformat.entry.METADATA_BYTES_MAX", 9 * 2**20)
+    monkeypatch.setattr("txnformat.entry_bytes.METADATA_BYTES_MAX", 9 * 2**20)
     with pytest.raises(InvalidInputError) as caught:
         encode_entry(entry)
     assert caught.value.kind == "entry-too-large"

@@ -14,6 +14,7 @@ from txnformat.intents import AppRef, Intent, TakeCheckpoint, Write
 from txnformat.operations import Checkpoint
 from txnformat.snapshot import encode_snapshot, state_digest
 from txnformat.state import LogState
+from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.sim_hand import Hand
 
 CORRUPT = b'{"format": 1, "entry": 0}'
@@ -143,7 +144,7 @@ def test_a_hole_in_the_listing_is_a_lost_entry_and_no_shorter_log() -> None:
 def test_a_broken_chain_is_corrupt_data() -> None:
     hand, states = _log(3)
     alien, _ = hand.entry(states[0], _app(hand, 99))
-    hand.objects[keys.entry_key(2)] = alien.data.replace(b'"entry":1,', b'"entry":2,')
+    hand.objects[keys.entry_key(2)] = replaced_in_entry(alien.data, b'"entry":1,', b'"entry":2,')
     with pytest.raises(CorruptDataError) as caught:
         hand.run(refresh(hand.view(states[1])))
     assert caught.value.kind == "broken-chain"

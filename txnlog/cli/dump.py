@@ -49,6 +49,7 @@ def entries(
     from txnformat import keys
     from txnformat.document import decompressed
     from txnformat.entry import decode_entry, sha256_hex
+    from txnformat.entry_bytes import has_checksum
     from txnformat.operation_codec import encode_operation
 
     if chosen and (start is not None or end is not None):
@@ -73,6 +74,7 @@ def entries(
             "write_id": entry.write_id,
             "previous": entry.previous,
             "sha256": sha256_hex(data),
+            "checksum": has_checksum(data),
             "size": len(data),
             "intents": list(entry.intents),
             "operations": [encode_operation(operation) for operation in entry.operations],
@@ -262,7 +264,7 @@ def object_(key: str, place: Place, as_json: bool) -> None:
     """Show one object of the log, or a copy of one as a local file.
 
     By its name: .txnindex (aborted transactions), .index, .markers and .arrow (Arrow tables), .parquet (row groups),
-    anything else as JSON. With --json one line per row.
+    anything else as JSON; a commit entry is checked first (dump entries --raw does not). With --json one line per row.
     """
     path = Path(key)
     try:
@@ -333,8 +335,13 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
+    from txnformat import keys
     from txnformat.document import decompressed
+    from txnformat.entry import decode_entry
 
+    number = keys.parse_entry_key("/".join(Path(key).parts[-3:]))
+    if number is not None:
+        decode_entry(data, number)
     try:
         value = json.loads(decompressed(data, name=key))
     except ValueError as error:

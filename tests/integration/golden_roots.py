@@ -1,0 +1,48 @@
+"""Small roots that are kept as bytes in ``tests/golden/roots``: what a version has written, later ones must read.
+
+``python -m tests.integration.golden_roots FOLDER`` writes one with the version that it runs on.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from txnlog import Producer, TxnLog
+
+__all__ = ["BATCHES", "COMMITTED", "ROOTS", "SCHEMA", "build"]
+
+ROOTS = Path(__file__).resolve().parents[1] / "golden" / "roots"
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
+BATCHES = 100
+"""Batches of one append: enough for an entry that is stored compressed."""
+COMMITTED = [*range(3), *range(10, 10 + BATCHES), 200]
+"""What a reader of committed records finds in column ``n``, sorted."""
+
+
+def build(path: Path) -> None:
+    """Write a log: small entries, a compressed one, an aborted and an open transaction."""
+    with TxnLog.create(path) as log:
+        log.create_topic("t", SCHEMA, partitions=2)
+        with Producer(log, "one-shot") as producer, producer.transaction() as transaction:
+            transaction.send("t", [{"n": n, "text": "täxt"} for n in range(3)], partition=0)
+        with Producer(log, "many", batch_bytes=1) as many, many.transaction() as transaction:
+            for n in range(BATCHES):
+                transaction.send("t", [{"n": 10 + n, "text": "many"}], partition=1)
+        inline = Producer(log, "inline", buffer="inline")
+        inline.init()
+        inline.begin()
+        inline.send("t", [{"n": 100, "text": "aborted"}], partition=0)
+        inline.flush()
+        inline.abort()
+        with Producer(log) as plain:
+            plain.send("t", [{"n": 200, "text": "plain"}], partition=0)
+        inline.begin()
+        inline.send("t", [{"n": 300, "text": "open"}], partition=0)
+        inline.flush()
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

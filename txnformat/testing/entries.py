@@ -1,0 +1,36 @@
+"""Entries that say something else than was written, and whose checksum fits: what no accident makes, but a defect may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from txnformat.document import ZSTD_MAGIC, decompressed, packed, plain_json
+from txnformat.entry_bytes import encode_stored
+
+__all__ = ["changed_entry", "replaced_in_entry", "without_checksum"]
+
+
+def changed_entry(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Return the bytes of an entry after ``change`` was made to its document."""
+    document = _document(data)
+    change(document)
+    return encode_stored(plain_json(document))
+
+
+def replaced_in_entry(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return the bytes of an entry with ``old`` replaced in its JSON, everywhere."""
+    return encode_stored(plain_json(_document(data)).replace(old, new))
+
+
+def without_checksum(data: bytes) -> bytes:
+    """Return the bytes of an entry as a version writes them that knows no checksum."""
+    plain = plain_json(_document(data))
+    return packed(plain) if data.startswith(ZSTD_MAGIC) else plain
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(decompressed(data, name="entry"))
+    document.pop("x_sha256", None)
+    return document
