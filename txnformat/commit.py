@@ -25,6 +25,7 @@ from txnformat.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
+    CorruptDataError,
     InternalError,
     StorageError,
     TxnLogError,
@@ -307,6 +308,13 @@ def _clock_skew(now: Times) -> StorageError:
 
 
 def _unknown(slot: int, error: TxnLogError | None) -> CommitStateUnknownError:
+    if isinstance(error, CorruptDataError):
+        return CommitStateUnknownError(
+            "the commit may or may not have landed: what its slot holds is damaged",
+            hint="restore the entry from a copy, then repeat the same call, abort, or close; nothing was deleted",
+            slot=slot,
+            **error.values,
+        )
     return CommitStateUnknownError(
         "the commit may or may not have landed: the store gave no clear answer",
         hint="repeat the same call, abort, or close; nothing was deleted",

@@ -382,7 +382,7 @@ class _Verification:
         self._named |= self._references.files.keys()
         for found in self._parallel("files", self._file, uses):
             self._record.problems += found.problems
-            self._record.checked += found.checked
+            self._record.checked.update(found.checked)
 
     def _file(self, use: FileUse) -> Record:
         topic = self._schemas.get(use.topic_id or "")

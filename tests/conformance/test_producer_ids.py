@@ -21,6 +21,7 @@ from txnformat.intents import AllocateIds
 from txnformat.operations import AllocateProducerIds
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.testing.entries import replaced_in_entry
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog
 
 
@@ -147,8 +148,8 @@ def test_a_block_that_overlaps_leaves_a_gap_or_is_empty_is_refused_by_whoever_re
     assert isinstance(block, AllocateProducerIds)
     assert (block.first, block.last) == (10, 19)
     before = log.states[-2]
-    data = log.entries[-1].replace(b'"first":10', f'"first":{first}'.encode())
-    data = data.replace(b'"last":19', f'"last":{last}'.encode())
+    data = replaced_in_entry(log.entries[-1], b'"first":10', f'"first":{first}'.encode())
+    data = replaced_in_entry(data, b'"last":19', f'"last":{last}'.encode())
     assert data != log.entries[-1]
     with pytest.raises(CorruptDataError):
         apply(before, decode_entry(data, log.state.entry), "0" * 64)

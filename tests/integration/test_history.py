@@ -13,6 +13,7 @@ from txnformat.intents import AllocateIds
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.testing.entries import replaced_in_entry
 from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -99,7 +100,7 @@ def test_an_exchanged_entry_is_no_line_of_the_history(store: CountingStore) -> N
     log = TxnLog.open(store)
     data = store.get(keys.entry_key(1))
     assert data is not None
-    store.put(keys.entry_key(1), data.replace(b'"partitions":2', b'"partitions":3'))
+    store.put(keys.entry_key(1), replaced_in_entry(data, b'"partitions":2', b'"partitions":3'))
     for start in (None, 1):
         with pytest.raises(CorruptDataError) as caught:
             list(log.history(start=start))

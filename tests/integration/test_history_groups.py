@@ -26,6 +26,7 @@ from txnformat.intents import (
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.testing.entries import replaced_in_entry
 from txnlog import CorruptDataError, Outcome, Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -182,7 +183,7 @@ def test_looking_back_is_bounded_and_never_in_the_way(log: TxnLog, monkeypatch: 
     store = log.store
     data = store.get(keys.entry_key(entry - 10))
     assert data is not None
-    store.put(keys.entry_key(entry - 10), data.replace(b'"owner":"p"', b'"owner":"q"'))
+    store.put(keys.entry_key(entry - 10), replaced_in_entry(data, b'"owner":"p"', b'"owner":"q"'))
     assert [found.entry for found in log.history(2, entry)] == [entry, entry - 1]
     shown: list[int] = []
     whole = log.history(None, entry)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tests.integration.test_verify import take_snapshot
 from txnformat import keys
-from txnformat.document import decode_json, encode_json
+from txnformat.document import decode_json
 from txnformat.entry import sha256_hex
 from txnformat.persistent import Rows
 from txnformat.sidecar import decode_index, decode_markers, encode_index, encode_markers
 from txnformat.store.memory import MemoryStore
+from txnformat.testing.entries import changed_entry
 from txnformat.types import ObjectRecord
 from txnformat.verify import verify_log
 from txnlog import Producer, TxnLog, VerifyReport
@@ -125,8 +126,8 @@ def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, O
     for slot in range(number, len(slots)):
         data = store.get(keys.entry_key(slot))
         assert data is not None
-        document: dict[str, Any] = dict(decode_json(data, name="entry").value)
         if slot == number:
+            document = decode_json(data, name="entry").value
             named = document["operations"][0]["segments"][0][kind]
             key = named["key"]
             old = store.get(key)
@@ -134,9 +135,9 @@ def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, O
             new = change(old, ObjectRecord(**named))
             named.update(size=len(new), sha256=sha256_hex(new))
             store.put(key, new)
+            written = changed_entry(data, operator.methodcaller("update", operations=document["operations"]))
         else:
-            document["previous"] = previous
-        written = encode_json(document)
+            written = changed_entry(data, operator.methodcaller("update", previous=previous))
         store.put(keys.entry_key(slot), written)
         previous = sha256_hex(written)
     return key

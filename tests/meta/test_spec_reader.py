@@ -19,6 +19,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+from tests.integration.golden_roots import COMMITTED, ROOTS
 from txnlog import Producer, TxnLog
 
 Json = dict[str, Any]
@@ -35,6 +36,25 @@ def document(data: bytes) -> Json:
         data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
     found = json.loads(data)
     assert isinstance(found, dict)
+    return found
+
+
+def entry_document(data: bytes) -> Json:
+    """Sections 4 and 4.1: an entry, whose checksum is right if it has one."""
+    stored, frame = data, data[-40:]
+    if frame[:8] == bytes.fromhex("572a4d1820000000"):
+        stored = data[:-40]
+        assert frame[8:].hex() == sha256(stored)
+    compressed, text = stored[:4] == bytes.fromhex("28b52ffd"), stored
+    if compressed:
+        text = pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read()
+    has_field = text[-79:-66] == b',"x_sha256":"' and text[-2:] == b'"}'
+    assert (stored != data) == (has_field and compressed)
+    found: Json = json.loads(text)
+    if has_field:
+        assert found["x_sha256"] == text[-66:-2].decode() == sha256(text[:-79])
+    else:
+        assert len(found) == 9
     return found
 
 
@@ -69,7 +89,7 @@ class SpecReader:
         log_id, number = document(data)["log_id"], 0
         while number <= last and (path := root / f"_txnlog/log/{number:020d}.json").exists():
             previous, data = sha256(data), path.read_bytes()
-            entry = document(data)
+            entry = entry_document(data)
             assert (entry["format"], entry["entry"], entry["log_id"]) == (1, number, log_id)
             assert entry["previous"] == previous
             for operation in entry["operations"]:
@@ -341,6 +361,19 @@ def test_every_snapshot_is_what_the_specification_says_and_what_the_log_was_at_t
                     assert found == expected
         log.maintain("seal")
     log.close()
+
+
+@pytest.mark.parametrize("name", ["with-checksum", "without-checksum"])
+def test_kept_roots_are_what_the_specification_says(name: str) -> None:
+    reader = SpecReader(ROOTS / name)
+    rows = [row for number in range(2) for row in reader.read("t", number, committed=True)]
+    assert sorted(row["n"] for row in rows) == COMMITTED
+    for path in sorted((ROOTS / name / "_txnlog/log").iterdir()):
+        data = path.read_bytes()
+        assert ("x_sha256" in entry_document(data)) is (name == "with-checksum")
+        if name == "with-checksum":
+            with pytest.raises((AssertionError, ValueError)):
+                entry_document(data[:300] + bytes([data[300] ^ 1]) + data[301:])
 
 
 def test_the_history_has_what_a_reader_must_cope_with(root: Path) -> None:
