@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from txnformat.abort_index import AbortedTransaction, encode
+from txnformat.keys import entry_key
 from txnlog import Producer, TxnLog
 
 
@@ -99,6 +100,24 @@ def test_batches_of_a_range(txnlog: Command, orders: TxnLog) -> None:
     assert (beyond.code, beyond.error["kind"]) == (2, "offset-out-of-range")
     partition = txnlog("dump", "batches", "orders", "-p", 2, "--json")
     assert (partition.code, partition.error["kind"]) == (3, "unknown-partition")
+
+
+def test_a_damaged_entry_is_shown_raw_only(txnlog: Command, orders: TxnLog, root: Path) -> None:
+    """The newest one, which no other entry covers; from the log, and as a copy of its file."""
+    newest = orders.state.entry
+    assert txnlog("dump", "entries", "-e", newest, "--json").lines[0]["checksum"] is True
+    key = entry_key(newest)
+    assert txnlog("dump", "object", key, "--json").lines[0]["entry"] == newest
+    data = (root / key).read_bytes()
+    damaged = data.replace(b'"partition":0', b'"partition":1')
+    assert damaged != data
+    (root / key).chmod(0o644)
+    (root / key).write_bytes(damaged)
+    for arguments in (("entries", "-e", newest), ("object", key), ("object", root / key)):
+        answer = txnlog("dump", *arguments, "--json")
+        assert answer.error["kind"] == "wrong-checksum"
+        assert answer.code != 0
+    assert b'"partition":1' in txnlog("dump", "entries", "-e", newest, "--raw").out.encode()
 
 
 def test_entries_are_shown_oldest_first_with_their_hashes(

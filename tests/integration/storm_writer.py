@@ -67,7 +67,7 @@ def http_412_is_lost(number: int, data: bytes, *, deadline_ms: int) -> Steps[Slo
 def no_answer_is_no(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutcome]:
     """Take an unclear answer for a failure."""
     outcome = yield from no_answer_is_unknown(number, data, deadline_ms=deadline_ms)
-    if isinstance(outcome, Unknown) and outcome.error is not None:
+    if isinstance(outcome, Unknown) and isinstance(outcome.error, StorageError):
         return Refused(outcome.error)
     return outcome
 

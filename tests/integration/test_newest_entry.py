@@ -61,6 +61,11 @@ def bits(data: bytes, step: int) -> Iterator[int]:
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
+def _open_without_hint(store: MemoryStore) -> TxnLog:
+    store.delete(keys.LATEST_KEY)
+    return TxnLog.open(store)
+
+
 def _write_late(older: TxnLog, _: MemoryStore) -> None:
     """Commit with a view that is too old to go straight to a slot."""
     clock = older.committer.clock
@@ -71,7 +76,7 @@ def _write_late(older: TxnLog, _: MemoryStore) -> None:
 
 READERS: dict[str, Callable[[TxnLog, MemoryStore], object]] = {
     "open": lambda _, store: TxnLog.open(store),
-    "open without the hint": lambda _, store: (store.delete(keys.LATEST_KEY), TxnLog.open(store)),
+    "open without the hint": lambda _, store: _open_without_hint(store),
     "follow": lambda older, _: older.refresh(),
     "write": lambda older, _: older.committer.commit(older.committer.intend(AllocateIds("x", 1))),
     "write with an old view": lambda older, store: _write_late(older, store),
