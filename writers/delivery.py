@@ -75,15 +75,15 @@ class Delivery:
         while True:
             for number in places:
                 self._place(state, number, subscription.partition(number))
-            before = {key: one.position for key, one in self._turns.items()}
-            batch = self._fetcher.next_batch(state, self._turns, min(rows_max, ROWS_READ), lambda: False)
-            kept = None if batch is None else self._wanted(batch)
+            fetched = self._fetcher.fetch(state, self._turns, min(rows_max, ROWS_READ), lambda: False)
+            kept = None if fetched.batch is None else self._wanted(fetched.batch)
             places = []
-            for key, position in before.items():
-                if (reached := self._turns[key].position) != position:
+            for key, reached in fetched.positions.items():
+                if (position := self._turns[key].position) != reached:
                     known = self.partition(key.partition)
-                    known.passed = known.passed | Ranges.of([(position or 0, reached or 0)])
+                    known.passed = known.passed | Ranges.of([(position or 0, reached)])
                     places.append(key.partition)
+            fetched.move(self._turns)
             if kept is None or kept.num_rows:
                 return kept
 
@@ -135,10 +135,9 @@ class Delivery:
 
     def restart(self) -> None:
         """Hand out everything again that is not acknowledged or pending."""
-        for one in self._turns.values():
+        turns, self._turns, self._partitions = self._turns, OrderedDict(), {}
+        for one in turns.values():
             one.drop()
-        self._turns.clear()
-        self._partitions.clear()
 
 
 def _taken(acks: PartitionAcks) -> Ranges:

@@ -350,14 +350,6 @@ class Fetcher:
             filling.batch(), filling.positions, tuple(filling.served), filling.drained, filling.schema
         )
 
-    def next_batch(
-        self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]
-    ) -> pa.RecordBatch | None:
-        """Return the next records, and move the positions; who is served goes to the end. Otherwise as :meth:`fetch`."""
-        fetched = self.fetch(state, assigned, rows_max, is_late)
-        fetched.move(assigned)
-        return fetched.batch
-
     def _fill(self, state: LogState, assigned: Turns, one: Assigned, filling: _Filling) -> None:
         """Add a partition's next records, as many as fit."""
         if one.read is not None and one.read.offset != one.position:

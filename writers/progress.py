@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
@@ -13,6 +14,8 @@ from writers.group_offsets import OffsetSource
 from writers.record_ids import Records
 
 __all__ = ["AckSource", "Progress"]
+
+logger = logging.getLogger("txnlog")
 
 C = TypeVar("C", OffsetCommit, PositionCommit)
 
@@ -50,48 +53,58 @@ class AckSource(Protocol):
         ...
 
 
+class _Waiting(NamedTuple):
+    """What waits for the next entry, and who waits for the end of the transaction."""
+
+    offsets: tuple[GroupOffsets, ...] = ()
+    acks: tuple[Acks, ...] = ()
+    sources: tuple[tuple[OffsetSource, GroupOffsets], ...] = ()
+    acknowledging: tuple[tuple[AckSource, Acks], ...] = ()
+
+
 class Progress:
-    """Positions that wait for the next entry of a transaction, and whoever wants to know that they are in force."""
+    """Positions that wait for the next entry of a transaction, and whoever wants to know that they are in force.
+
+    All of it is one value, which every call replaces at once.
+    """
 
     def __init__(self) -> None:
-        self._offsets: dict[str, GroupOffsets] = {}
-        self._sources: list[tuple[OffsetSource, GroupOffsets]] = []
-        self._acks: list[Acks] = []
-        self._acknowledging: list[tuple[AckSource, Acks]] = []
+        self._waiting = _Waiting()
 
     def __bool__(self) -> bool:
         """Return whether anything waits."""
-        return bool(self._offsets) or bool(self._acks)
+        return bool(self._waiting.offsets) or bool(self._waiting.acks)
 
     def add(self, offsets: GroupOffsets, source: OffsetSource | None = None) -> None:
         """Take positions of a group; of one that is given twice the later counts, and every comparison."""
-        self._offsets[offsets.group] = _merged(self._offsets.get(offsets.group), offsets)
-        if source is not None:
-            self._sources.append((source, offsets))
+        now = self._waiting
+        by_group = {one.group: one for one in now.offsets}
+        by_group[offsets.group] = _merged(by_group.get(offsets.group), offsets)
+        sources = now.sources if source is None else (*now.sources, (source, offsets))
+        self._waiting = now._replace(offsets=tuple(by_group.values()), sources=sources)
 
     def acknowledge(self, acks: Acks, source: AckSource, producer: ProducerRef) -> None:
         """Take what is acknowledged in a subscription."""
         source.transaction_takes(acks, producer)
-        self._acks.append(acks)
-        self._acknowledging.append((source, acks))
+        now = self._waiting
+        self._waiting = now._replace(
+            acks=(*now.acks, acks), acknowledging=(*now.acknowledging, (source, acks))
+        )
 
     def acks(self) -> tuple[Acks, ...]:
         """Return what the next entry acknowledges, in order."""
-        return tuple(self._acks)
+        return self._waiting.acks
 
     def offsets(self) -> tuple[GroupOffsets, ...]:
         """Return what the next entry commits: at most one of each group."""
-        return tuple(self._offsets.values())
+        return self._waiting.offsets
 
     def landed(self) -> None:
         """Forget what an entry has."""
-        self._offsets.clear()
-        self._acks.clear()
+        self._waiting = self._waiting._replace(offsets=(), acks=())
 
     def committed(self) -> None:
         """Tell whoever reads that the transaction is committed."""
-        for source, offsets in self._sources:
-            source.offsets_committed(offsets)
         self._end(committed=True)
 
     def discard(self) -> None:
@@ -99,19 +112,26 @@ class Progress:
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        acknowledging = list(self._acknowledging)
-        self._offsets.clear()
-        self._sources.clear()
-        self._acks.clear()
-        self._acknowledging.clear()
-        for source, acks in acknowledging:
-            source.transaction_ended(acks, committed=committed)
+        ended, self._waiting = self._waiting, _Waiting()
+        if committed:
+            for source, offsets in ended.sources:
+                _tell(source.offsets_committed, offsets)
+        for subscription, acks in ended.acknowledging:
+            _tell(subscription.transaction_ended, acks, committed=committed)
 
     def is_refused_by(self, error: TxnLogError) -> bool:
         """Return whether an error says that the transaction can only be aborted, because of what was read."""
         if error.kind in _REFUSED or isinstance(error, AckConflictError):
             return True
         return bool(self) and isinstance(error, OffsetOutOfRangeError)
+
+
+def _tell(told: Callable[..., None], *news: object, **more: object) -> None:
+    """Tell one who reads; what that fails with does not change how the transaction has ended."""
+    try:
+        told(*news, **more)
+    except Exception as error:  # noqa: BLE001  # may be anybody's class
+        logger.warning("the end of a transaction could not be told to %r: %r", told, error)
 
 
 def _merged(before: GroupOffsets | None, more: GroupOffsets) -> GroupOffsets:

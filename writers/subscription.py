@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +37,9 @@ from txnformat.subscription_state import ALREADY_ACKNOWLEDGED, SubscriptionState
 from txnformat.subscription_tools import Backlog, Where, backlog_of
 from txnformat.types import TopicPartition
 from writers.delivery import Delivery
-from writers.ownership import OneThread
 from writers.reading import WAIT_MS_MAX, WAIT_MS_MIN
 from writers.record_ids import Records, offsets_by_partition
+from writers.uncut import Caller, Uncut
 
 __all__ = ["Subscription"]
 
@@ -47,6 +47,24 @@ Offsets = NDArray[np.int64]
 
 TIMEOUT_MS = 1_000
 """How long a receive waits for records unless it is told otherwise."""
+
+
+_Call = tuple[AckMode, tuple[tuple[int, bytes], ...]]
+
+
+class _Handed:
+    """Records on their way to the caller."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self) -> None:
+        self.batch: pa.RecordBatch | None = None
+
+
+class _Landed(NamedTuple):
+    """An acknowledgement that is in the log."""
+
+    call: _Call
 
 
 class Subscription:
@@ -81,12 +99,16 @@ class Subscription:
         self.name = check_reader_name(name, "subscription")
         self._log = log
         self._columns = None if columns is None else tuple(dict.fromkeys([*columns, "_partition", "_offset"]))
-        self._lock = OneThread("subscription")
+        self._uncut = Uncut("subscription")
         self._delivery: Delivery | None = None
         self._topic_id: str | None = None
-        self._unknown: tuple[object, Intent] | None = (
+        self._unknown: tuple[_Call, Intent] | None = (
             None  # a call whose outcome is not known, and what repeats it
         )
+        self._handing: _Handed | None = None  # the last records that were handed out
+        self._got: _Handed | None = None  # the last ones that a caller has
+        self._landed: _Landed | None = None  # the last acknowledgement, if nothing was received since
+        self._told: _Landed | None = None  # the last one of which a caller knows
         self._taken: dict[int, tuple[Acks, ProducerRef]] = {}  # by transactions that may be open
         self._ended: deque[tuple[Acks, bool]] = deque()  # since the last look; whether with a commit
         self._is_closed = False
@@ -115,30 +137,28 @@ class Subscription:
             Most records.
         timeout_ms : int
             How long to wait; 0 looks once.
+
+        Notes
+        -----
+        Records of a call that was interrupted are received again.
         """
-        for name, value, least in (("max_records", max_records, 1), ("timeout_ms", timeout_ms, 0)):
-            if type(value) is not int or value < least:
-                raise InvalidInputError(
-                    f"{name} is {value!r:.80}, not a whole number from {least} on", kind="invalid-argument"
-                )
-        with self._lock:
-            clock = self._log.committer.clock
-            start, wait_ms = clock.now(), WAIT_MS_MIN
-            while True:
-                state, known = self._look()
-                batch = self._delivering().next_batch(state, known, max_records)
-                if batch is None and known.holders():
-                    batch = self._what_expired_held(max_records)
-                left_ms = timeout_ms - waited_ms(start, clock.now())
-                if batch is not None or left_ms <= 0:
-                    return batch
-                clock.sleep(min(left_ms, wait_ms) / 1_000)
-                wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
+        _check_counts(max_records, timeout_ms)
+        handed = self._uncut.run(
+            "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
+        )
+        batch = handed.batch
+        self._got = handed  # the last step: with it the caller has the records
+        return batch
 
     def receive_dicts(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> list[dict[str, Any]]:
         """Return the same as a list of dicts; empty if there are none."""
-        batch = self.receive(max_records, timeout_ms)
-        return [] if batch is None else batch.to_pylist()
+        _check_counts(max_records, timeout_ms)
+        handed = self._uncut.run(
+            "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
+        )
+        found: list[dict[str, Any]] = [] if handed.batch is None else handed.batch.to_pylist()
+        self._got = handed
+        return found
 
     def acknowledge(self, records: Records) -> None:
         """Acknowledge records, at once. Requests: 1 entry.
@@ -154,9 +174,15 @@ class Subscription:
             Kinds ``ack-pending``, ``already-acknowledged``: nothing is acknowledged of all that was named.
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
             There is no such record, or it is not visible yet.
+        CommitStateUnknownError
+            They may be acknowledged. The same call may be repeated.
+
+        Notes
+        -----
+        One that was interrupted may be repeated at once, too; after anything else was received, a repeat may raise
+        AckConflictError.
         """
-        with self._lock:
-            self._acknowledge(AckMode.INDIVIDUAL, records)
+        self._acknowledge(AckMode.INDIVIDUAL, records)
 
     def acknowledge_cumulative(self, record: Records) -> None:
         """Acknowledge records and, in their partitions, everything before them, at once. Requests: 1 entry.
@@ -166,8 +192,7 @@ class Subscription:
         AckConflictError, NotFoundError, OffsetOutOfRangeError, InvalidInputError
             As for :meth:`acknowledge`; ``already-acknowledged`` if everything is.
         """
-        with self._lock:
-            self._acknowledge(AckMode.CUMULATIVE, record)
+        self._acknowledge(AckMode.CUMULATIVE, record)
 
     def negative_acknowledge(self, records: Records) -> None:
         """Give received records back: this instance receives them again. Nothing of it is in the log.
@@ -179,20 +204,28 @@ class Subscription:
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
             As for :meth:`acknowledge`.
         """
-        with self._lock:
-            acks = self._acks(AckMode.INDIVIDUAL, offsets_by_partition(records))
+        named = offsets_by_partition(records)
+
+        def body(_: Caller) -> None:
+            self._begin()
+            acks = self._acks(AckMode.INDIVIDUAL, named)
             ranges = {part.partition: Ranges.of(part.ranges) for part in acks.partitions}
             pairs = {number: tuple(given.pairs()) for number, given in ranges.items()}
             check_nack(self._log.state, acks.topic_id, self.name, pairs)
             for number, given in ranges.items():
                 self._delivering().give_back(number, given)
 
+        self._uncut.run("negative_acknowledge", body, breaks=False)
+
     def redeliver_unacknowledged(self) -> None:
         """Let this instance receive everything again that is not acknowledged or pending. Requests: none."""
-        with self._lock:
-            self._check_open()
+
+        def body(_: Caller) -> None:
+            self._begin()
             if self._delivery is not None:
                 self._delivery.restart()
+
+        self._uncut.run("redeliver_unacknowledged", body, breaks=True)
 
     def seek(self, offset: Where) -> None:
         """Go on from an offset, in all partitions or in those that are named; what is acknowledged from there on is not any more.
@@ -206,16 +239,21 @@ class Subscription:
         AckConflictError
             Kind ``ack-pending``: a transaction that has not ended has acknowledged something there.
         """
-        with self._lock:
+
+        def body(_: Caller) -> None:
+            self._begin()
             self._look()
             self._unknown = None  # after it an acknowledgement is another one, also of the same records
             self._log.subscriptions.seek(self.topic, self.name, offset)
             if self._delivery is not None:
                 self._delivery.restart()
 
+        self._uncut.run("seek", body, breaks=True)
+
     def backlog(self) -> list[Backlog]:
         """Return what the subscription has before it, by partition. Requests: a look, and sidecars that are not kept."""
-        with self._lock:
+
+        def body(_: Caller) -> list[Backlog]:
             state, known = self._look()
             topic = self._topic(state)
             return [
@@ -230,14 +268,19 @@ class Subscription:
                 for number in range(topic.partitions)
             ]
 
+        return self._uncut.run("backlog", body, breaks=False)
+
     def close(self) -> None:
         """Receive nothing any more. The subscription stays; nothing of this is in the log."""
-        if self._lock.is_foreign:
+        if self._uncut.is_foreign:
             return
-        with self._lock:
+
+        def body() -> None:
+            self._is_closed = True
             if self._delivery is not None:
                 self._delivery.restart()
-            self._is_closed = True
+
+        self._uncut.close(body)
 
     def __enter__(self) -> Self:
         return self
@@ -256,9 +299,8 @@ class Subscription:
 
     def acks(self, records: Records, *, cumulative: bool) -> Acks:
         """Return what a transaction is to acknowledge; for :meth:`writers.producer.Producer.acknowledge`."""
-        with self._lock:
-            mode = AckMode.CUMULATIVE if cumulative else AckMode.INDIVIDUAL
-            return self._acks(mode, offsets_by_partition(records))
+        mode, named = AckMode.CUMULATIVE if cumulative else AckMode.INDIVIDUAL, offsets_by_partition(records)
+        return self._uncut.run("acks", lambda _: self._acks(mode, named), breaks=False)
 
     def transaction_takes(self, acks: Acks, producer: ProducerRef) -> None:
         """Take note of the transaction that acknowledges: its producer may never learn that somebody has ended it."""
@@ -270,6 +312,36 @@ class Subscription:
             self._ended.append((acks, committed))  # by any thread, and while another receives
 
     # --- how it is done ----------------------------------------------------------------------------------------------
+
+    def _receive(self, most: int, timeout_ms: int, caller: Caller) -> _Handed:
+        """Return the next records on their way to the caller; without any when there are none by then."""
+        self._begin()
+        handed, clock = _Handed(), self._log.committer.clock
+        start, wait_ms = clock.now(), WAIT_MS_MIN
+        while True:
+            state, known = self._look()
+            batch = self._delivering().next_batch(state, known, most)
+            if batch is None and known.holders():
+                batch = self._what_expired_held(most)
+            if batch is not None:
+                handed.batch = batch
+                self._handing = handed
+                return handed
+            left_ms = timeout_ms - waited_ms(start, clock.now())
+            if left_ms <= 0 or caller.is_gone:
+                return handed
+            clock.sleep(min(left_ms, wait_ms) / 1_000)
+            wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
+
+    def _begin(self) -> None:
+        """Begin a call that hands out records, or takes them back: those that no caller got are to be received again."""
+        self._check_open()
+        self._landed = None
+        handing = self._handing
+        if handing is not None and handing is not self._got and handing.batch is not None:
+            for number, offsets in offsets_by_partition(handing.batch).items():
+                self._delivering().give_back(number, Ranges.of((at, at + 1) for at in offsets.tolist()))
+        self._handing = None
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -335,19 +407,30 @@ class Subscription:
         """Acknowledge at once; the same call after an unknown outcome repeats the same intent."""
         named = offsets_by_partition(records)
         call = (mode, tuple((number, offsets.tobytes()) for number, offsets in sorted(named.items())))
+        self._told = self._uncut.run(
+            "acknowledge", lambda _: self._acknowledged(call, mode, named), breaks=False
+        )
+
+    def _acknowledged(self, call: _Call, mode: AckMode, named: dict[int, Offsets]) -> _Landed:
+        landed = self._landed
+        if landed is not None and landed is not self._told and landed.call == call:
+            return landed  # its caller was interrupted before it knew
         committer = self._log.committer
         if self._unknown is None or self._unknown[0] != call:
             self._unknown = call, committer.intend(Write(acks=(self._acks(mode, named),)))
+        intent = self._unknown[1]
         try:
-            committer.commit(self._unknown[1])
+            committer.commit(intent)
         except (CommitStateUnknownError, StorageError):
             raise  # a store that refuses to repeat it does not say what came of it before
         except TxnLogError:
             self._unknown = None
             raise
-        intent, self._unknown = self._unknown[1], None
         if isinstance(intent.action, Write):
             self._ended += [(acks, True) for acks in intent.action.acks]
+        self._landed = landed = _Landed(call)
+        self._unknown = None
+        return landed
 
     def _acks(self, mode: AckMode, named: dict[int, Offsets]) -> Acks:
         state, known = self._look()
@@ -387,3 +470,11 @@ class Subscription:
             or offset >= state.partition(TopicPartition(self._topic_id or "", number)).last_stable_offset
         ):
             check_nack(state, self._topic_id or "", self.name, {number: no_range})
+
+
+def _check_counts(max_records: object, timeout_ms: object) -> None:
+    for name, value, least in (("max_records", max_records, 1), ("timeout_ms", timeout_ms, 0)):
+        if type(value) is not int or value < least:
+            raise InvalidInputError(
+                f"{name} is {value!r:.80}, not a whole number from {least} on", kind="invalid-argument"
+            )

@@ -42,15 +42,16 @@ class Uncut:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._lock = OneThread(what)
-        self._calls = Calls(self._lock)
+        self.lock = OneThread(what)
+        """Held while a call runs."""
+        self._calls = Calls(self.lock)
         self._callers: dict[int, Caller] = {}  # by their thread: the newest call of each
         self._failure: BaseException | None = None
 
     @property
     def is_foreign(self) -> bool:
         """Whether this process was forked since the object was made."""
-        return self._lock.is_foreign
+        return self.lock.is_foreign
 
     def run(self, name: str, body: Callable[[Caller], T], *, breaks: bool) -> T:
         """Do a call.
@@ -75,8 +76,8 @@ class Uncut:
 
     def interrupted(self) -> Interrupted | None:
         """Return the call in which this thread was interrupted last, once it has come to its end; None if none was."""
-        if self._lock.is_foreign:
-            with self._lock:  # refuses
+        if self.lock.is_foreign:
+            with self.lock:  # refuses
                 raise AssertionError
         if not self._calls.is_interrupted:
             return None

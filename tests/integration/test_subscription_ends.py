@@ -78,7 +78,7 @@ def held_elsewhere(subscription: Subscription) -> Iterator[None]:
     entered, leave = threading.Event(), threading.Event()
 
     def call() -> None:
-        with subscription._lock:
+        with subscription._uncut.lock:
             entered.set()
             leave.wait(60)
 

@@ -110,7 +110,7 @@ def test_an_abort_in_another_thread_while_a_subscription_receives() -> None:
     subscription = work(log)
     assert received(subscription) == list(range(10))
     producer = open_transaction(log, subscription, flushes=True)
-    with subscription._lock:  # as while it receives
+    with subscription._uncut.lock:  # as while it receives
         thread = threading.Thread(target=producer.abort)
         thread.start()
         thread.join()
