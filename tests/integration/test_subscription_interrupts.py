@@ -158,6 +158,7 @@ def test_a_signal_while_an_acknowledgement_is_written(
     trials: Trials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raise_it(number: int, frame: object) -> None:
+        struck.set()
         raise _Interrupt
 
     subscription = trials.begin()
@@ -166,7 +167,7 @@ def test_a_signal_while_an_acknowledgement_is_written(
 
     def interrupted(intent: Any) -> Any:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-        struck.set()
+        struck.wait()
         return commit(intent)
 
     before = signal.signal(signal.SIGUSR1, raise_it)
@@ -174,7 +175,6 @@ def test_a_signal_while_an_acknowledgement_is_written(
         monkeypatch.setattr(committer, "commit", interrupted)
         with pytest.raises(_Interrupt):
             subscription.acknowledge(trials.first)
-            struck.wait()  # the handler may run a moment later
     finally:
         signal.signal(signal.SIGUSR1, before)
     monkeypatch.undo()
