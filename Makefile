@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds interrupts chaos chaos-pipeline replay smoke-versions versions docs clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
 
 ifdef PYTHON
 export PYTHON
@@ -17,6 +17,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 BENCH ?=
 KILLS ?=
+INTERRUPTS ?=
 ARGS ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
@@ -68,7 +69,10 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-interrupts:  ## Interrupt calls of producers at every point, and hold what they told against the log (ARGS="--calls commit --every 5")
+interrupts:  ## Interrupt 50,000 calls by real signals, and hold what they told against the log (INTERRUPTS=, SEED=, ARGS="--json FILE")
+	@$(RUN) -m tests.interrupts --interrupts $(or $(INTERRUPTS),50000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+interrupt-points:  ## Interrupt each public call at every point where Python can run a signal handler (ARGS="--calls commit --every 5")
 	@$(RUN) -m tests.interrupts $(ARGS)
 
 chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, SEED=, ARGS="--s3 --json FILE")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from tests.interrupts import logs, readers
 from tests.interrupts.calls import SCENARIOS
+from tests.interrupts.campaign import judge, run_history
 from tests.interrupts.trials import Actor, Mode, Next, Trial, points_of, run_trial
 from tests.interrupts.world import Stores
 
@@ -31,7 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--disk", action="store_true", help="on a local disk in place of memory")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there")
+    parser.add_argument(
+        "--interrupts", type=int, default=0, help="with real signals on a local disk, so many in all"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first history with real signals (default: 1)"
+    )
+    parser.add_argument("--together", type=int, default=os.cpu_count() or 1, help="histories at a time")
     options = parser.parse_args(arguments)
+    if options.interrupts:
+        return _campaign(options)
     with tempfile.TemporaryDirectory() as folder:
         return _run(options, Stores(Path(folder) if options.disk else None))
 
@@ -81,6 +95,54 @@ def _run(options: argparse.Namespace, stores: Stores) -> int:
 
 def _kind(trial: Trial) -> str:
     return trial.problems[0].split(":")[0]
+
+
+HISTORY_INTERRUPTS = 100
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    """Interrupt calls with real signals, in processes of their own."""
+    count = max(1, round(options.interrupts / HISTORY_INTERRUPTS))
+    interrupts = min(options.interrupts, HISTORY_INTERRUPTS)
+    calls: Counter[tuple[str, str]] = Counter()
+    problems: list[str] = []
+    groups: Counter[str] = Counter()
+    done = 0
+    start = time.perf_counter()
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.together, spawn) as pool:
+        roots = {seed: Path(folder) / str(seed) for seed in range(options.seed, options.seed + count)}
+        running = [pool.submit(run_history, seed, root, interrupts) for seed, root in roots.items()]
+        for future in as_completed(running):
+            history = future.result()
+            found = judge(history, roots[history.seed])
+            shutil.rmtree(roots[history.seed])
+            problems += found
+            calls.update(history.calls)
+            groups.update(str(group.fate) for group in history.ledger.groups if group.is_transaction)
+            done += history.interrupts
+            for problem in found:
+                print(problem, flush=True)
+    names = sorted({name for name, _ in calls})
+    for name in names:
+        outcomes = {outcome: number for (called, outcome), number in calls.most_common() if called == name}
+        print(f"{name:14} " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
+    result = {
+        "interrupts": done,
+        "histories": count,
+        "seeds": [options.seed, options.seed + count - 1],
+        "calls": {name: {out: n for (called, out), n in calls.items() if called == name} for name in names},
+        "transactions": dict(groups),
+        "problems": problems,
+        "seconds": round(time.perf_counter() - start),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(
+        f"{done} interrupts in {sum(calls.values())} calls of {count} histories; transactions: {dict(groups)}; "
+        f"{len(problems)} problems; {result['seconds']} s"
+    )
+    return 1 if problems else 0
 
 
 def _show(trials: list[Trial], most: int) -> None:

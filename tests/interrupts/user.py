@@ -52,6 +52,8 @@ class User:
 
     def begin(self) -> None:
         """Begin a transaction."""
+        if self.status is ProducerStatus.READY:
+            self.group = None  # whatever became of the one before: it is over
         self.producer.begin()
         self.group = self.ledger.begin(is_transaction=True)
 
@@ -162,14 +164,15 @@ class User:
             ProducerStatus.CLOSED,
         )
         is_prepared = self.producer.prepared is not None
+        is_fenced = self.status is ProducerStatus.FENCED  # what it held was refused, and that was told
         try:
             self.producer.close()
         except InvalidTransactionStateError as error:
             self._told(error)
             raise
-        if not self.is_transactional:
+        if not self.is_transactional and not is_fenced:
             self._acknowledged()
-        elif is_open and not is_prepared and self.group is not None:
+        elif is_open and not is_prepared and not is_fenced and self.group is not None:
             self.group.fate = Fate.ABORTED
         self.group = None
 

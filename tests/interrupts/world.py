@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from txnformat.store.local import TEMPORARY_PREFIX, LocalStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, Subscription, TxnLog, read_values
 
-__all__ = ["NUMBERS", "SEED", "SEED_RECORDS", "TEXTS", "Stores", "World"]
+__all__ = ["NUMBERS", "SEED", "SEED_RECORDS", "TEXTS", "Stores", "World", "fill"]
 
 NUMBERS, TEXTS, SEED = "numbers", "texts", "seed"
 SEED_RECORDS = 24
@@ -37,6 +38,19 @@ def _filled() -> MemoryStore:
 
 
 _template = cache(_filled)
+
+
+def fill(root: Path) -> None:
+    """Make the log of all histories in a directory."""
+    made = _filled()
+    _write(root, {info.key: made.get(info.key) or b"" for info in made.list("")})
+
+
+def _write(root: Path, objects: Mapping[str, bytes]) -> None:
+    for key, data in objects.items():
+        path = root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 class Stores:
@@ -69,10 +83,7 @@ class Stores:
             return memory
         self._made += 1
         root = self._folder / str(self._made)
-        for key, data in objects.items():
-            path = root / key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        _write(root, objects)
         return LocalStore(root)
 
     def drop(self, store: ObjectStore) -> list[str]:
