@@ -4,13 +4,38 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["INSTANCES_MAX", "INSTANCE_BYTES_MAX", "NO_VERSION", "VersionAt"]
+__all__ = [
+    "CONTENT_SCHEME",
+    "INSTANCES_MAX",
+    "INSTANCE_BYTES_MAX",
+    "NO_VERSION",
+    "Content",
+    "TopicContent",
+    "VersionAt",
+]
+
+CONTENT_SCHEME = 1
+"""How contents are hashed: :mod:`txnformat.multiset`. A content of another scheme is as good as none."""
 
 INSTANCES_MAX = 8
 """Instances of an application that the state remembers."""
 
 INSTANCE_BYTES_MAX = 249
 """Of an instance's name, in UTF-8."""
+
+
+class TopicContent(NamedTuple):
+    """The rows that a version wrote to one topic, without their order."""
+
+    topic_id: str
+    records: int
+    """At least 1."""
+    hash: str
+    """32 hexadecimal digits."""
+
+
+Content = tuple[TopicContent, ...]
+"""The rows that a version wrote: each topic once, those without rows not at all."""
 
 
 class VersionAt(NamedTuple):

@@ -22,6 +22,7 @@ from txnformat.errors import (
 )
 from txnformat.group_checks import check_group_offsets
 from txnformat.intents import (
+    AppRef,
     Done,
     Included,
     ProducerRef,
@@ -89,9 +90,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
         operations.append(prepare(write.producer, owner, added=added))
     if write.app is not None:
         apps = (write.app, *write.apps_beside)
-        operations += [
-            AppVersion(app.namespace, app.app_id, app.version, instance=app.instance) for app in apps
-        ]
+        operations += [_version(app, renamed) for app in apps]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return Included(tuple(operations))
@@ -127,6 +126,14 @@ def _renamed(appends: tuple[TopicAppend, ...], renamed: dict[str, str]) -> tuple
     return tuple(
         replace(append, topic_id=renamed.get(append.topic_id, append.topic_id)) for append in appends
     )
+
+
+def _version(app: AppRef, renamed: dict[str, str]) -> AppVersion:
+    """Return the operation of an application's version, its content with the ids that topics have in the log."""
+    content = app.content
+    if content is not None:
+        content = tuple(one._replace(topic_id=renamed.get(one.topic_id, one.topic_id)) for one in content)
+    return AppVersion(app.namespace, app.app_id, app.version, instance=app.instance, content=content)
 
 
 class _Placing:

@@ -18,6 +18,7 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionKey,
 )
+from txnformat.app_versions import Content
 from txnformat.entry import CommitEntry
 from txnformat.errors import TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
@@ -88,6 +89,8 @@ class AppRef:
     """Which run of the application it is: one that a newer run has taken over from is refused."""
     is_next: bool = False
     """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
+    content: Content | None = None
+    """What it writes, for those who compare a repetition; of topics that somebody else makes meanwhile the ids are replaced."""
 
     @property
     def key(self) -> tuple[str, str]:

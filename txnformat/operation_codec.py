@@ -18,7 +18,7 @@ from txnformat.ack_codec import (
     encode_delete_subscription,
 )
 from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.app_versions import INSTANCE_BYTES_MAX
+from txnformat.app_versions import CONTENT_SCHEME, INSTANCE_BYTES_MAX, Content, TopicContent
 from txnformat.codec_fields import (
     INT32_MAX,
     PARTITIONS_MAX,
@@ -251,12 +251,31 @@ def _batch(doc: Document, file_count: int) -> BatchRecord:
 
 def _encode_app_version(op: AppVersion) -> Json:
     doc: Json = {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
-    return doc if op.instance is None else {**doc, "instance": op.instance}
+    if op.instance is not None:
+        doc["instance"] = op.instance
+    if op.content is not None:
+        doc["content"] = {"scheme": CONTENT_SCHEME, "topics": [one._asdict() for one in op.content]}
+    return doc
 
 
 def _decode_app_version(doc: Document, intent: int) -> AppVersion:
     instance = doc.text("instance", bytes_max=INSTANCE_BYTES_MAX) if doc.has("instance") else None
-    return AppVersion(doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent, instance)
+    content = _content(doc.document("content")) if doc.has("content") else None
+    return AppVersion(
+        doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent, instance, content
+    )
+
+
+def _content(doc: Document) -> Content | None:
+    if doc.integer("scheme") != CONTENT_SCHEME:
+        return None  # of a later version, which compares in another way
+    found = tuple(
+        TopicContent(uuid_of(one, "topic_id"), one.integer("records", minimum=1), one.hexadecimal("hash", 32))
+        for one in doc.documents("topics")
+    )
+    if len({one.topic_id for one in found}) != len(found):
+        doc.fail("topics", "list of topics, each once")
+    return found
 
 
 def _encode_checkpoint(op: Checkpoint) -> Json:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.app_versions import Content
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
@@ -275,6 +276,8 @@ class AppVersion:
     intent: int = 0
     instance: str | None = None
     """Which run of the application it was; None: it does not say."""
+    content: Content | None = None
+    """What it wrote; None: it does not say. No part of the state: a repetition reads the entry."""
 
 
 @dataclass(frozen=True, slots=True)

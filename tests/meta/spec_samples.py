@@ -16,6 +16,7 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
+from txnformat.app_versions import TopicContent
 from txnformat.document import Document
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit, PositionCommit
 from txnformat.operations import (
@@ -101,6 +102,7 @@ SAMPLES: list[Operation] = [
     PrepareTxn("etl", 0, 0),
     AppVersion("spark-batch", "nightly", 7),
     AppVersion("spark-stream", UUID, 7, instance="a run"),
+    AppVersion("spark-stream", UUID, 8, instance="a run", content=(TopicContent(UUID, 5, SHA[:32]),)),
     CHECKPOINT,
     SEAL,
     Expire(("etl",), (3,), (0, 1000), ("readers",)),

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_apply import assert_corrupt, entry_for
 from tests.unit.test_decide import Log
 from tests.unit.test_snapshot import checkpoint_of
-from txnformat.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION
+from txnformat.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION, Content, TopicContent
 from txnformat.entry import decode_entry, encode_entry
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
 from txnformat.intents import AppRef, Done, Included, Write
@@ -158,3 +158,104 @@ def test_what_no_reader_could_decode_is_never_written(app: AppRef) -> None:
     assert isinstance(log.refusal(Write(app=app)), InvalidInputError)
     beside = Write(app=AppRef("spark-batch", "*/job", 0), apps_beside=(app,))
     assert isinstance(log.refusal(beside), InvalidInputError)
+
+
+# --- contents --------------------------------------------------------------------------------------------------------
+
+HASH = "0123456789abcdef" * 2
+
+
+def content_of(*topic_ids: str) -> Content:
+    """Return a content of one row of each topic."""
+    return tuple(TopicContent(topic_id, 1, HASH) for topic_id in topic_ids)
+
+
+def test_a_content_is_in_the_entry_and_not_in_the_state() -> None:
+    """So a reader that does not know it folds to the same state, and its snapshots are as good."""
+    plain, telling = Log(ORDERS), Log(ORDERS)
+    write = batch(0, "a")
+    assert write.app is not None
+    content = content_of(ORDERS.topic_id)
+    told = replace(write, app=replace(write.app, content=content))
+    entries = [entry_for(log.state, one)[0] for log, one in ((plain, write), (telling, told))]
+    for entry, expected in zip(entries, (None, content), strict=True):
+        (version,) = (op for op in entry.operations if isinstance(op, AppVersion))
+        assert version.content == expected
+        assert decode_entry(encode_entry(entry), entry.entry) == entry
+    for log, one in ((plain, write), (telling, told)):
+        log.commit(one)
+    assert telling.state.app_versions == plain.state.app_versions
+
+
+def test_a_version_without_a_content_encodes_as_it_did_before() -> None:
+    entry, _ = entry_for(Log(ORDERS).state, batch(0, "a"))
+    assert json.loads(encode_entry(entry))["operations"][-1] == {
+        "operation": "app_version",
+        "intent": 0,
+        "namespace": "spark-stream",
+        "app_id": "query",
+        "version": 0,
+        "instance": "a",
+    }
+
+
+def test_a_content_names_the_topic_that_somebody_else_has_made() -> None:
+    theirs, mine = make_topic("fresh", 1), replace(make_topic("fresh", 1), topic_id=OTHER)
+    log = Log(theirs)
+    app = AppRef("spark-batch", "fresh/job", 1, content=content_of(OTHER))
+    verdict = log.commit(Write(app=app, create=(mine,)))
+    assert isinstance(verdict, Included)
+    assert verdict.operations == (
+        AppVersion("spark-batch", "fresh/job", 1, content=content_of(theirs.topic_id)),
+    )
+
+
+OTHER = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, None),
+        ({"scheme": 1, "topics": []}, ()),
+        (
+            {"scheme": 1, "topics": [{"topic_id": OTHER, "records": 1, "hash": HASH, "more": 1}]},
+            content_of(OTHER),
+        ),
+        ({"scheme": 2, "topics": {"of": "later"}}, None),
+    ],
+    ids=["null", "nothing", "with a field of later", "of another scheme"],
+)
+def test_a_content_of_another_scheme_is_none(content: object, expected: Content | None) -> None:
+    entry, _ = entry_for(Log(ORDERS).state, batch(0, "a"))
+    doc = json.loads(encode_entry(entry))
+    doc["operations"][-1]["content"] = content
+    (version,) = (
+        op
+        for op in decode_entry(json.dumps(doc).encode(), entry.entry).operations
+        if isinstance(op, AppVersion)
+    )
+    assert version.content == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        7,
+        [],
+        {"topics": []},
+        {"scheme": 1},
+        {"scheme": "1", "topics": []},
+        {"scheme": 1, "topics": [{"topic_id": "orders", "records": 1, "hash": HASH}]},
+        {"scheme": 1, "topics": [{"topic_id": OTHER, "records": 0, "hash": HASH}]},
+        {"scheme": 1, "topics": [{"topic_id": OTHER, "records": 1, "hash": HASH[1:]}]},
+        {"scheme": 1, "topics": [{"topic_id": OTHER, "records": 1, "hash": 5}]},
+        {"scheme": 1, "topics": [{"topic_id": OTHER, "records": 1, "hash": HASH}] * 2},
+    ],
+)
+def test_a_content_that_is_none_does_not_decode(content: object) -> None:
+    entry, _ = entry_for(Log(ORDERS).state, batch(0, "a"))
+    doc = json.loads(encode_entry(entry))
+    doc["operations"][-1]["content"] = content
+    with pytest.raises(CorruptDataError):
+        decode_entry(json.dumps(doc).encode(), entry.entry)
