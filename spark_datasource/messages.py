@@ -17,6 +17,7 @@ from spark_datasource.routing import Route
 from spark_datasource.write_plan import WritePlan
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.keys import data_key, parse_data_key
+from txnformat.multiset import Multiset
 from txnformat.types import BatchRecord, FileRecord
 from writers.upload import Uploaded
 
@@ -33,6 +34,9 @@ class TaskUpload(WriterCommitMessage):
     """The task's number: decides the order of records in the log."""
     uploads: dict[str, Uploaded]
     """By topic."""
+    contents: dict[str, Multiset] | None
+    """Its rows, by topic, if they have to be comparable; also those that were not uploaded, because the log holds the
+    version. None: the log does, and some of the rows fit no topic."""
 
 
 M = TypeVar("M", bound=TaskUpload)
@@ -63,7 +67,7 @@ def check_messages(
         route = routes[topic] = _route(topic, plan)
         return Destination(route.directory, route.layout.schema.schema_id, route.layout.partition_count)
 
-    found = check_uploads(of_tasks(messages, TaskUpload), plan.born, destination)
+    found = check_uploads(of_tasks(messages, TaskUpload), plan.born, destination, compared=plan.compared)
     return [(routes[topic], uploads) for topic, uploads in found]
 
 
@@ -85,12 +89,14 @@ def of_tasks(messages: Sequence[object], kind: type[M]) -> list[M]:
             raise invalid_message("two tasks with one number", task=message.partition_id)
         if not isinstance(message.uploads, dict):
             raise invalid_message("not uploads by topic", task=message.partition_id)
+        if message.contents is not None and not _are_contents(message.contents):
+            raise invalid_message("not its rows by topic", task=message.partition_id)
         by_task[message.partition_id] = message
     return [message for _, message in sorted(by_task.items())]
 
 
 def check_uploads(
-    messages: Sequence[TaskUpload], born: int, destination: Callable[[str], Destination]
+    messages: Sequence[TaskUpload], born: int, destination: Callable[[str], Destination], *, compared: bool
 ) -> list[tuple[str, list[Uploaded]]]:
     """Return what the tasks uploaded of each topic, checked: topics by name, uploads in the given order.
 
@@ -100,6 +106,8 @@ def check_uploads(
         Entry that had been folded before any upload.
     destination : callable
         Says of a topic where its files have to be; raises if it is none of this write. Asked once for each.
+    compared : bool
+        Whether the tasks had to say what their rows are.
 
     Raises
     ------
@@ -122,7 +130,27 @@ def check_uploads(
                 keys.add(file.key)
             _check_batches(upload, expected.partition_count)
             of_topic.append(upload)
+        _check_contents(message, compared=compared)
     return [(topic, uploads) for topic, (_, uploads) in sorted(found.items())]
+
+
+def _are_contents(contents: Any) -> bool:
+    return isinstance(contents, dict) and all(
+        isinstance(topic, str)
+        and isinstance(rows, Multiset)
+        and all(type(number) is int and 0 <= number < 2**64 for number in rows)
+        and rows.records > 0
+        for topic, rows in contents.items()
+    )
+
+
+def _check_contents(message: TaskUpload, *, compared: bool) -> None:
+    """Check that a task says as many rows of each topic as it uploaded."""
+    uploaded = {topic: sum(file.rows for file in upload.files) for topic, upload in message.uploads.items()}
+    expected = {topic: rows for topic, rows in uploaded.items() if rows} if compared else {}
+    said = None if message.contents is None else message.contents.items()
+    if said is None or {topic: rows.records for topic, rows in said} != expected:
+        raise invalid_message("other rows than it uploaded", task=message.partition_id)
 
 
 def _route(topic: str, plan: WritePlan) -> Route:

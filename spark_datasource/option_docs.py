@@ -207,6 +207,15 @@ _WRITE: Mapping[str, OptionDoc] = {
         example="20261121",
         meaning="with `txnAppId`: which of its runs this is; must grow, in each topic",
     ),
+    "allowDifferentRepeat": OptionDoc(
+        type="boolean",
+        default="`false`",
+        example="true",
+        meaning=(
+            "go on, with a warning, although the log holds this `txnVersion` with other rows: those stay, and the ones "
+            "of this run are left out"
+        ),
+    ),
     "partitions": OptionDoc(
         type="integer, 1 to 10,000",
         default="`1`",
@@ -268,6 +277,15 @@ _STREAM_WRITE: Mapping[str, OptionDoc] = {
         default="`false`",
         example="true",
         meaning="go on although the log lacks batches before this one",
+    ),
+    "allowDifferentRepeat": OptionDoc(
+        type="boolean",
+        default="`false`",
+        example="true",
+        meaning=(
+            "go on, with a warning, although the log holds this batch with other rows: those stay, and the ones of "
+            "this run are left out"
+        ),
     ),
     "partitions": OptionDoc(
         type="integer, 1 to 10,000",

@@ -24,10 +24,10 @@ READ = (
     "endExpired", "versionAsOf", "timestampAsOf", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
 )  # fmt: skip
 WRITE = (
-    "path", "topic", "txnAppId", "txnVersion", "partitions", "keyColumns", "timestampColumn", "createTopics",
+    "path", "topic", "txnAppId", "txnVersion", "allowDifferentRepeat", "partitions", "keyColumns", "timestampColumn", "createTopics",
 )  # fmt: skip
 STREAM_WRITE = (
-    "path", "topic", "txnAppId", "allowMissingBatches", "partitions", "keyColumns", "timestampColumn", "createTopics",
+    "path", "topic", "txnAppId", "allowMissingBatches", "allowDifferentRepeat", "partitions", "keyColumns", "timestampColumn", "createTopics",
     "checkpointLocation", "queryName",
 )  # fmt: skip
 LATER = (

@@ -57,6 +57,8 @@ class WriteOptions:
     timestamp_column: str | None = None
     create_topics: bool = True
     """Whether topics that do not exist are created."""
+    allow_different: bool = False
+    """Whether to go on when the log holds the version, or the batch, with other rows."""
     storage: Storage = NO_STORAGE
     delegation: Delegation | None = None
     """The write stages in the open transaction of a producer, in place of an append."""
@@ -127,6 +129,7 @@ def _write_options(
         key_columns=found.names("keyColumns"),
         timestamp_column=found.text("timestampColumn"),
         create_topics=found.boolean("createTopics", default=creates_routed or not routed),
+        allow_different=found.boolean("allowDifferentRepeat", default=False),
     )
 
 

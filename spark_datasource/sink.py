@@ -15,21 +15,32 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import COMMIT_TRIES_MAX, check_same, open_log
-from spark_datasource.messages import TaskUpload, check_messages
+from spark_datasource.messages import TaskUpload, check_messages, of_tasks
 from spark_datasource.options import ROUTED, topic_app_id
+from spark_datasource.repeats import Repetition, content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
-from spark_datasource.task_writer import upload_task
+from spark_datasource.task_writer import compare_task, upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
+from txnformat.app_versions import Content
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
+from txnformat.multiset import Multiset
+from txnformat.operations import AppVersion, Operation
+from txnformat.reads import read_entry
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
 from writers.job import Delegation
 from writers.upload import Uploaded, combine, topic_append, with_batch_table
 
 __all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "commit_intent", "plan_write"]
+
+
+_DIFFERENT = (
+    "nothing was written; give other rows another txnVersion. If the job does not give the same rows each time, or you do without "
+    "those of this run, set option allowDifferentRepeat"
+)
 
 
 class TxnLogBatchWriter(DataSourceArrowWriter):
@@ -50,26 +61,35 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         plan = self._plan
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
+        if plan.repeats is not None:
+            return compare_task(iterator, plan, task)
         if plan.done:
             for _ in iterator:
                 pass  # Spark wants its rows taken
-            return TaskUpload(task, {})
-        return TaskUpload(task, upload_task(iterator, plan, task))
+            return TaskUpload(task, {}, {})
+        return upload_task(iterator, plan, task, compared=plan.compared)
 
     @clean_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks uploaded. Requests: 1 entry (+ 1 batch table above 1,000 batches)."""
+        """Commit what the tasks uploaded. Requests: 1 entry (+ 1 batch table above 1,000 batches).
+
+        Of a version that the log holds: 1 GET of the entry that does, to compare its rows.
+        """
         plan = self._plan
+        if plan.repeats is not None:
+            self._compare(of_tasks(messages, TaskUpload), plan.repeats)
         if plan.done:
             return
         uploads = check_messages(messages, plan)
         log = open_log(plan.path, plan.storage)
         check_same(log, plan.path, plan.log_id, plan.born)
-        write = self._write(log, uploads)
+        write = self._write(log, uploads, rows_of(of_tasks(messages, TaskUpload)) or {})
         if write is None:
             return
         try:
-            commit_intent(log, log.committer.intend(write))
+            result = commit_intent(log, log.committer.intend(write))
+            if result.repeated:  # somebody else has written the version since the plan
+                self._check(log, rows_of(of_tasks(messages, TaskUpload)), result.operations, result.entry)
         except InvalidInputError as error:
             # No rows, and somebody else has created the same topic meanwhile.
             if error.kind != "empty-write":
@@ -77,7 +97,36 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         finally:
             log.close()  # this process may be stopped at any time: a snapshot being written ends first
 
-    def _write(self, log: TxnLog, uploads: list[tuple[Route, list[Uploaded]]]) -> Write | None:
+    def _compare(self, tasks: list[TaskUpload], entry: int) -> None:
+        """Compare the rows of a version that the log held already when the write was planned with those in its entry."""
+        plan = self._plan
+        log = open_log(plan.path, plan.storage)
+        check_same(log, plan.path, plan.log_id, plan.born)
+        found = log.committer.read(read_entry(entry))
+        if found is not None:
+            self._check(log, rows_of(tasks), found.operations, entry)
+
+    def _check(
+        self, log: TxnLog, rows: dict[str, Multiset] | None, operations: Sequence[Operation], entry: int
+    ) -> None:
+        """Compare rows with those that an entry says of the version; see :class:`~spark_datasource.repeats.Repetition`."""
+        plan = self._plan
+        for op in operations:
+            if isinstance(op, AppVersion) and plan.app is not None and plan.app.is_held_by(op):
+                if op.content is None:
+                    return  # written by a version that did not say what
+                Repetition(
+                    what=f"version {plan.app.version} of {plan.app.app_id}",
+                    rows=rows,
+                    is_own=False,  # runs of a batch job have no names
+                    allowed=plan.allow_different,
+                    hint=_DIFFERENT,
+                    values={"app_id": plan.app.app_id, "version": plan.app.version},
+                ).check(log.state, op.content, entry)
+
+    def _write(
+        self, log: TxnLog, uploads: list[tuple[Route, list[Uploaded]]], rows: dict[str, Multiset]
+    ) -> Write | None:
         """Return what to commit; None when there is nothing."""
         plan = self._plan
         if len(uploads) > ROUTED_TOPICS_MAX:
@@ -109,20 +158,31 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         create = tuple(route.create for route in routes if route.create is not None)
         if not appends and not create and plan.app is None:
             return None
-        write = Write(appends=appends, app=plan.app, apps_beside=self._apps_beside(routes), create=create)
+        ids = {route.topic: route.topic_id for route in routes}
+        content = content_of(rows, ids)
+        app = plan.app and replace(plan.app, content=content)
+        write = Write(appends=appends, app=app, apps_beside=self._apps_beside(routes, content), create=create)
         if plan.delegation is None:
             return write
         return replace(
             write, producer=plan.delegation.producer, follows=plan.delegation.follows, deferred=True
         )
 
-    def _apps_beside(self, routes: list[Route]) -> tuple[AppRef, ...]:
+    def _apps_beside(self, routes: list[Route], content: Content) -> tuple[AppRef, ...]:
         """Return the versions of a routed write's topics: a later write of one of them alone has to be above."""
         app = self._plan.app
         if app is None or isinstance(self._plan.routes, OneTopic):
             return ()
+        of_topics = {one.topic_id: (one,) for one in content}
         app_id = app.app_id.removeprefix(topic_app_id(ROUTED, ""))
-        return tuple(replace(app, app_id=topic_app_id(route.topic, app_id)) for route in routes)
+        return tuple(
+            replace(
+                app,
+                app_id=topic_app_id(route.topic, app_id),
+                content=of_topics.get(route.topic_id, ()),
+            )
+            for route in routes
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""

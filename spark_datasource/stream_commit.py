@@ -5,12 +5,13 @@ The driver that commits has not planned: what the messages say of the log is che
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructType
 
 from spark_datasource.messages import Destination, check_uploads, invalid_message
 from spark_datasource.options import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.repeats import content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, new_topic_id
 from spark_datasource.stream_messages import Batch, TopicStamp
 from spark_datasource.write_plan import topic_to_create, without_topic
@@ -55,7 +56,7 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
             kind="unroutable-rows",
             hint="nothing was written; let the source give smaller batches",
         )
-    uploads = check_uploads(batch.tasks, stamp.born, lambda topic: topics[topic].destination)
+    uploads = check_uploads(batch.tasks, stamp.born, lambda topic: topics[topic].destination, compared=True)
     appends = with_batch_table(
         log.store,
         log.committer.ids,
@@ -68,7 +69,8 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     )
     beside = () if options.app_id is None else (AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),)
     create = tuple(topic.create for topic in topics.values() if topic.create is not None)
-    return Write(appends=appends, app=app, apps_beside=beside, create=create)
+    content = content_of(rows_of(batch.tasks) or {}, {name: topic.topic_id for name, topic in topics.items()})
+    return Write(appends=appends, app=replace(app, content=content), apps_beside=beside, create=create)
 
 
 @dataclass(frozen=True, slots=True)

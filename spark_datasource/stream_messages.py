@@ -72,7 +72,7 @@ class StreamUpload(TaskUpload):
         if isinstance(plan.routes, OneTopic):
             routes = [plan.routes.only]
         topics = {route.topic: TopicStamp.of(route) for route in routes}
-        return cls(upload.partition_id, upload.uploads, batch, topics)
+        return cls(upload.partition_id, upload.uploads, upload.contents, batch, topics)
 
 
 class Batch(NamedTuple):

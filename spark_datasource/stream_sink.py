@@ -9,7 +9,8 @@ report. Nothing but messages goes from one to the other.
    the number of the batch as the query's version, also without any rows.
 
 A batch that the log holds already was committed before Spark could note it: it is done, and the files of its repetition
-are nobody's. That also holds for queries that give other rows the second time: the first commit wins.
+are nobody's, if they hold the same rows. If not, either the query gives other rows each time, or another run has written other
+rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it go on (:mod:`spark_datasource.repeats`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import forget_log, log_with_id
-from spark_datasource.messages import TaskUpload
-from spark_datasource.options import StreamWriteOptions
+from spark_datasource.options import STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.repeats import Repetition, rows_of
 from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
 from spark_datasource.stream_commit import as_write
 from spark_datasource.stream_messages import (
@@ -84,7 +85,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
         properties = {} if context is None else {name: context.getLocalProperty(name) for name in PROPERTIES}
         stamp = stamp_of(plan, properties)
         task = 0 if context is None else context.partitionId()
-        return StreamUpload.of(TaskUpload(task, upload_task(iterator, plan, task)), stamp, plan)
+        return StreamUpload.of(upload_task(iterator, plan, task, compared=True), stamp, plan)
 
     @clean_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # Spark's name
@@ -108,7 +109,7 @@ class TxnLogStreamWriter(DataSourceStreamArrowWriter):
             raise
         if result.repeated:
             _check_first(result, batch)
-            _compare(result, batch)
+            _compare(result, batch, log, allowed=write.allow_different)
         _note(batch)
 
     def _commit(self, log: TxnLog, batch: Batch) -> CommitResult:
@@ -173,10 +174,49 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
         )
 
 
-def _compare(result: CommitResult, batch: Batch) -> None:
-    """Warn if a batch that is done held another number of rows."""
-    if not result.operations:
+_DIFFERENT = (
+    "nothing was written; another run of this query has written it, from a copy of the checkpoint or beside this one: go on from "
+    "the checkpoint of that run. Or the source or the query gives other rows each time: then, or if you do without the rows of this "
+    "try, set option allowDifferentRepeat"
+)
+
+
+def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) -> None:
+    """Compare the rows of a batch that is done with those that the log holds.
+
+    Raises
+    ------
+    StaleAppVersionError
+        Kind ``different-repeat``.
+    """
+    stamp = batch.stamp
+    version = next(
+        (
+            op
+            for op in result.operations
+            if isinstance(op, AppVersion) and (op.namespace, op.app_id) == (STREAM_NAMESPACE, stamp.query_id)
+        ),
+        None,
+    )
+    if version is None:
         return  # the entry is no longer there to be read
+    if version.content is not None:
+        repetition = Repetition(
+            what=f"batch {stamp.batch_id} of query {stamp.query_id}",
+            rows=rows_of(batch.tasks),
+            is_own=version.instance == stamp.run_id,
+            allowed=allowed,
+            hint=_DIFFERENT,
+            values={
+                "query_id": stamp.query_id,
+                "batch_id": stamp.batch_id,
+                "run_id": stamp.run_id,
+                "written_by": version.instance,
+            },
+        )
+        repetition.check(log.state, version.content, result.entry)
+        return
+    # Written by a version that did not say what: only the number of rows can be compared.
     there = sum(part.records for op in result.operations if isinstance(op, Append) for part in op.partitions)
     if there != batch.rows:
         logger.warning(

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_datasource.collector import settle
+from spark_datasource.messages import TaskUpload
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn
 from spark_datasource.stores import kept_store
 from spark_datasource.write_plan import WritePlan
 from txnformat.clock import SystemIds
 from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
+from txnformat.multiset import NO_ROWS, Multiset, multiset_of
 from txnformat.store.base import ObjectStore
 from txnformat.text import bad_texts
 from writers.partitioner import split_by_partition
@@ -35,6 +37,7 @@ __all__ = [
     "OPEN_FILES_MAX",
     "Rechunker",
     "TopicUploads",
+    "compare_task",
     "upload_task",
     "write_rows",
 ]
@@ -127,12 +130,27 @@ class TopicUploads:
     Parameters
     ----------
     begin : callable
-        Makes the upload of a topic.
+        Makes the upload of a topic. None: nothing is written, the rows are only looked at.
+    compared : bool
+        Whether :attr:`contents` are wanted.
+
+    Attributes
+    ----------
+    contents : dict of str to Multiset
+        The rows so far, by topic.
     """
 
-    def __init__(self, begin: Callable[[Route], TopicUpload], *, open_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(
+        self,
+        begin: Callable[[Route], TopicUpload] | None,
+        *,
+        open_max: int = OPEN_FILES_MAX,
+        compared: bool = False,
+    ) -> None:
+        self.contents: dict[str, Multiset] = {}
         self._begin = begin
         self._open_max = open_max
+        self._compared = compared
         self._uploads: dict[str, TopicUpload] = {}
         self._open: dict[str, None] = {}
         """Topics whose file is open, the one that was written last at the end."""
@@ -145,6 +163,10 @@ class TopicUploads:
     def add(self, route: Route, partition: int, table: pa.Table) -> None:
         """Write one batch."""
         topic = route.topic
+        if self._compared:
+            self.contents[topic] = self.contents.get(topic, NO_ROWS) + multiset_of(table)
+        if self._begin is None:
+            return
         if topic not in self._uploads:
             self._uploads[topic] = self._begin(route)
         if topic not in self._open and len(self._open) >= self._open_max:
@@ -168,10 +190,38 @@ class TopicUploads:
             self._uploads[topic].abort()
 
 
-def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -> dict[str, Uploaded]:
-    """Upload the rows of a task, and return what was uploaded, by topic; errors as :func:`write_rows`.
+def compare_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -> TaskUpload:
+    """Return what the rows of a task are, for a version that the log holds; they are not uploaded. No requests.
+
+    Raises
+    ------
+    InvalidInputError
+        As :func:`write_rows`, unless the rows may differ.
+    """
+    settle()
+    left_out = TopicUploads(None, compared=True)
+    try:
+        write_rows(batches, plan, task, left_out)
+    except InvalidInputError:
+        if not plan.allow_different:
+            raise
+        for _ in batches:
+            pass  # Spark wants its rows taken
+        return TaskUpload(task, {}, None)
+    return TaskUpload(task, {}, left_out.contents)
+
+
+def upload_task(
+    batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int, *, compared: bool
+) -> TaskUpload:
+    """Upload the rows of a task, and return what was uploaded; errors as :func:`write_rows`.
 
     Requests: 1 PUT for each topic that the task has rows of; none without rows.
+
+    Parameters
+    ----------
+    compared : bool
+        Whether the log is to say what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []
@@ -189,10 +239,11 @@ def upload_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -
             roll_bytes=FILE_BYTES_MAX,
         )
 
-    uploads = TopicUploads(begin)
+    uploads = TopicUploads(begin, compared=compared)
     with task_ends:
         try:
-            return write_rows(batches, plan, task, uploads)
+            uploaded = write_rows(batches, plan, task, uploads)
+            return TaskUpload(task, uploaded, uploads.contents)
         except BaseException:
             uploads.abort()
             raise

@@ -38,9 +38,18 @@ class WritePlan:
     app: AppRef | None
     done: bool
     """The log holds this application version, or what was to be staged, already: nothing is uploaded."""
+    repeats: int | None = None
+    """The entry that holds this application version already."""
+    allow_different: bool = False
+    """The user goes on where that has other rows."""
     storage: Storage = NO_STORAGE
     delegation: Delegation | None = None
     """The write stages in a producer's open transaction."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether the log is to say what rows are written, so that a repetition can be compared."""
+        return self.app is not None
 
 
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
@@ -59,7 +68,8 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     """
     log = open_log(options.path, options.storage)
     state = log.state
-    done = _is_done(state, options.app) or _is_staged(state, options.delegation)
+    repeats = _repeats(state, options.app)
+    done = repeats is not None or _is_staged(state, options.delegation)
     seed = log.committer.ids.new()
     routes: Routes
     if options.topic is None:
@@ -74,6 +84,8 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
         born=max(state.entry, 0),
         app=options.app,
         done=done,
+        repeats=repeats,
+        allow_different=options.allow_different,
         storage=options.storage,
         delegation=options.delegation,
     )
@@ -178,10 +190,11 @@ def _is_staged(state: LogState, delegation: Delegation | None) -> bool:
     return owner is not None and owner.used_entry != delegation.follows
 
 
-def _is_done(state: LogState, app: AppRef | None) -> bool:
+def _repeats(state: LogState, app: AppRef | None) -> int | None:
+    """Return the entry that holds an application's version; None when it is still to be written."""
     known = state.app_versions.get((app.namespace, app.app_id)) if app is not None else None
     if app is None or known is None:
-        return False
+        return None
     if known.version > app.version:
         raise StaleAppVersionError(
             "the log holds a later version of this topic/application",
@@ -190,7 +203,7 @@ def _is_done(state: LogState, app: AppRef | None) -> bool:
             version=app.version,
             newest=known.version,
         )
-    return known.version == app.version
+    return known.entry if known.version == app.version else None
 
 
 def _check_existing(topic: TopicState, options: WriteOptions) -> None:

@@ -173,7 +173,7 @@ class AckConflictError(TxnLogError):
 
 
 class StaleAppVersionError(TxnLogError):
-    """The log holds a later version of this application id, a newer instance has taken over, or versions are missing."""
+    """The log holds a later version of this application id, or this one with other rows; a newer instance has taken over; versions are missing."""
 
     default_kind = "stale-app-version"
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+import spark_datasource.task_writer
 from tests.chaos.points import begin_task
+from txnformat.multiset import Multiset, multiset_of
 
-__all__ = ["INPUT_DDL", "TOPIC", "TOPIC_DDL", "TOPIC_SCHEMA", "with_origin"]
+__all__ = ["INPUT_DDL", "TOPIC", "TOPIC_DDL", "TOPIC_SCHEMA", "compared_without_origin", "with_origin"]
 
 TOPIC = "rows"
 
@@ -27,6 +30,28 @@ TOPIC_SCHEMA = pa.schema(
         ("attempt", pa.string()),  # of the task, unlike any other
     ]
 )
+
+
+ORIGIN = ("task", "index", "attempt")
+"""Columns that are others when a batch is repeated."""
+
+
+@contextmanager
+def compared_without_origin() -> Iterator[None]:
+    """Let repetitions be compared by the rows of the input: a query of such rows gives the same ones each time.
+
+    Else no repetition would be like the first: every query of these tests had to allow it, and a false alarm was not seen.
+    """
+    real = multiset_of
+
+    def of_input(table: pa.Table) -> Multiset:
+        return real(table.drop_columns([name for name in ORIGIN if name in table.schema.names]))
+
+    spark_datasource.task_writer.multiset_of = of_input
+    try:
+        yield
+    finally:
+        spark_datasource.task_writer.multiset_of = real
 
 
 def with_origin(

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream_reader import TxnLogStreamReader
 from tests.chaos.broken import break_sink
+from tests.chaos.origin import compared_without_origin
 from tests.chaos.points import Points, begin_task, install
 
 __all__ = ["BROKEN", "CONTROL", "ChaosSource"]
@@ -92,7 +93,8 @@ class _Wrapper:
         assert context is not None
         begin_task(self._control, "write", context)
         points.reached("write/start")
-        message: WriterCommitMessage = self._inner.write(_handed_in(points, iterator))
+        with compared_without_origin():
+            message: WriterCommitMessage = self._inner.write(_handed_in(points, iterator))
         points.reached("write/uploaded")
         return message
 

@@ -155,10 +155,12 @@ def test_topics_rows_and_versions_are_one_entry_and_one_file_each(log: TxnLog, p
 
 
 def test_a_repeat_writes_nothing_whatever_topics_its_rows_name(log: TxnLog, path: str) -> None:
-    late = writer(path, txnAppId="job", txnVersion="1")
+    """Its user lets it go on; else it stops: tests/spark/test_different_repeats.py."""
+    different = {"allowDifferentRepeat": "true"}
+    late = writer(path, txnAppId="job", txnVersion="1", **different)
     write(path, (1, "a"), (2, "b"), txnAppId="job", txnVersion="1")
     before = contents(log), log.state.entry
-    write(path, (1, "b"), (2, "c"), txnAppId="job", txnVersion="1")
+    write(path, (1, "b"), (2, "c"), txnAppId="job", txnVersion="1", **different)
     assert list(Path(path).glob("c-*")) == [], "what is done is not uploaded again"
     late.commit([task(late, 0, table((1, "b"), (2, "d")))])  # it was planned before the first was committed
     assert (contents(log), log.state.entry) == before
@@ -295,7 +297,7 @@ def test_more_large_topics_than_files_may_be_open_become_several_files_in_order(
     found, most_open = upload(sink, counting, iter(rows.to_batches(max_chunksize=20)), 2)
     assert most_open == 2
     assert all(len(one.files) > 1 for one in found.values())
-    sink.commit([TaskUpload(0, found)])
+    sink.commit([TaskUpload(0, found, {})])
     for number in range(5):
         assert log.read(f"t{number}").read_all().column("n").to_pylist() == list(range(number, 200, 5))
 
@@ -359,7 +361,7 @@ def test_the_topics_of_a_write_are_limited(log: TxnLog, path: str) -> None:
     message = task(sink, 0, table((1, "a")))
     empty = {f"t{number}": type(message.uploads["a"])((), ()) for number in range(ROUTED_TOPICS_MAX + 1)}
     with pytest.raises(InvalidInputError, match="3,001 topics"):
-        sink.commit([TaskUpload(0, empty)])
+        sink.commit([TaskUpload(0, empty, {})])
     assert log.refresh().topics == {}
 
 
@@ -375,6 +377,7 @@ def test_as_many_topics_as_allowed_fit_into_one_entry(log: TxnLog, path: str) ->
             (type(file)(**{**_values(file), "key": key}),), message.uploads["t0"].batches
         )
         message.uploads[route.topic] = other
+        message.contents[route.topic] = message.contents["t0"]
     sink.commit([message])
     assert len(log.refresh().topics) == ROUTED_TOPICS_MAX
 
@@ -402,7 +405,7 @@ def test_a_message_cannot_put_files_into_another_topic(log: TxnLog, path: str, c
     message = task(sink, 0, table((1, "a"), (2, "b")))
     assert [route.topic for route, _ in check_messages([message], sink._plan)] == ["a", "b"]
     with pytest.raises(InternalError):
-        check_messages([TaskUpload(0, change(message.uploads))], sink._plan)
+        check_messages([TaskUpload(0, change(message.uploads), {})], sink._plan)
 
 
 def test_a_failed_task_leaves_no_file_of_any_topic(log: TxnLog, path: str) -> None:

@@ -69,7 +69,7 @@ def test_the_loser_of_a_race_for_a_topic_writes_to_the_winners(log: TxnLog, path
     assert rows(log) == list(range(10))
     empty = writer(path)
     assert len(log.topics()) == 1
-    empty.commit([TaskUpload(0, {})])
+    empty.commit([TaskUpload(0, {}, {})])
     assert rows(log) == list(range(10))
 
 

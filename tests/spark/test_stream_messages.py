@@ -24,6 +24,7 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
+from txnformat.multiset import Multiset
 
 PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
@@ -52,7 +53,7 @@ UUID = "00000000-0000-4000-8000-000000000000"
 EVERY: list[tuple[str, Change]] = [
     ("none", lambda message: None),
     ("no message", lambda message: object()),
-    ("of the batch sink", lambda message: TaskUpload(message.partition_id, message.uploads)),
+    ("of the batch sink", lambda message: TaskUpload(message.partition_id, message.uploads, message.contents)),
     ("no number", with_(partition_id="0")),
     ("no batch", with_(batch=None)),
     ("no topics", with_(topics=None)),
@@ -61,6 +62,14 @@ EVERY: list[tuple[str, Change]] = [
     ("unnamed", with_(topics={})),
     ("no uploads", with_(uploads=None)),
     ("no upload", with_(uploads={"t": None})),
+    ("no contents", with_(contents=None)),
+    ("contents of nothing", with_(contents={})),
+    ("no content", with_(contents={"t": None})),
+    ("content of no topic", with_(contents={0: Multiset(1, 0, 0)})),
+    ("content of another topic", with_(contents={"u": Multiset(1, 0, 0)})),
+    ("other number of rows", with_(contents={"t": Multiset(3, 0, 0)})),
+    ("a hash that is none", with_(contents={"t": Multiset(1, -1, 0)})),
+    ("a hash as text", with_(contents={"t": Multiset(1, "0", 0)})),
     ("another batch", batch_with(batch_id=1)),
     ("batch as text", batch_with(batch_id="0")),
     ("batch below 0", batch_with(batch_id=-1)),

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from spark_datasource.messages import TaskUpload
 from spark_datasource.options import parse_stream_write_options
 from spark_datasource.stream_messages import BatchStamp, StreamUpload
 from spark_datasource.stream_sink import TxnLogStreamWriter
@@ -42,7 +41,7 @@ class Runs:
             born=plan.born,
         )
         rows = pa.RecordBatch.from_pydict({"n": [batch_id]}, schema=pa.schema([("n", pa.int64())]))
-        message = StreamUpload.of(TaskUpload(0, upload_task(iter([rows]), plan, 0)), stamp, plan)
+        message = StreamUpload.of(upload_task(iter([rows]), plan, 0, compared=True), stamp, plan)
         self._writer.commit([message], batch_id)
 
     def numbers(self) -> list[int]:

@@ -1,0 +1,134 @@
+"""Versions that are in the log already: whether they hold the rows that their repetition gives, and what follows if not.
+
+Whoever repeats a version gets "done", and its rows are left out. That is right as long as they are the rows that are there. So a version
+says what it wrote, by topic (:mod:`txnformat.multiset`), and its repetition is held against that. Honest repetitions may differ,
+too: ``rand()``, sums of floats after a shuffle. So what differs is an error that an option makes a warning; the run that wrote
+the version itself is only warned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_datasource.messages import TaskUpload
+from txnformat.app_versions import Content, TopicContent
+from txnformat.errors import StaleAppVersionError
+from txnformat.multiset import NO_ROWS, Multiset
+from txnformat.state import LogState
+
+__all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of"]
+
+logger = logging.getLogger("txnlog")
+
+TOPICS_SHOWN_MAX = 10
+"""Topics that a message names; the others are counted."""
+
+NOT_COMPARABLE = "some of the rows do not fit the topics"
+
+
+def rows_of(tasks: Iterable[TaskUpload]) -> dict[str, Multiset] | None:
+    """Return the rows of all tasks, by topic; None when a task had rows that no topic takes."""
+    found: dict[str, Multiset] = {}
+    for task in tasks:
+        if task.contents is None:
+            return None
+        for topic, rows in task.contents.items():
+            found[topic] = found.get(topic, NO_ROWS) + rows
+    return found
+
+
+def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Content:
+    """Return rows by topic as an operation says them.
+
+    Parameters
+    ----------
+    topic_ids : mapping of str to str
+        Of the topics to say something of, by name.
+    """
+    return tuple(
+        TopicContent(topic_ids[topic], found.records, found.hash)
+        for topic, found in sorted(rows.items())
+        if topic in topic_ids
+    )
+
+
+def differences(state: LogState, there: Content, rows: Mapping[str, Multiset] | None) -> list[str]:
+    """Return what distinguishes the rows of a repetition from those in the log, a sentence for each topic.
+
+    Parameters
+    ----------
+    there : Content
+        Of the version in the log.
+    rows : mapping of str to Multiset or None
+        Of the repetition, by topic; None: some of them fit no topic.
+    """
+    if rows is None:
+        return [NOT_COMPARABLE]
+    # A topic that is not there any more is none that the repetition writes to, whatever its name was.
+    names = {
+        one.topic_id: state.topics[one.topic_id].name
+        if one.topic_id in state.topics
+        else f"id {one.topic_id}"
+        for one in there
+    }
+    held = {names[one.topic_id]: (one.records, one.hash) for one in there}
+    given = {topic: (one.records, one.hash) for topic, one in rows.items() if one.records}
+    found = []
+    for topic in sorted(held.keys() | given.keys()):
+        before, after = held.get(topic, (0, "")), given.get(topic, (0, ""))
+        if before == after:
+            continue
+        counts = f"{before[0]} rows in the log, {after[0]} in the repetition"
+        found.append(f"{topic}: {counts}{', with other values' if before[0] == after[0] else ''}")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """A version that was to be written, and was in the log already."""
+
+    what: str
+    """Names it, for people."""
+    rows: Mapping[str, Multiset] | None
+    """What it would have written, as :func:`rows_of`."""
+    is_own: bool
+    """Whether the run that repeats it is the one that wrote it."""
+    allowed: bool
+    """The user goes on although the rows differ."""
+    hint: str
+    """What to do otherwise."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """That tell which version it is."""
+
+    def check(self, state: LogState, there: Content, entry: int) -> None:
+        """Compare with what the log holds, in ``entry``.
+
+        Raises
+        ------
+        StaleAppVersionError
+            Kind ``different-repeat``: the rows differ, and nobody said that they may. Nothing was written.
+        """
+        found = differences(state, there, self.rows)
+        if not found:
+            return
+        more = len(found) - TOPICS_SHOWN_MAX
+        told = "; ".join(found[:TOPICS_SHOWN_MAX]) + (f"; and {more} more topics" if more > 0 else "")
+        if self.is_own or self.allowed:
+            logger.warning(
+                "%s is in the log already (entry %d), with other rows than its repetition gave, which are left out: %s",
+                self.what,
+                entry,
+                told,
+            )
+            return
+        raise StaleAppVersionError(
+            f"{self.what} is in the log already, with other rows",
+            kind="different-repeat",
+            hint=self.hint,
+            **self.values,
+            entry=entry,
+            topics=told,
+        )
