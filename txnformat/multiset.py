@@ -222,7 +222,7 @@ def _bits(column: Any) -> Words:
             numbers = _fixed_width(column, kind.to_pandas_dtype()).astype(np.float64)
             numbers += 0.0  # -0.0 becomes 0.0
         numbers[np.isnan(numbers)] = np.nan
-        return numbers.view(np.uint64)
+        return cast("Words", numbers.view(np.uint64))
     if pt.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif pt.is_date64(kind):
@@ -237,7 +237,7 @@ def _bits(column: Any) -> Words:
         raise InternalError("rows of a type that no topic has are to be hashed", type=str(kind))
     signed = "u" if pt.is_unsigned_integer(column.type) else "i"
     numbers = _fixed_width(column, np.dtype(f"{signed}{column.type.bit_width // 8}"))
-    return numbers.astype(np.int64).view(np.uint64)
+    return cast("Words", numbers.astype(np.int64).view(np.uint64))
 
 
 def _fixed_width(column: Any, dtype: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -42,16 +43,16 @@ def compared_without_origin() -> Iterator[None]:
 
     Else no repetition would be like the first: every query of these tests had to allow it, and a false alarm was not seen.
     """
-    real = multiset_of
+    real, sink = multiset_of, cast("Any", spark_datasource.task_writer)
 
     def of_input(table: pa.Table) -> Multiset:
         return real(table.drop_columns([name for name in ORIGIN if name in table.schema.names]))
 
-    spark_datasource.task_writer.multiset_of = of_input
+    sink.multiset_of = of_input
     try:
         yield
     finally:
-        spark_datasource.task_writer.multiset_of = real
+        sink.multiset_of = real
 
 
 def with_origin(

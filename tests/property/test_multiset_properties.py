@@ -156,6 +156,7 @@ types = st.recursive(st.sampled_from(list(VALUES)), _of_parts, max_leaves=4)
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     """Return values of a type, nulls included."""
+    found: st.SearchStrategy[Any]
     if pt.is_map(kind):
         keys = values_of(kind.key_type).filter(lambda key: key is not None)
         found = st.lists(

@@ -157,7 +157,7 @@ def test_topics_rows_and_versions_are_one_entry_and_one_file_each(log: TxnLog, p
 def test_a_repeat_writes_nothing_whatever_topics_its_rows_name(log: TxnLog, path: str) -> None:
     """Its user lets it go on; else it stops: tests/spark/test_different_repeats.py."""
     different = {"allowDifferentRepeat": "true"}
-    late = writer(path, txnAppId="job", txnVersion="1", **different)
+    late = writer(path, FRAME, txnAppId="job", txnVersion="1", **different)
     write(path, (1, "a"), (2, "b"), txnAppId="job", txnVersion="1")
     before = contents(log), log.state.entry
     write(path, (1, "b"), (2, "c"), txnAppId="job", txnVersion="1", **different)
@@ -331,7 +331,7 @@ def test_records_without_a_key_stay_with_a_partition_until_its_batch_is_full(
     batches = found["t"].batches
     assert [batch.partition for batch in batches] == [(begin + at) % 3 for at in range(len(batches))]
     assert 3 < len(batches) < 10
-    sink.commit([TaskUpload(0, found)])
+    sink.commit([TaskUpload(0, found, {})])
     read = log.read("t", columns=["_partition", "n"]).read_all().to_pylist()
     for partition in range(3):
         numbers = [row["n"] for row in read if row["_partition"] == partition]
@@ -370,6 +370,8 @@ def test_as_many_topics_as_allowed_fit_into_one_entry(log: TxnLog, path: str) ->
     assert isinstance(sink._plan.routes, ByColumn)
     message = task(sink, 0, table((1, "t0")))
     (file,) = message.uploads["t0"].files
+    said = message.contents
+    assert said is not None
     for number in range(1, ROUTED_TOPICS_MAX):
         route = sink._plan.routes.route(f"t{number}")
         key = f"{route.directory}/{file.key.partition('/')[2]}"
@@ -377,7 +379,7 @@ def test_as_many_topics_as_allowed_fit_into_one_entry(log: TxnLog, path: str) ->
             (type(file)(**{**_values(file), "key": key}),), message.uploads["t0"].batches
         )
         message.uploads[route.topic] = other
-        message.contents[route.topic] = message.contents["t0"]
+        said[route.topic] = said["t0"]
     sink.commit([message])
     assert len(log.refresh().topics) == ROUTED_TOPICS_MAX
 
