@@ -228,13 +228,8 @@ OTHER = "00000000-0000-4000-8000-000000000000"
 )
 def test_a_content_of_another_scheme_is_none(content: object, expected: Content | None) -> None:
     entry, _ = entry_for(Log(ORDERS).state, batch(0, "a"))
-    doc = json.loads(encode_entry(entry))
-    doc["operations"][-1]["content"] = content
-    (version,) = (
-        op
-        for op in decode_entry(json.dumps(doc).encode(), entry.entry).operations
-        if isinstance(op, AppVersion)
-    )
+    data = changed_entry(encode_entry(entry), lambda doc: doc["operations"][-1].update(content=content))
+    (version,) = (op for op in decode_entry(data, entry.entry).operations if isinstance(op, AppVersion))
     assert version.content == expected
 
 
@@ -255,7 +250,6 @@ def test_a_content_of_another_scheme_is_none(content: object, expected: Content 
 )
 def test_a_content_that_is_none_does_not_decode(content: object) -> None:
     entry, _ = entry_for(Log(ORDERS).state, batch(0, "a"))
-    doc = json.loads(encode_entry(entry))
-    doc["operations"][-1]["content"] = content
+    data = changed_entry(encode_entry(entry), lambda doc: doc["operations"][-1].update(content=content))
     with pytest.raises(CorruptDataError):
-        decode_entry(json.dumps(doc).encode(), entry.entry)
+        decode_entry(data, entry.entry)
