@@ -6,17 +6,31 @@ import logging
 import threading
 from collections.abc import Callable
 
+from txnformat.clock import Clock, waited_ms
 from txnformat.errors import TxnLogError
 
-__all__ = ["Background"]
+__all__ = ["WAIT_MS_MAX", "Background"]
 
 logger = logging.getLogger("txnlog")
 
+WAIT_MS_MAX = 120_000
+"""How long the end of jobs is waited for, ms; as long as a commit takes at most while the store fails."""
+
+JOIN_SECONDS = 0.25
+"""How long a thread is waited for before the clock is looked at."""
+
 
 class Background:
-    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted."""
+    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock : Clock
+        Bounds the wait for jobs that hang.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._threads: dict[str, threading.Thread] = {}
 
     def is_running(self, name: str) -> bool:
@@ -44,6 +58,11 @@ class Background:
             logger.warning("background work (%s) failed, and is tried again later: %s", name, error)
 
     def wait(self) -> None:
-        """Wait for the jobs that run."""
-        for thread in list(self._threads.values()):
-            thread.join()
+        """Wait for the jobs that run, for WAIT_MS_MAX at most; one that hangs longer is left, with a warning."""
+        since = self._clock.now()
+        for name, thread in list(self._threads.items()):
+            while thread.is_alive():
+                thread.join(JOIN_SECONDS)
+                if thread.is_alive() and waited_ms(since, self._clock.now()) >= WAIT_MS_MAX:
+                    logger.warning("background work (%s) does not end, and is not waited for", name)
+                    break

@@ -1,15 +1,23 @@
 """Group commit inside a process: threads hand in intents, one of them leads and commits for all.
 
 The leader takes everything that waits, commits it as one group, answers, and passes the lead on as soon as its
-own intent has its answer, so that no thread works for others for ever.
+own intents have their answers, so that no thread works for others for ever.
+
+The view is an immutable value: all read it without a lock, and a commit that takes long holds up no reader. Commits and
+refreshes begin from the newest view and publish what they come to, never an older one.
+
+Signal handlers raise in the main thread, which therefore leads no group and holds no lock: its calls are errands
+(:mod:`txnformat.shield`). An interrupt reaches the caller at once, and the call goes on without it; a commit may then
+land. Should anything else cut a leader off (no memory, an asynchronous exception), those who wait stay in the queue, and the
+next leader commits the same intents again, which the log recognises.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from txnformat.background import Background
@@ -20,7 +28,6 @@ from txnformat.commit_counts import CommitCounter
 from txnformat.driver import Driver
 from txnformat.effects import ReadClock, Steps, Times
 from txnformat.errors import (
-    CommitStateUnknownError,
     ConflictError,
     InternalError,
     InvalidInputError,
@@ -35,6 +42,7 @@ from txnformat.operations import Cause, Expire, Operation, Seal
 from txnformat.pace import Pace
 from txnformat.retention import expirable
 from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
+from txnformat.shield import shielded
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
@@ -51,19 +59,51 @@ WAKE_SECONDS = 0.5
 """How long a thread waits for its answer at a time."""
 
 
-def _interrupted() -> CommitStateUnknownError:
-    return CommitStateUnknownError("the commit was interrupted", hint="repeat the same call, abort, or close")
+PUBLISH_SECONDS = 1.0
+"""How long a view waits to be published: an asynchronous exception may have taken away whoever held the lock."""
+
+UNSENT_MAX = 4_096
+"""Most intents that are remembered as never sent: those whose callers were interrupted are never committed."""
+
+_LEAD = "lead"
 
 
-@dataclass(eq=False, slots=True)
+class _Call:
+    """A call of commit: its intents, and how its thread is woken."""
+
+    __slots__ = ("_wake", "waiters")
+
+    def __init__(self, intents: Sequence[Intent]) -> None:
+        self.waiters = [_Waiter(self, intent) for intent in intents]
+        self._wake = allocate_lock()  # a lock of C: an exception in whoever waits for it cannot leave it half taken
+        self._wake.acquire()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all of its intents have their answers."""
+        return all(waiter.answer is not None for waiter in self.waiters)
+
+    def wait(self) -> None:
+        """Wait until it is woken, or for a while."""
+        self._wake.acquire(timeout=WAKE_SECONDS)
+
+    def wake(self) -> None:
+        """Wake the call's thread; again is harmless."""
+        with contextlib.suppress(RuntimeError):  # it is awake
+            self._wake.release()
+
+
 class _Waiter:
-    """A thread that waits for the answer to its intent, or for the lead."""
+    """An intent that waits for its answer."""
 
-    intent: Intent
-    unsent: bool = False
-    """Whether the intent was never sent to any slot."""
-    wake: threading.Event = field(default_factory=threading.Event)
-    answer: CommitResult | TxnLogError | None = None
+    __slots__ = ("answer", "call", "intent", "unsent")
+
+    def __init__(self, call: _Call, intent: Intent) -> None:
+        self.call = call
+        self.intent = intent
+        self.unsent = False
+        """Whether the intent was never sent to any slot."""
+        self.answer: CommitResult | TxnLogError | None = None
 
 
 class Committer:
@@ -103,51 +143,75 @@ class Committer:
     def renew(self) -> None:
         """Know nothing, and have no threads: as at first. In a forked child the parent's may have been anywhere."""
         self._view: View | None = None
-        self._pace = Pace()
+        self._publishing = allocate_lock()
+        self._pace = Pace()  # the leader's
         self._watch = Watch()
-        self._view_lock = threading.Lock()  # held while the view is in use by steps that replace it
-        self._queue_lock = threading.Lock()
-        self._queue: list[_Waiter] = []
-        self._leader: _Waiter | None = None
-        self._unsent: set[str] = set()  # ids of intents made here that no call of commit has taken yet
-        self._background = Background()
+        # Lists and dicts are changed by single calls of C functions, so that they need no lock.
+        self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
+        self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells who has it
+        self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
+        self._background = Background(self.clock)
 
     def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
-        """Replace the view by what ``steps`` make of it, and return its state."""
-        with self._view_lock:
-            view = self._view if self._view is not None else self._driver.run(open_view())
-            self._view = self._driver.run(steps(view))
-            self._watch.note(self._view.state, self.clock.now().boot_ms)
-            return self._view.state
+        """Publish what ``steps`` make of the newest view, and return the state that is then the newest."""
+        return shielded(lambda: self._run(steps))
+
+    def _run(self, steps: Callable[[View], Steps[View]]) -> LogState:
+        state = self._publish(self._driver.run(steps(self._newest()))).state
+        self._watch.note(state, self.clock.now().boot_ms)
+        return state
+
+    def _newest(self) -> View:
+        """Return the newest view; opens the log when there is none."""
+        view = self._view
+        return view if view is not None else self._publish(self._driver.run(open_view()))
+
+    def _publish(self, view: View) -> View:
+        """Let all know of a view unless they know a newer one; return the newest."""
+        publishing = self._publishing
+        has_lock = publishing.acquire(timeout=PUBLISH_SECONDS)
+        try:
+            known = self._view
+            if known is not None and not view.supersedes(known):
+                return known
+            self._view = view
+            return view
+        finally:
+            if has_lock:
+                publishing.release()
+            else:
+                self._publishing = allocate_lock()
 
     @property
     def state(self) -> LogState:
         """Return the state as last seen; opens the log when nothing was seen yet."""
         view = self._view
-        if view is None:
-            with self._view_lock:
-                view = self._view = self._view or self._driver.run(open_view())
-        return view.state
+        return view.state if view is not None else shielded(self._newest).state
 
     def refresh(self) -> LogState:
-        """Follow the log to its tip. Requests: 1 GET when nothing is new."""
+        """Follow the log to its tip; never waits for another thread. Requests: 1 GET when nothing is new."""
         if self._view is None:
             return self.state
         return self.run(refresh)
 
     def read(self, steps: Steps[T]) -> T:
         """Run steps that only read."""
-        return self._driver.run(steps)
+        return shielded(lambda: self._driver.run(steps))
 
     def intend(self, action: Action) -> Intent:
         """Return an intent for ``action``; committing the same intent again never applies it twice."""
         intent = Intent(self.ids.new(), self.state.entry + 1, action)
-        with self._queue_lock:
-            self._unsent.add(intent.intent_id)
+        unsent = self._unsent
+        unsent[intent.intent_id] = True
+        if len(unsent) > UNSENT_MAX:  # an intent that is forgotten here has only to be within the log's window
+            for forgotten in list(unsent)[: UNSENT_MAX // 2]:
+                unsent.pop(forgotten, None)
         return intent
 
     def commit(self, intent: Intent) -> CommitResult:
         """Commit an intent, together with those of other threads that wait at the same time.
+
+        Interrupted (Ctrl-C), it may or may not land: the same intent may be committed again.
 
         Raises
         ------
@@ -161,88 +225,74 @@ class Committer:
 
     def commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
         """Commit intents in as few entries as they fit into, and return the answer to each; an error is not raised."""
-        waiters = [_Waiter(intent) for intent in intents]
+        return shielded(lambda: self._commit_together(intents))
+
+    def _commit_together(self, intents: Sequence[Intent]) -> list[CommitResult | TxnLogError]:
         since = self.clock.now()
+        call = _Call(intents)
         try:
-            for waiter in waiters:
-                self._join(waiter)
-            for waiter in waiters:
-                if self._leader is not waiter:
-                    while not waiter.wake.wait(WAKE_SECONDS):
-                        pass  # a Ctrl-C that came just before a wait began is noticed only after it
-                if waiter.answer is None:
-                    self._lead(waiter)
-                self._leave(waiter)
+            for waiter in call.waiters:
+                waiter.unsent = self._unsent.pop(waiter.intent.intent_id, False)
+            self._queue.extend(call.waiters)
+            while not call.is_answered:
+                if self._lead.setdefault(_LEAD, call) is call:
+                    self._commit_waiting()
+                else:
+                    call.wait()
         finally:
-            for waiter in waiters:
-                self._leave(waiter)
-        answers = [_answer_of(waiter) for waiter in waiters]
+            self._leave(call)
+        answers = [_answer_of(waiter) for waiter in call.waiters]
         for answer in answers:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))
         return answers
 
-    def _join(self, waiter: _Waiter) -> None:
-        """Queue up; whoever comes first leads."""
-        with self._queue_lock:
-            waiter.unsent = waiter.intent.intent_id in self._unsent
-            self._unsent.discard(waiter.intent.intent_id)
-            self._queue.append(waiter)
-            if self._leader is None:
-                self._leader = waiter
-
-    def _leave(self, waiter: _Waiter) -> None:
-        """Take the waiter out, answered or interrupted (Ctrl-C); its lead goes to whoever has waited longest."""
-        with self._queue_lock:
-            if waiter in self._queue:
+    def _leave(self, call: _Call) -> None:
+        """Take a call out, answered or cut off; its lead goes to whoever has waited longest."""
+        for waiter in call.waiters:
+            with contextlib.suppress(ValueError):  # it never came to wait
                 self._queue.remove(waiter)
-            if self._leader is waiter:
-                self._leader = self._queue[0] if self._queue else None
-                if self._leader is not None:
-                    self._leader.wake.set()
+        if self._lead.get(_LEAD) is call:
+            self._lead.pop(_LEAD, None)
+            for waiter in self._queue[:1]:
+                waiter.call.wake()
 
-    def _lead(self, own: _Waiter) -> None:
-        group: list[_Waiter] = []
-        try:
-            while own.answer is None:
-                with self._queue_lock:
-                    group, self._queue = self._queue, []
-                self.counter.group(len(group))
-                self._commit_group(group)
-        finally:
-            self._answer(group, {}, _interrupted())  # those whom an interrupt left without an answer
-
-    def _commit_group(self, group: list[_Waiter]) -> None:
+    def _commit_waiting(self) -> None:
+        """Commit everything that waits as one group, and answer."""
+        group = [waiter for waiter in self._queue[:] if waiter.answer is None]
+        self.counter.group(len(group))
+        # A call that was interrupted goes on, and its caller may repeat it meanwhile: the same intent waits twice.
+        intents = {waiter.intent.intent_id: waiter.intent for waiter in group}
+        unsent = frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent)
         answers: dict[str, CommitResult | TxnLogError] = {}
-        unanswered: TxnLogError = _interrupted()
+        unanswered: TxnLogError | None = None
         extents_before = 0
         try:
             ensure_fit(self.store, self.ids)
-            with self._view_lock:
-                view = self._view if self._view is not None else self._driver.run(open_view())
-                extents_before = view.state.extents
-                self._view, answers = self._driver.run(
-                    commit_group(
-                        view,
-                        [waiter.intent for waiter in group],
-                        self.settings,
-                        unsent=frozenset(waiter.intent.intent_id for waiter in group if waiter.unsent),
-                        pace=self._pace,
-                        watch=self._watch,
-                    )
+            view = self._newest()
+            extents_before = view.state.extents
+            view, answers = self._driver.run(
+                commit_group(
+                    view,
+                    list(intents.values()),
+                    self.settings,
+                    unsent=unsent,
+                    pace=self._pace,
+                    watch=self._watch,
                 )
+            )
+            self._publish(view)
         except TxnLogError as error:
             unanswered = error
         finally:
-            self._answer(group, answers, unanswered)
-        self._maintain_if_due(answers, extents_before)
-
-    def _answer(
-        self, group: list[_Waiter], answers: dict[str, CommitResult | TxnLogError], unanswered: TxnLogError
-    ) -> None:
+            for waiter in group:
+                waiter.unsent = False  # who is cut off here may have sent it
         for waiter in group:
-            if waiter.answer is None:
-                waiter.answer = answers.get(waiter.intent.intent_id, unanswered)
-                waiter.wake.set()
+            waiter.answer = answers.get(waiter.intent.intent_id, unanswered) or _unanswered(waiter.intent)
+            waiter.call.wake()
+        try:
+            self._maintain_if_due(answers, extents_before)
+        except Exception as error:  # noqa: BLE001  # no reason to fail commits that have landed
+            logger.warning("background work could not be started, and is tried again later: %s", error)
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
         """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""
@@ -281,8 +331,11 @@ class Committer:
         """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches.
 
         What is appended meanwhile is left for the next time, so that this comes to an end. Fewer, or none, when
-        somebody else seals at the same time.
+        somebody else seals at the same time. Interrupted, it goes on without its caller.
         """
+        return shielded(self._seal)
+
+    def _seal(self) -> list[Seal]:
         done: list[Seal] = []
         ends = stable_ends(self.state)
         while not done or sealable(self.state, ends):
@@ -302,11 +355,12 @@ class Committer:
 
         Requests: those of a refresh, and 1 entry for every 100 transactions.
         """
+        return shielded(self._end_expired)
+
+    def _end_expired(self) -> list[EndTransaction]:
         self.refresh()
         ended = []
-        with self._view_lock:
-            expired = self._watch.expired(self.state, self._driver.run(_times()))
-        for action in expired:
+        for action in self._watch.expired(self.state, self._driver.run(_times())):
             known = self.state.transactional_ids.get(action.transactional_id)
             if known is not None and known.epoch == action.epoch:
                 try:
@@ -325,6 +379,9 @@ class Committer:
 
         Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
         """
+        return shielded(self._expire)
+
+    def _expire(self) -> list[Expire]:
         done: list[Expire] = []
         while True:
             wanted = expirable(
@@ -343,13 +400,20 @@ class Committer:
             done += [op for op in result.operations if isinstance(op, Expire)]
 
     def close(self) -> None:
-        """Wait for background work: a snapshot, segment or bundle that is being written."""
-        self._background.wait()
+        """Wait for background work (a snapshot, segment or bundle that is being written), for two minutes at most.
+
+        Interrupted, it need not be called again.
+        """
+        shielded(self._background.wait)
+
+
+def _unanswered(intent: Intent) -> InternalError:
+    return InternalError("a commit ended without an answer", intent=intent.intent_id)
 
 
 def _answer_of(waiter: _Waiter) -> CommitResult | TxnLogError:
     if waiter.answer is None:
-        raise InternalError("a commit ended without an answer", intent=waiter.intent.intent_id)
+        raise _unanswered(waiter.intent)
     return waiter.answer
 
 

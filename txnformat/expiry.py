@@ -34,39 +34,45 @@ class _Seen(NamedTuple):
 
 
 class Watch:
-    """What one process has seen of open transactions. Not safe for threads: whoever uses the view uses it."""
+    """What one process has seen of open transactions.
+
+    Safe for use by many threads: it is one value, replaced in one step. Of two threads that replace it at once one may
+    bring back what was seen a little earlier. Then a timeout is counted anew, or its end is refused, for the
+    transaction has gone on since.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def note(self, state: LogState, boot_ms: int | None) -> None:
-        """Look at the open transactions; O(their number).
+    def note(self, state: LogState, boot_ms: int | None) -> dict[str, _Seen]:
+        """Look at the open transactions, and return what was seen of each, by name; O(their number).
 
         Parameters
         ----------
         boot_ms : int or None
             The process's clock that counts suspended time; without one, watching proves nothing.
         """
-        seen: dict[str, _Seen] = {}
+        before, seen = self._seen, dict[str, _Seen]()
         if boot_ms is not None:
             for name in state.undecided:
                 known = state.transactional_ids[name]
-                one = self._seen.get(name)
+                one = before.get(name)
                 if one is None or (one.producer_id, one.entry) != (known.producer_id, known.timed_entry):
                     one = _Seen(known.producer_id, known.timed_entry, boot_ms)
                 seen[name] = one
         self._seen = seen
+        return seen
 
     def expired(self, state: LogState, now: Times) -> list[EndTransaction]:
         """Look at the open transactions, and return the ends of those whose time is over, by name."""
-        self.note(state, now.boot_ms)
+        watched = self.note(state, now.boot_ms)
         ends = []
         for name in sorted(state.undecided):
             known = state.transactional_ids[name]
             expires_ms = known.expires_ms
             if expires_ms is None:
                 continue  # prepared: it has no time
-            seen = self._seen.get(name)
+            seen = watched.get(name)
             if now.store_ms >= expires_ms:
                 ends.append(_end(name, known, store_time_ms=now.store_ms))
             elif (

@@ -33,6 +33,21 @@ class View:
         age = elapsed_ms(self.proof, now)
         return age is not None and age <= VIEW_AGE_MS_MAX
 
+    def supersedes(self, known: View) -> bool:
+        """Return whether to go on from this view rather than from ``known``: it knows more, or the same more recently.
+
+        Both were proven; so of two views of one log the longer one goes on from the shorter.
+        """
+        if self.state.log_id != known.state.log_id:
+            return True
+        if self.state.entry != known.state.entry:
+            return self.state.entry > known.state.entry
+        return _proven_at(self.proof) >= _proven_at(known.proof)
+
+
+def _proven_at(proof: Times | None) -> tuple[int, int]:
+    return (-1, -1) if proof is None else (proof.boot_ms or 0, proof.wall_ms)
+
 
 def elapsed_ms(start: Times, end: Times) -> int | None:
     """Return the time between two readings: the larger of what both clocks say.

@@ -245,7 +245,7 @@ def test_no_lock_stays_locked_in_a_child(tmp_path: Path) -> None:
     memory = MemoryStore()
     time = StoreTime(SystemClock())
     locks = [
-        log.committer._view_lock, log.committer._queue_lock, log.committer.counter._lock, log.sidecars._lock,
+        log.committer._publishing, log.committer.counter._lock, log.sidecars._lock,
         store._lock, memory._lock, time._lock, probe._lock, open_module._memory_lock, producer_ids._blocks_lock,
         s3_client._lock,
     ]  # fmt: skip

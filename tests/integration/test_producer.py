@@ -428,10 +428,10 @@ def test_64_commits_that_wait_together_take_at_most_8_entries(tmp_path: Path) ->
         thread.start()
     held.wait_until_held()
     for _ in range(100_000):
-        if len(log.committer._queue) == 63:
+        if len(log.committer._queue) == 64:
             break
         threading.Event().wait(0.001)
-    assert len(log.committer._queue) == 63
+    assert len(log.committer._queue) == 64
     held.open()
     for thread in threads:
         thread.join()
