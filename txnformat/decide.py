@@ -4,7 +4,8 @@ Order of the questions (specification, section "Deciding"):
 
 1. Is the intent's id in the window? Then it is done.
 2. Is its natural key known (application version, last end of the transactional id, sequence window)? Done.
-3. Does the window not reach back to its first slot? Undecidable: it may have landed, so it is never applied.
+3. Does the window not reach back to its first slot, and does no natural key prove that it has not landed
+   (:mod:`txnformat.absence`)? Undecidable: it may have landed, so it is never applied.
 4. Does it fit the state? Then operations, else a rejection that says why.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from txnformat.absence import is_absent
 from txnformat.ack_operations import CreateSubscription, DeleteSubscription
 from txnformat.decide_acks import create_subscription, delete_subscription
 from txnformat.decide_groups import join_group, leave_group, remove_group, reset_offsets
@@ -67,7 +69,11 @@ def decide(state: LogState, intent: Intent) -> Verdict:
     if held_by is not None:
         return Done(held_by, intent_id=intent.intent_id)
     verdict = _decide_action(state, intent.action)
-    if isinstance(verdict, Done) or state.window.covers(intent.first_slot):
+    if (
+        isinstance(verdict, Done)
+        or state.window.covers(intent.first_slot)
+        or is_absent(state, intent.action)
+    ):
         return verdict
     return Undecidable(state.window.first)
 
@@ -91,6 +97,9 @@ def _checkpoint(state: LogState, action: TakeCheckpoint) -> Verdict:
 
 
 def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
+    made = state.topics.get(action.topic_id)
+    if made is not None and made.name == action.name:
+        return Done(made.created_entry)
     if action.name in state.topic_ids:
         return Rejected(
             ConflictError(

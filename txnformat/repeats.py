@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txnformat.effects import Steps
 from txnformat.entry import CommitEntry
 from txnformat.intents import CommitResult, Done, Intent, Write, first_offsets
-from txnformat.operations import AppVersion, EndTxn
+from txnformat.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.reads import read_boundary, read_entry
 
 __all__ = ["original_result"]
@@ -35,6 +37,8 @@ def original_result(intent: Intent, done: Done, own: CommitEntry | None) -> Step
 def _holder(intent: Intent, entry: CommitEntry) -> int | None:
     """Return which intent of ``entry`` did what ``intent`` asks for, by its natural key."""
     write = intent.action
+    if isinstance(write, CreateTopic):
+        return next((op.intent for op in entry.operations if op == replace(write, intent=op.intent)), None)
     if not isinstance(write, Write):
         return None
     for op in entry.operations:

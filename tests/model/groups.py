@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from txnformat.background import Background
-from txnformat.clock import Clock, Instant
+from txnformat.clock import Clock, Instant, SystemClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnlog import Producer, ProducerStatus, TxnLog
@@ -81,7 +81,7 @@ class WhenAsked(Background):
     """Does background work in the thread that waits for it: another would meet faults and moments of its own choice."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(SystemClock())
         self._jobs: dict[str, Callable[[], object]] = {}
 
     def is_running(self, name: str) -> bool:

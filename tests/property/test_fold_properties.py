@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from txnformat import keys
+from txnformat.absence import is_absent
 from txnformat.apply import apply
 from txnformat.assemble import Assembled, assemble
 from txnformat.decide import decide
@@ -312,6 +313,8 @@ def test_fold_and_decisions_agree_with_the_naive_model(
         if number in reopened and writer.state.entry >= 0:
             writer.reopen()
         writer.commit(group, steps[number % len(steps)])
+        for intent in writer.intents.values():
+            assert not is_absent(writer.state, intent.action), "what the log holds is proven not to be there"
     for derivation in writer.derivations:
         assert list(derivation.compare(writer.state)) == []
     for intent_id, result in writer.results.items():
