@@ -20,11 +20,11 @@ from txnformat.intents import (
     TakeCheckpoint,
     Write,
 )
-from txnformat.operations import CreateTopic
+from txnformat.operations import Cause, CreateTopic
 from txnformat.producer_state import SequenceWindow
 from txnformat.state import LogState
 from txnformat.transactions import TransactionStatus
-from txnformat.types import TopicPartition
+from txnformat.types import Outcome, TopicPartition
 
 __all__ = ["is_absent"]
 
@@ -65,8 +65,12 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
     if producer.epoch < owner.epoch:
         if last is None or last.epoch < producer.epoch:
             return True  # whatever began in that epoch would have been ended
-        # The end of that epoch is known: had this write been it, it would have been found done.
-        return write.end is not None and last.epoch == producer.epoch
+        # The end of that epoch is known, and it is another.
+        return (
+            write.end is not None
+            and last.epoch == producer.epoch
+            and (last.outcome, last.cause) != (write.end, Cause.PRODUCER)
+        )
     if write.end is not None:
         return True  # every end begins the next epoch
     if write.prepare and owner.status is not TransactionStatus.PREPARED:
@@ -79,7 +83,9 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
 def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bool:
     """Return whether the log would remember the sequences of an append, or cannot have taken them, and lacks them."""
     owner = state.transactional_ids.get(producer.transactional_id or "")
-    made = {wanted.topic_id: state.topic_ids[wanted.name] for wanted in write.create}  # perhaps by somebody else
+    made = {
+        wanted.topic_id: state.topic_ids[wanted.name] for wanted in write.create
+    }  # perhaps by somebody else
     for append in write.appends:
         for part in append.partitions:
             key = TopicPartition(made.get(append.topic_id, append.topic_id), part.partition)
@@ -112,7 +118,9 @@ def _end_for_another(state: LogState, action: EndTransaction) -> bool:
     if owner is None or owner.producer_id != action.producer_id:
         return False
     last = owner.last_end
-    return owner.epoch <= action.epoch or last is None or last.epoch <= action.epoch
+    if owner.epoch <= action.epoch or last is None or last.epoch < action.epoch:
+        return True
+    return last.epoch == action.epoch and (last.outcome, last.cause) != (Outcome.ABORT, action.cause)
 
 
 def _checkpoint(state: LogState, action: TakeCheckpoint) -> bool:

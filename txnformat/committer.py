@@ -75,7 +75,9 @@ class _Call:
 
     def __init__(self, intents: Sequence[Intent]) -> None:
         self.waiters = [_Waiter(self, intent) for intent in intents]
-        self._wake = allocate_lock()  # a lock of C: an exception in whoever waits for it cannot leave it half taken
+        self._wake = (
+            allocate_lock()
+        )  # a lock of C: an exception in whoever waits for it cannot leave it half taken
         self._wake.acquire()
 
     @property
@@ -148,7 +150,9 @@ class Committer:
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
-        self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells who has it
+        self._lead: dict[
+            str, _Call
+        ] = {}  # the call that leads: ``setdefault`` takes the lead or tells who has it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
 
@@ -203,7 +207,9 @@ class Committer:
         intent = Intent(self.ids.new(), self.state.entry + 1, action)
         unsent = self._unsent
         unsent[intent.intent_id] = True
-        if len(unsent) > UNSENT_MAX:  # an intent that is forgotten here has only to be within the log's window
+        if (
+            len(unsent) > UNSENT_MAX
+        ):  # an intent that is forgotten here has only to be within the log's window
             for forgotten in list(unsent)[: UNSENT_MAX // 2]:
                 unsent.pop(forgotten, None)
         return intent

@@ -69,11 +69,7 @@ def decide(state: LogState, intent: Intent) -> Verdict:
     if held_by is not None:
         return Done(held_by, intent_id=intent.intent_id)
     verdict = _decide_action(state, intent.action)
-    if (
-        isinstance(verdict, Done)
-        or state.window.covers(intent.first_slot)
-        or is_absent(state, intent.action)
-    ):
+    if isinstance(verdict, Done) or state.window.covers(intent.first_slot) or is_absent(state, intent.action):
         return verdict
     return Undecidable(state.window.first)
 

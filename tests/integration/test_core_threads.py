@@ -18,8 +18,8 @@ from txnformat.background import Background
 from txnformat.clock import Instant, SystemClock
 from txnformat.committer import UNSENT_MAX
 from txnformat.effects import ReadClock, Steps
-from txnformat.keys import entry_key
 from txnformat.intents import AllocateIds, CommitResult, Intent
+from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds
 from txnformat.store.base import CreateResult
@@ -256,11 +256,14 @@ def test_ctrl_c_reaches_a_caller_that_waits_for_background_work() -> None:
         signal.pthread_kill(main, signal.SIGINT)
         go_on.wait(60)
 
+    def close() -> None:
+        closing.set()
+        log.close()
+
     log.committer._background.start("snapshot", interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            closing.set()
-            log.close()
+            close()
     finally:
         go_on.set()
     log.close()
@@ -311,10 +314,12 @@ def test_an_interrupt_at_any_point_leaves_the_log_in_order(call: str) -> None:
         }
         was_interrupted = _interrupted_at(point, calls[call])
         results: list[CommitResult] = []
-        thread = _in_thread(lambda: results.append(committer.commit(_intent(log))))
-        thread.join(60)
-        repeated = _in_thread(lambda intent=intent: results.append(committer.commit(intent)))
-        repeated.join(60)
+
+        def others(intent: Intent = intent, results: list[CommitResult] = results) -> None:
+            results.append(committer.commit(_intent(log)))
+            results.append(committer.commit(intent))
+
+        _in_thread(others).join(60)
         assert len(results) == 2, point
         given += 2
         assert log.refresh().next_producer_id == given, point
