@@ -44,14 +44,14 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import Upgrade
-from txnformat.pace import Pace
+from txnformat.pace import ROUND_TRIP_MS_MAX, Pace
 from txnformat.reads import read_boundary
 from txnformat.repeats import original_result
 from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import FEATURES, LogState
-from txnformat.view import View, elapsed_ms
+from txnformat.view import View, waited
 
 __all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]
 
@@ -77,6 +77,10 @@ class CommitSettings:
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
     """Of a log that gets its first entry: the longest timeout of transactions with offsets; None: 15 minutes."""
+
+
+ROUND_TRIPS_AWAKE = 8
+"""Round trips beyond which an attempt that was lost was not slow, but suspended."""
 
 
 def backoff_ms(age_ms: float, round_trip_ms: float, uniform: float) -> float:
@@ -183,7 +187,7 @@ def _commit_once(
         case Lost() | Gone():
             if isinstance(outcome, Gone):
                 group.note_gone()
-            view = group.seen = yield from _after_loss(view, slot, outcome, times, group.start)
+            view = group.seen = yield from _after_loss(view, slot, outcome, times, group)
             group.refreshed = True
             now: Times = yield ReadClock()
             if group.count_loss(now):
@@ -223,8 +227,12 @@ def _with_ends(
     )
 
 
-def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, start: Times) -> Steps[View]:
-    """Fold what won the slot, wait, and catch up."""
+def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, group: _Group) -> Steps[View]:
+    """Fold what won the slot, wait, and catch up.
+
+    Whoever has slept between its decision and its attempt looks at once, and so does whoever has nothing more to win on what
+    it sees: a producer that was fenced meanwhile learns it without a wait.
+    """
     if isinstance(outcome, Gone):
         try:
             return (yield from open_view())
@@ -232,9 +240,11 @@ def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, start:
             raise _unknown(slot, error) from error
     view = View(fold_bytes(view.state, outcome.data), view.proof)
     now: Times = yield ReadClock()
-    spread = yield DrawUniform()
-    round_trip = max(1, now.wall_ms - sent.wall_ms)
-    yield Sleep(backoff_ms(max(0, sent.wall_ms - start.wall_ms), min(round_trip, 1_000), spread))
+    has_slept = waited(sent, now) > max(ROUND_TRIP_MS_MAX, ROUND_TRIPS_AWAKE * outcome.round_trip_ms)
+    if not has_slept and group.competes(view.state):
+        spread = yield DrawUniform()
+        round_trip = min(max(1, outcome.round_trip_ms), ROUND_TRIP_MS_MAX)
+        yield Sleep(backoff_ms(max(0, sent.wall_ms - group.start.wall_ms), round_trip, spread))
     # Others go on meanwhile: who waits for the winner's successor would hear of it too late.
     return (yield from refresh(view, ahead=2, durable=False))
 
@@ -404,9 +414,12 @@ class _Group:
             elif verdict is not None:
                 self._answer(intent.intent_id, error)
 
+    def competes(self, state: LogState) -> bool:
+        """Return whether any intent would be applied after ``state``."""
+        return any(isinstance(decide(state, intent), Included) for intent in self.waiting)
+
     def _waited_ms(self, now: Times) -> int:
-        elapsed = elapsed_ms(self.start, now)
-        return now.wall_ms - self.start.wall_ms if elapsed is None else elapsed
+        return waited(self.start, now)
 
     def count_loss(self, now: Times) -> bool:
         """Count a lost slot; return whether attempts or time are used up."""
@@ -429,13 +442,16 @@ class _Group:
             waited_ms=self._waited_ms(now),
         )
         self.move_to(state.entry + 1)
+        together = assemble(state, self.waiting, store_time_ms=state.timestamp_ms, write_id=state.log_id)
         for intent in list(self.waiting):
             match decide(state, intent):
                 case Done() as done:
                     yield from self._repeat(intent, done, None)
                 case Undecidable(window_first):
                     self._answer(intent.intent_id, _too_old(intent, window_first))
-                case Included() | Rejected():
+                case Rejected(error) if isinstance(together.verdicts.get(intent.intent_id), Rejected):
+                    yield from self._refuse(intent.intent_id, error)
+                case Included() | Rejected():  # what it builds on is not there either
                     self._answer(intent.intent_id, contention)
 
     def deliver(self, assembled: Assembled, entry: CommitEntry | None) -> Steps[None]:

@@ -16,7 +16,7 @@ from txnformat.entry_bytes import decode_stored
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.reads import get_object, make_durable
 from txnformat.store.base import CreateOutcome
-from txnformat.view import elapsed_ms
+from txnformat.view import waited
 
 __all__ = ["Gone", "Lost", "Ours", "Refused", "SlotOutcome", "Unknown", "create_slot"]
 
@@ -37,6 +37,8 @@ class Lost:
     """Somebody else's bytes are in the slot."""
 
     data: bytes
+    round_trip_ms: int = 0
+    """How long a request took: the shorter of the last create and the read after it, of which a suspension met one at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
     """
     key = keys.entry_key(number)
     sent: Times = yield ReadClock()
-    attempts = 0
+    begun, attempts = sent, 0
     while True:
         result = yield CreateObject(key, data)
         attempts += 1
@@ -82,6 +84,7 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
         if result.error is not None and not result.error.transient:
             # Not even reading back can settle it (an fsync that failed after the object became visible).
             return Unknown(result.error)
+        answered: Times = yield ReadClock()
         try:
             found = yield from get_object(key)
             if found == data:
@@ -90,25 +93,24 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
                 return Ours(sent)
         except StorageError as error:
             return Unknown(error)
+        now: Times = yield ReadClock()
         if found is not None:
-            return _lost(key, found)
+            return _lost(key, found, max(0, min(waited(begun, answered), waited(answered, now))))
         if result.outcome is CreateOutcome.EXISTS:
             return Gone()
-        now: Times = yield ReadClock()
-        elapsed = elapsed_ms(sent, now)
-        waited = now.wall_ms - sent.wall_ms if elapsed is None else elapsed
-        if waited >= deadline_ms:
+        if waited(sent, now) >= deadline_ms:
             return Unknown(result.error)
         spread = yield DrawUniform()
         yield Sleep(
             min(RESEND_BACKOFF_MS * 2 ** min(attempts, 10), RESEND_BACKOFF_MS_MAX) * (0.5 + spread / 2)
         )
+        begun = yield ReadClock()
 
 
-def _lost(key: str, found: bytes) -> Lost | Unknown:
+def _lost(key: str, found: bytes, round_trip_ms: int) -> Lost | Unknown:
     """Return that the slot is lost, if the bytes in it are as they were written: damaged ones may have been ours."""
     try:
         decode_stored(found, name=key)
     except CorruptDataError as error:
         return Unknown(error)
-    return Lost(found)
+    return Lost(found, round_trip_ms)

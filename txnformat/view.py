@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from txnformat.effects import Times
 from txnformat.state import LogState
 
-__all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms"]
+__all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms", "waited"]
 
 VIEW_AGE_MS_MAX = 60_000
 """Oldest view that proves anything without reading the boundary."""
@@ -57,3 +57,9 @@ def elapsed_ms(start: Times, end: Times) -> int | None:
     if start.boot_ms is None or end.boot_ms is None:
         return None
     return max(end.boot_ms - start.boot_ms, end.wall_ms - start.wall_ms)
+
+
+def waited(start: Times, end: Times) -> int:
+    """Return the milliseconds between two readings, by the wall clock where no clock counts suspended time."""
+    elapsed = elapsed_ms(start, end)
+    return end.wall_ms - start.wall_ms if elapsed is None else elapsed
