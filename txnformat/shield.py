@@ -19,7 +19,8 @@ from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import ReferenceType, ref
 
 from txnformat.errors import InternalError
 from txnformat.forking import run_after_fork
@@ -41,7 +42,16 @@ class Errand(Generic[T]):
         Without arguments. It sees the context variables of the thread that makes the errand.
     """
 
-    __slots__ = ("_claim", "_ended", "_error", "_function", "_is_cancelled", "_result", "is_ended")
+    __slots__ = (
+        "__weakref__",
+        "_claim",
+        "_ended",
+        "_error",
+        "_function",
+        "_is_cancelled",
+        "_result",
+        "is_ended",
+    )
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
@@ -115,9 +125,14 @@ class _Worker(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="txnlog-shield", daemon=True)
-        self.errands: SimpleQueue[Errand[object] | None] = SimpleQueue()
-        self.newest: Errand[object] | None = None
-        """What it was given last."""
+        self.errands: SimpleQueue[Errand[Any] | None] = SimpleQueue()
+        self.newest: ReferenceType[Errand[Any]] | None = None
+        """What it was given last; not kept alive by it, for the answer may be large."""
+
+    def running(self) -> Errand[Any] | None:
+        """Return what it was given last, unless that has ended."""
+        errand = None if self.newest is None else self.newest()
+        return None if errand is None or errand.is_ended else errand
 
     def run(self) -> None:
         """Perform errands."""
@@ -153,13 +168,13 @@ def _submit(errand: Errand[T]) -> None:
     """Hand an errand to a worker; an errand that was handed over before is not run again."""
     global _worker
     worker = _worker
-    if worker is None or not worker.is_alive() or not (worker.newest is None or worker.newest.is_ended):
+    if worker is None or not worker.is_alive() or worker.running() is not None:
         if worker is not None:
             worker.errands.put(None)  # it ends with what it does: an errand whose caller was interrupted
         _worker = worker = _Worker()  # one whose start is cut short is not alive, and is replaced
         worker.start()
-    worker.errands.put(errand)  # type: ignore[arg-type]  # the worker never looks at the answer
-    worker.newest = errand  # type: ignore[assignment]
+    worker.errands.put(errand)
+    worker.newest = ref(errand)
 
 
 def _begin_in_child() -> None:
@@ -171,8 +186,9 @@ def _begin_in_child() -> None:
 def _end() -> None:
     """Let errands whose callers were interrupted come to their end before the interpreter stops their thread."""
     worker = _worker
-    if worker is not None and worker.newest is not None and worker.is_alive():
-        worker.newest.wait()
+    errand = None if worker is None or not worker.is_alive() else worker.running()
+    if errand is not None:
+        errand.wait()
 
 
 run_after_fork(_begin_in_child)

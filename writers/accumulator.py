@@ -1,7 +1,8 @@
 """Records on their way to files, by topic and partition, in the order in which they were sent. No IO.
 
-A send has two steps. ``prepare`` checks the data, brings it to the topic's schema and chooses partitions; whatever
-is wrong is raised here, and nothing is kept. ``accept`` cannot fail. In between the caller makes room.
+A send has two steps. ``prepare`` checks the data and brings it to the topic's schema; whatever is wrong is raised
+here, and nothing is kept or changed, so any thread may call it at any time. ``accept`` chooses partitions and keeps the
+records. In between the caller makes room, or leaves what is prepared in an :class:`Inbox`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from txnformat.types import TopicPartition
 from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat
 
-__all__ = ["Accumulator", "Prepared", "Run"]
+__all__ = ["Accumulator", "Inbox", "Prepared", "Run"]
 
 SPOOL_ROWS_MAX = 10_000
 """Single records that are made into Arrow together."""
@@ -53,12 +54,28 @@ class Prepared(NamedTuple):
     """Arrow bytes; of single records roughly."""
     partition: int | None
     """The one that the caller named."""
-    parts: tuple[tuple[int, Any], ...] = ()
-    """(partition, pyarrow.Table), ascending."""
+    table: Any = None
+    """pyarrow.Table in the topic's schema; None when ``row`` is given."""
     row: PlainRow | None = None
-    """In place of ``parts``: one record, whose partition is chosen later."""
-    is_keyless: bool = False
-    """Whether records without a key went to the partition whose turn it is."""
+    """In place of ``table``: one record."""
+
+
+class Inbox:
+    """Sends that were handed over, and that no call has taken in yet.
+
+    A send appends to ``items`` in one step of the interpreter, without a lock, and then looks whether the inbox is still in
+    use. If it is, the call that takes it out of use finds the record. If not, the sender asks under the lock whether the
+    record was found.
+    """
+
+    __slots__ = ("items", "size", "taken")
+
+    def __init__(self) -> None:
+        self.items: list[Prepared] = []
+        self.size = 0
+        """Bytes, roughly: threads that send at the same time may count too few."""
+        self.taken: tuple[Prepared, ...] = ()
+        """What was found in it when it went out of use."""
 
 
 @dataclass(slots=True)
@@ -139,13 +156,20 @@ class Accumulator:
         """Bytes held."""
         self.full: set[TopicPartition] = set()
         """Partitions that hold a whole batch."""
+        self._largest = 0  # bytes of the partition that holds the most
+        self._spooled = 0  # bytes of single records
 
     def __bool__(self) -> bool:
         """Return whether any record is held."""
         return bool(self._pending) or bool(self._spools)
 
+    @property
+    def largest(self) -> int:
+        """Upper bound, inclusive, of the bytes that a partition holds."""
+        return self._largest + self._spooled
+
     def prepare(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
-        """Return the data of a send, checked and distributed; nothing is kept yet.
+        """Return the data of a send, checked; nothing is kept or changed. Safe in every thread.
 
         Parameters
         ----------
@@ -168,9 +192,8 @@ class Accumulator:
                 return Prepared(topic, row.size, partition, row=row)
         table = conform(data, topic.schema.arrow_schema, topic.schema.added)
         if table.num_rows == 0:
-            return Prepared(topic, 0, partition)
-        parts, is_keyless = self._distribute(topic, table, partition)
-        return Prepared(topic, table.nbytes, partition, parts, is_keyless=is_keyless)
+            return Prepared(topic, 0, partition, table)
+        return Prepared(topic, table.nbytes, partition, table)
 
     def choose_partition(self, topic: TopicState, row: Mapping[str, Any]) -> int:
         """Return the partition of a large record: by its key, else the one whose turn it is, which then passes on."""
@@ -182,16 +205,20 @@ class Accumulator:
         return partition
 
     def accept(self, sent: Prepared) -> None:
-        """Keep what ``prepare`` returned."""
+        """Keep what ``prepare`` returned, perhaps when the topic had fewer columns or partitions."""
         topic_id = sent.topic.topic_id
-        if self._topics.get(topic_id) is not sent.topic:
+        known = self._topics.get(topic_id)
+        if known is not None and known is not sent.topic and _has_grown(known, sent.topic):
+            table = sent.table
+            if sent.row is not None:
+                table = self._format(sent.topic).table([sent.row.values])
+            sent = self.prepare(known, table, sent.partition)
+        elif known is not sent.topic:
             self.adopt(sent.topic)
         if sent.row is None:
             self._settle(topic_id)
-            total = sent.size if len(sent.parts) == 1 else None
-            if sent.is_keyless:
-                self._turn(sent.topic).is_taken = True
-            self._keep(topic_id, sent.parts, sent.partition is not None, total)
+            if sent.table.num_rows:
+                self._add(sent.topic, sent.table, sent.partition, sent.size)
             return
         spools = self._spools.setdefault(topic_id, {})
         spool = spools.get(sent.partition)
@@ -200,6 +227,7 @@ class Accumulator:
         spool.rows.append(sent.row.values)
         spool.size += sent.row.size
         self.size += sent.row.size
+        self._spooled += sent.row.size
         if len(spool.rows) >= SPOOL_ROWS_MAX or spool.size >= self._batch_bytes:
             self._settle(topic_id)
 
@@ -212,15 +240,16 @@ class Accumulator:
             return
         self._settle(topic_id)
         self._topics[topic_id] = topic
+        moving = []
         for key in self.partitions(topic_id):
             pending = self._pending[key]
-            self._forget(key)
             for table, is_named in zip(pending.tables, pending.named, strict=True):
                 stays = is_named or not topic.schema.key_columns
-                moved = self.prepare(topic, table, key.partition if stays else None)
-                if moved.is_keyless:
-                    self._turn(topic).is_taken = True
-                self._keep(topic_id, moved.parts, is_named)
+                moving.append((self.prepare(topic, table, key.partition if stays else None), is_named))
+        for key in self.partitions(topic_id):
+            self._forget(key)
+        for moved, is_named in moving:
+            self._add(topic, moved.table, moved.partition, moved.size, is_named=is_named)
 
     def topic(self, topic_id: str) -> TopicState:
         """Return a topic of which records were taken in."""
@@ -265,15 +294,18 @@ class Accumulator:
             self._pass_on(self._topics[key.topic_id], key.partition)
 
     def _forget(self, key: TopicPartition) -> None:
-        self.size -= self._pending.pop(key).size
+        gone = self._pending.pop(key).size
+        self.size -= gone
         self.full.discard(key)
+        if gone >= self._largest:
+            self._largest = max((pending.size for pending in self._pending.values()), default=0)
 
     def clear(self) -> None:
         """Forget all records."""
         self._pending.clear()
         self._spools.clear()
         self.full.clear()
-        self.size = 0
+        self.size = self._largest = self._spooled = 0
 
     def settle(self) -> None:
         """Give single records their partitions."""
@@ -289,17 +321,36 @@ class Accumulator:
 
     def _settle(self, topic_id: str) -> None:
         """Make single records of one topic into tables of its partitions, behind what these hold already."""
-        spools = self._spools.pop(topic_id, None)
+        spools = self._spools.get(topic_id)
         if spools is None:
             return
         topic = self._topics[topic_id]
-        for partition, spool in spools.items():
-            self.size -= spool.size
-            table = self._format(topic).table(spool.rows)
-            parts, is_keyless = self._distribute(topic, table, partition)
-            if is_keyless:
-                self._turn(topic).is_taken = True
-            self._keep(topic_id, parts, partition is not None)
+        # What fails in the conversion keeps its records: they are taken out when all of them are in tables.
+        tables = [
+            (partition, spool.size, self._format(topic).table(spool.rows))
+            for partition, spool in spools.items()
+        ]
+        del self._spools[topic_id]
+        for partition, size, table in tables:
+            self.size -= size
+            self._spooled -= size
+            self._add(topic, table, partition)
+
+    def _add(
+        self,
+        topic: TopicState,
+        table: Any,
+        partition: int | None,
+        size: int | None = None,
+        *,
+        is_named: bool | None = None,
+    ) -> None:
+        """Add a table to the partitions of its records. ``size``: its bytes, where they are known."""
+        parts, is_keyless = self._distribute(topic, table, partition)
+        if is_keyless:
+            self._turn(topic).is_taken = True
+        named = partition is not None if is_named is None else is_named
+        self._keep(topic.topic_id, parts, named, size if len(parts) == 1 else None)
 
     def _keep(
         self, topic_id: str, parts: Sequence[tuple[int, Any]], is_named: bool, total: int | None = None
@@ -316,6 +367,7 @@ class Accumulator:
             is_full = pending.size + size >= self._batch_bytes
             pending.add(table, size, spare, is_named=is_named, is_full=is_full)
             self.size += size
+            self._largest = max(self._largest, pending.size)
             if is_full:
                 self.full.add(key)
                 self._pass_on(self._topics[topic_id], number)

@@ -7,7 +7,7 @@ gone on without its caller, and its answer is there to be asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import get_ident
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,10 +45,13 @@ class Calls:
     ----------
     lock : OwnLock
         Held while a call runs.
+    repeatable : collection of str
+        Names of calls without arguments: when one was interrupted, the same call again asks for its answer.
     """
 
-    def __init__(self, lock: OwnLock) -> None:
+    def __init__(self, lock: OwnLock, repeatable: Collection[str] = ()) -> None:
         self._lock = lock
+        self._repeatable = repeatable
         self._noted: dict[int, _Noted] = {}  # by the caller's thread
 
     def run(self, name: str, body: Callable[[], T]) -> T:
@@ -59,6 +62,21 @@ class Calls:
         errand.run()
         self._noted.pop(me, None)
         return errand.answer()
+
+    def run_or_repeat(self, name: str, body: Callable[[], T]) -> T:
+        """Do a call, or answer with the one that was interrupted if this is its repeat."""
+        earlier = self.interrupted()
+        if earlier is None or not self.is_repeat(earlier, name):
+            return self.run(name, body)
+        try:
+            answer: T = earlier.answer()
+            return answer
+        finally:
+            self.forget()
+
+    def is_repeat(self, earlier: Interrupted, name: str) -> bool:
+        """Return whether a call asks for the answer of the one that was interrupted."""
+        return earlier.has_run and earlier.name == name and name in self._repeatable
 
     def _locked(self, body: Callable[[], T]) -> T:
         with self._lock:

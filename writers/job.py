@@ -23,9 +23,11 @@ from txnformat.operations import DEFERRED_TIMEOUT_MS
 from txnformat.state import LogState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import Outcome
+from writers.calls import Interrupted
 from writers.producer import Producer
 from writers.session import Session
 from writers.settings import Buffer
+from writers.standing import Standing
 from writers.transaction import Call, CommitInfo, ProducerStatus
 
 __all__ = ["Delegation", "JobProducer"]
@@ -42,29 +44,38 @@ class Delegation(NamedTuple):
 class _JobSession(Session):
     """A session whose transaction holds what others have staged."""
 
-    @contextmanager
-    def delegated(self) -> Iterator[Delegation]:
-        """Let others stage while the block runs; see :meth:`JobProducer.delegated`."""
+    def delegate(self) -> tuple[Delegation, Standing]:
+        """Let others stage from now on; until :meth:`take_back` has learned what they did, only an abort is legal.
+
+        Returns also where the producer stood.
+        """
+        if self._staging or self.at.unsettled is not None:
+            self.flush(Call.FLUSH)
+        before = self.at
+        ref = self._identity()
+        delegation = Delegation(ref, self._owner(ref, self._log.state).used_entry)
+        self.at = before._replace(appended=True, status=ProducerStatus.ABORT_REQUIRED)
+        return delegation, before
+
+    def take_back(self, before: Standing) -> None:
+        """Take note of what the log has staged of the open transaction."""
         ref = self._identity()
         try:
-            yield Delegation(ref, self._owner(ref, self._log.state).used_entry)
-            self._follow(ref)
-        except BaseException as error:
-            # What they did, or still do, is not known.
-            self._appended = True
-            if isinstance(error, TxnLogError):
-                self._refused(Call.FLUSH, error)
-            if self.status is ProducerStatus.IN_TRANSACTION:
-                self.status = ProducerStatus.ABORT_REQUIRED
+            owner = self._owner(ref, self._log.refresh())
+        except TxnLogError as error:
+            self._refused(Call.FLUSH, error, self.at)
             raise
-
-    def _follow(self, ref: ProducerRef) -> None:
-        """Take note of what the log has staged of the open transaction."""
-        owner = self._owner(ref, self._log.refresh())
-        if owner.status is TransactionStatus.ONGOING:
-            self._appended = True
+        is_ongoing = owner.status is TransactionStatus.ONGOING
+        if is_ongoing:
             windows = owner.staged_sequences.items()
             self._staging.follow_sequences({key: window[-1].last_sequence for key, window in windows})
+        self.at = self.at._replace(
+            appended=before.appended or is_ongoing, status=ProducerStatus.IN_TRANSACTION
+        )
+
+    def note_refusal(self, error: TxnLogError) -> None:
+        """Take note of what those who were to stage were told."""
+        self._refused(Call.FLUSH, error, self.at)
 
     def _owner(self, ref: ProducerRef, state: LogState) -> TransactionalIdState:
         """Return what the log knows of the producer, which must still be the newest instance."""
@@ -77,15 +88,15 @@ class _JobSession(Session):
 
     def commit_version(self, app: AppRef) -> tuple[CommitResult, bool]:
         """Commit the transaction and the version; return also whether this transaction did it."""
-        if self._unsettled is not None:
-            action = self._unsettled.intent.action
+        if self.at.unsettled is not None:
+            action = self.at.unsettled.intent.action
             ends = isinstance(action, Write) and action.end is not None
         else:
-            ends = self._appended or self._waits
+            ends = self.at.appended or self._waits
         result = self._write(Call.COMMIT, Outcome.COMMIT if ends else None, app=app)
         if self._has_ended(result):
             self._progress.committed()
-            self._ended()
+            self._ended(Outcome.COMMIT)
             return result, True
         if (
             ends
@@ -93,8 +104,7 @@ class _JobSession(Session):
             with suppress(ProducerFencedError):  # the newer instance has aborted it
                 self.abort()
             return result, False
-        self._appended = False
-        self.status = ProducerStatus.READY
+        self._set(appended=False, status=ProducerStatus.READY)
         return result, not result.repeated
 
     def _has_ended(self, result: CommitResult) -> bool:
@@ -148,12 +158,16 @@ class JobProducer(Producer):
         ProducerFencedError, TransactionTimedOutError
             The transaction was ended by somebody else.
         """
-        with self._lock:
-            self._session.check(Call.SEND)
-            if self._staging or self.status is ProducerStatus.UNKNOWN_OUTCOME:
-                self._session.flush(Call.FLUSH)
-            with self._job.delegated() as delegation:
-                yield delegation
+        delegation, before = self._do(Call.DELEGATE, self._job.delegate)
+        try:
+            yield delegation
+        except TxnLogError as error:
+            refusal = error
+            self._do(Call.TAKE_BACK, lambda: self._job.note_refusal(refusal))
+            raise
+        # A block that was left by an exception leaves a transaction that can only be aborted: what was done in it, or
+        # still is, is not known.
+        self._do(Call.TAKE_BACK, lambda: self._job.take_back(before))
 
     def commit_version(self, app: AppRef) -> tuple[CommitInfo, bool]:
         """Commit the transaction together with an application's version, in one entry.
@@ -171,7 +185,11 @@ class JobProducer(Producer):
         TxnLogError
             As for :meth:`~writers.producer.Producer.commit`.
         """
-        with self._lock:
-            self._session.check(Call.COMMIT)
-            result, is_own = self._job.commit_version(app)
-            return self._info(result), is_own
+        result, is_own = self._do(Call.COMMIT, lambda: self._job.commit_version(app))
+        return self._info(result), is_own
+
+    def _has_committed(self, earlier: Interrupted) -> bool:
+        if earlier.name != Call.COMMIT:
+            return False
+        _, is_own = earlier.answer()
+        return bool(is_own)

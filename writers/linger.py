@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from txnformat.shield import shielded
+
 __all__ = ["Linger"]
 
 
@@ -22,11 +24,16 @@ class Linger:
 
     def arm(self) -> None:
         """Have a flush made, unless one is due already: what comes later goes along."""
+        if self._timer is None:
+            shielded(self._arm)
+
+    def _arm(self) -> None:
         with self._lock:
             if self._timer is None:
-                self._timer = threading.Timer(self._seconds, self._run)
-                self._timer.daemon = True
-                self._timer.start()
+                timer = threading.Timer(self._seconds, self._run)
+                timer.daemon = True
+                timer.start()
+                self._timer = timer
 
     def _run(self) -> None:
         with self._lock:

@@ -38,10 +38,11 @@ class OwnLock:
         InvalidTransactionStateError
             Kind ``forked``.
         """
-        self._check_own()
+        self.check_own()
         self._lock.acquire()
 
-    def _check_own(self) -> None:
+    def check_own(self) -> None:
+        """Raise unless this process has made the lock: InvalidTransactionStateError of kind ``forked``."""
         if self.is_foreign:
             raise InvalidTransactionStateError(
                 f"this {self._what} belongs to the process that this one was forked from",
@@ -66,7 +67,7 @@ class OneThread(OwnLock):
         InvalidTransactionStateError
             Kind ``forked``; kind ``concurrent-use``: another thread has it.
         """
-        self._check_own()
+        self.check_own()
         if not self._lock.acquire(blocking=False):
             raise InvalidTransactionStateError(
                 f"another thread is using this {self._what}",

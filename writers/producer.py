@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from txnformat.errors import (
     InvalidInputError,
@@ -21,7 +21,8 @@ from txnformat.intents import CommitResult
 from txnformat.log import TxnLog
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.prepared import PreparedTransaction
-from txnformat.state import TopicState
+from writers.accumulator import Inbox, Prepared
+from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
 from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from writers.linger import Linger
@@ -39,6 +40,13 @@ from writers.upload import ROLL_BYTES
 __all__ = ["Producer"]
 
 logger = logging.getLogger("txnlog")
+
+T = TypeVar("T")
+
+_CLOSE = "close"
+
+_REPEATABLE = frozenset({Call.INIT, Call.BEGIN, Call.FLUSH, Call.COMMIT, Call.PREPARE, Call.ABORT})
+"""Calls without arguments: when one was interrupted, the same call again means the same."""
 
 
 class Producer:
@@ -103,6 +111,7 @@ class Producer:
             )
         self._log = log
         self._lock = OwnLock("producer")
+        self._calls = Calls(self._lock, _REPEATABLE)
         self._linger = Linger(linger_ms, self._flush_held)
         self._staging = Staging(log.store, log.committer.ids, self.settings, lambda: log.state.entry)
         self._session = Session(log, self.settings, self._staging)
@@ -121,25 +130,25 @@ class Producer:
 
     @property
     def status(self) -> ProducerStatus:
-        """Where the producer stands."""
-        return self._session.status
+        """Where the producer stands; UNKNOWN_OUTCOME when this thread was interrupted in a call and has not settled it."""
+        return ProducerStatus.UNKNOWN_OUTCOME if self._calls.is_interrupted else self._session.status
 
     @property
     def producer_id(self) -> int | None:
         """Its id in the log; None before ``init``, and without idempotence."""
-        ref = self._session.ref
+        ref = self._session.at.ref
         return None if ref is None else ref.producer_id
 
     @property
     def epoch(self) -> int | None:
         """The epoch of the open or next transaction; None as for ``producer_id``."""
-        ref = self._session.ref
+        ref = self._session.at.ref
         return None if ref is None else ref.epoch
 
     @property
     def prepared(self) -> PreparedTransaction | None:
         """In status PREPARED: the transaction whose outcome is decided elsewhere; an earlier instance may have left it."""
-        return self._session.prepared
+        return self._session.at.prepared
 
     # --- the calls ---------------------------------------------------------------------------------------------------
 
@@ -158,15 +167,11 @@ class Producer:
         InvalidInputError
             Kind ``invalid-transaction-timeout``: the timeout is longer than the log allows.
         """
-        with self._lock:
-            self._session.check(Call.INIT)
-            self._session.open()
+        self._do(Call.INIT, self._session.open)
 
     def begin(self) -> None:
         """Begin a transaction. Requests: none."""
-        with self._lock:
-            self._session.check(Call.BEGIN)
-            self._session.begin()
+        self._do(Call.BEGIN, self._session.begin)
 
     def transaction(self) -> Transaction:
         """Return a transaction for a ``with`` statement: commits on exit, aborts on an exception."""
@@ -216,28 +221,30 @@ class Producer:
         TransactionTimedOutError
             As for :meth:`flush`.
         """
-        with self._lock:
+        self._settle_interrupted(Call.SEND)
+        self._lock.check_own()
+        at = self._session.at
+        if at.within is None:
             self._session.check(Call.SEND)
-            if (
-                self._session.is_torn
-            ):  # by a send whose outcome was unknown: repeat what it flushed, and no more
-                self._session.make_room(0)
-                self._session.check(Call.SEND)
-            found = topic_named(self._log, topic, partition)
-            if data is None:
-                stamp = now_of(self._log) if timestamp is None else timestamp
-                data = [kafka_record(found.schema, key, value, headers, stamp)]
-                data = large_value(data[0], self.settings) or data
-            elif any(given is not None for given in (key, value, headers, timestamp)):
-                raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
-            else:
-                data = kafka_rows(found.schema, data, lambda: now_of(self._log))
-            if isinstance(data, LargeValue):
-                self._send_large(found, data, partition)
-            else:
-                self._take(found, data, partition)
-            if not self.settings.is_transactional:
-                self._linger.arm()
+            if at.is_torn:  # by a send whose outcome was unknown: repeat what it flushed, and no more
+                self._do(Call.SEND, self._repair)
+        found = topic_named(self._log, topic, partition)
+        if data is None:
+            stamp = now_of(self._log) if timestamp is None else timestamp
+            data = [kafka_record(found.schema, key, value, headers, stamp)]
+            data = large_value(data[0], self.settings) or data
+        elif any(given is not None for given in (key, value, headers, timestamp)):
+            raise InvalidInputError("data and key=, value=, headers= or timestamp= exclude each other")
+        else:
+            data = kafka_rows(found.schema, data, lambda: now_of(self._log))
+        if isinstance(data, LargeValue):
+            large = data
+            # What its file raises is the caller's, and ends the call as an error of ours does.
+            self._do(Call.SEND, lambda: self._session.take_large(found, large, partition), Exception)
+        else:
+            self._hand_over(self._staging.buffered.prepare(found, data, partition))
+        if not self.settings.is_transactional:
+            self._linger.arm()
 
     def send_offsets(
         self,
@@ -272,15 +279,14 @@ class Producer:
             Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: somebody else reads under
             this group; abort. The flush or the commit can still raise them, and kind ``offsets-hold-broken``.
         """
-        with self._lock:
-            self._session.check(Call.SEND_OFFSETS)
-            if isinstance(group, str | GroupMetadata):
-                source = None
-                found = group_offsets(self._log, group, offsets, expected, positions, expected_positions)
-            else:
-                source = group
-                found = offsets_of(group, self._log.log_id, offsets, expected, positions, expected_positions)
-            self._session.send_offsets(found, source)
+        self._session.check_unless_running(Call.SEND_OFFSETS)
+        source: OffsetSource | None = None
+        if isinstance(group, str | GroupMetadata):
+            found = group_offsets(self._log, group, offsets, expected, positions, expected_positions)
+        else:
+            source = group
+            found = offsets_of(group, self._log.log_id, offsets, expected, positions, expected_positions)
+        self._do(Call.SEND_OFFSETS, lambda: self._session.send_offsets(found, source))
 
     def acknowledge(self, subscription: AckSource, records: Records) -> None:
         """Let records of a subscription be acknowledged with the transaction, or given back with its abort.
@@ -309,15 +315,15 @@ class Producer:
         self._acknowledge(subscription, record, cumulative=True)
 
     def _acknowledge(self, subscription: AckSource, records: Records, *, cumulative: bool) -> None:
-        with self._lock:
-            self._session.check(Call.ACKNOWLEDGE)
-            if subscription.log_id != self._log.log_id:
-                raise InvalidInputError(
-                    "the subscription is of another log, which no transaction of this one can reach",
-                    kind="another-log",
-                    hint="keep the position of the other log as a foreign position, with send_offsets",
-                )
-            self._session.acknowledge(subscription.acks(records, cumulative=cumulative), subscription)
+        self._session.check_unless_running(Call.ACKNOWLEDGE)
+        if subscription.log_id != self._log.log_id:
+            raise InvalidInputError(
+                "the subscription is of another log, which no transaction of this one can reach",
+                kind="another-log",
+                hint="keep the position of the other log as a foreign position, with send_offsets",
+            )
+        acks = subscription.acks(records, cumulative=cumulative)
+        self._do(Call.ACKNOWLEDGE, lambda: self._session.acknowledge(acks, subscription))
 
     def flush(self) -> CommitInfo:
         """Write what is buffered.
@@ -335,9 +341,7 @@ class Producer:
         CommitStateUnknownError
             Repeat the call, abort, or close.
         """
-        with self._lock:
-            self._session.check(Call.FLUSH)
-            return self._info(self._session.flush_transaction())
+        return self._do(Call.FLUSH, lambda: self._info(self._session.flush_transaction()))
 
     def commit(self) -> CommitInfo:
         """Commit the transaction. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
@@ -356,9 +360,7 @@ class Producer:
         CommitStateUnknownError
             Repeat the call, abort, or close.
         """
-        with self._lock:
-            self._session.check(Call.COMMIT)
-            return self._info(self._session.commit())
+        return self._do(Call.COMMIT, lambda: self._info(self._session.commit()))
 
     def prepare(self) -> PreparedTransaction:
         """Write what is left and let the transaction wait for its outcome, in one entry: two-phase commit.
@@ -376,9 +378,7 @@ class Producer:
         TransactionTimedOutError, ProducerFencedError, StorageError, CommitStateUnknownError
             As for :meth:`commit`.
         """
-        with self._lock:
-            self._session.check(Call.PREPARE)
-            return self._session.prepare()
+        return self._do(Call.PREPARE, self._session.prepare)
 
     def abort(self) -> None:
         """Abort the transaction. Requests: 1 entry when the log holds, or may hold, something of it; else none.
@@ -388,9 +388,7 @@ class Producer:
         InvalidTransactionStateError
             Kind ``transaction-committed``: a commit whose outcome was unknown had landed.
         """
-        with self._lock:
-            self._session.check(Call.ABORT)
-            self._session.abort()
+        self._do(Call.ABORT, self._session.abort)
 
     def close(self) -> None:
         """Abort an open transaction; without transactions flush. Idempotent once it has succeeded.
@@ -406,18 +404,24 @@ class Producer:
         """
         if self._lock.is_foreign:
             return
-        with self._lock:
-            try:
-                self._session.settle()
-            except InvalidTransactionStateError as error:
-                if error.kind == "transaction-committed":
-                    self._linger.stop()
-                    self._session.close()
-                raise
-            except ProducerFencedError:
-                pass  # the newer instance has aborted the transaction
-            self._linger.stop()
-            self._session.close()
+        committed = self._settle_interrupted(_CLOSE)
+        self._calls.run(_CLOSE, self._close)
+        if committed is not None:
+            raise committed
+
+    def _close(self) -> None:
+        session = self._session
+        try:
+            session.settle()
+        except InvalidTransactionStateError as error:
+            if error.kind in ("transaction-committed", "records-dropped"):
+                self._linger.stop()
+                session.close()
+            raise
+        except ProducerFencedError:
+            pass  # the newer instance has aborted the transaction
+        self._linger.stop()
+        session.close()
 
     def __enter__(self) -> Self:
         if self.status is ProducerStatus.UNINITIALISED:
@@ -437,19 +441,75 @@ class Producer:
 
     # --- how they are done -------------------------------------------------------------------------------------------
 
-    def _take(self, topic: TopicState, data: Any, partition: int | None) -> None:
-        prepared = self._staging.buffered.prepare(topic, data, partition)
-        self._session.make_room(prepared.size)
-        self._staging.buffered.accept(prepared)
+    def _do(self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError) -> T:
+        """Do a call where no signal reaches it; a repeat of one that was interrupted gets the answer of that one."""
+        self._settle_interrupted(call)
+        return self._calls.run_or_repeat(call, lambda: self._session.perform(call, body, expected))
 
-    def _send_large(self, topic: TopicState, value: LargeValue, partition: int | None) -> None:
-        """Send a value in chunks, to one partition even if the topic grows meanwhile: all, or abort is required."""
-        if partition is None:
-            partition = self._staging.buffered.choose_partition(topic, value.record)
-        with self._session.tearing() as taken:
-            for chunk in value.chunks(self._log.committer.ids.new()):
-                self._take(topic, [chunk], partition)
-                taken()
+    def _settle_interrupted(self, call: str) -> InvalidTransactionStateError | None:
+        """Settle the call in which this thread was interrupted last, unless ``call`` is its repeat.
+
+        For a close returns what the close must say.
+
+        Raises
+        ------
+        InvalidTransactionStateError
+            Kind ``transaction-committed``: it was a commit, it has landed, and ``call`` is an abort. Kind
+            ``call-interrupted``: it must be repeated first, or the transaction aborted, or the producer closed.
+        """
+        earlier = self._calls.interrupted()
+        if earlier is None or self._calls.is_repeat(earlier, call):
+            return None
+        if earlier.has_run and call not in (Call.ABORT, _CLOSE) and earlier.name != _CLOSE:
+            repeat = [f"repeat {earlier.name}()"] if earlier.name in _REPEATABLE else []
+            abort = ["abort the transaction"] if self.settings.is_transactional else []
+            raise InvalidTransactionStateError(
+                f"{call}() is not possible now: {earlier.name}() was interrupted before you had its answer",
+                kind="call-interrupted",
+                hint=" or ".join([*repeat, *abort, "close the producer"]),
+            )
+        committed = None
+        if earlier.has_run and earlier.error is None and self._has_committed(earlier):
+            committed = InvalidTransactionStateError(
+                "the commit that was interrupted had landed: the transaction is committed",
+                kind="transaction-committed",
+                hint="go on; do not send its records again",
+            )
+        self._calls.forget()
+        if committed is not None and call == Call.ABORT:
+            raise committed
+        return committed
+
+    def _has_committed(self, earlier: Interrupted) -> bool:
+        """Return whether an interrupted call that has succeeded has committed the transaction."""
+        return earlier.name == Call.COMMIT
+
+    def _hand_over(self, sent: Prepared) -> None:
+        """Leave a send in the inbox; or have it taken in, when there is no inbox, or no room in it."""
+        staging, calls = self._staging, self._calls
+        inbox = staging.inbox
+        if inbox is not None and self._session.at.within is None and self._session.has_room(inbox, sent.size):
+            # From here to the end an interrupt leaves open whether the record was taken.
+            calls.note(Call.SEND)
+            inbox.items.append(sent)
+            inbox.size += sent.size
+            if staging.inbox is inbox:
+                calls.forget()
+                return
+        calls.run(Call.SEND, lambda: self._take(sent, inbox))
+
+    def _take(self, sent: Prepared, inbox: Inbox | None) -> None:
+        """Take a send in, unless the call that took ``inbox`` out of use has found it there."""
+        if inbox is None or not any(sent is one for one in inbox.taken):
+            self._session.perform(Call.SEND, lambda: self._make_room_and_take(sent))
+
+    def _make_room_and_take(self, sent: Prepared) -> None:
+        self._session.make_room(sent.size)
+        self._staging.take(sent)
+
+    def _repair(self) -> None:
+        self._session.make_room(0)
+        self._session.check_status(Call.SEND)
 
     def _flush_held(self) -> None:
         """Flush what has lingered, in the background. What fails stays held: the next call tries again, and says so."""
@@ -457,7 +517,7 @@ class Producer:
             if not self._session.is_usable:
                 return
             try:
-                self._session.flush(Call.SEND)
+                self._session.perform(Call.FLUSH, lambda: self._session.flush(Call.SEND))
             except TxnLogError as error:
                 logger.warning("records are held back: %s", error)
 

@@ -10,17 +10,26 @@ How the records of an open transaction reach the log:
     deferred   every flush stages them, without offsets; so does a send when much is uploaded. A transaction that has
                staged nothing when it commits is a one-shot
     auto       a one-shot: the commit names all files at once. Beyond a size or an age it goes on as deferred
+
+What an exception in the middle of a call leaves behind (a lack of memory, an asynchronous exception, a mistake of ours;
+signals do not come here, see :mod:`txnformat.shield`):
+
+* All that the session knows is one immutable :class:`~writers.standing.Standing`, which each step replaces in one assignment.
+* A call is noted in it (``within``) before it begins, and taken out as its last step. Only errors of this library, raised
+  on purpose, end a call as well. A call that is found there was cut: from then on only an abort and a close are legal.
+* What is asked of the log is noted (``unsettled``) before it is asked. An answer is first carried out on the buffers, in steps
+  that can be repeated, and then the note is taken out. So an abort knows whether the log may hold anything.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.clock import Instant, waited_ms
+from txnformat.clock import waited_ms
 from txnformat.committer import operation_of
 from txnformat.decide_acks import acknowledge
 from txnformat.decide_groups import commit_offsets
@@ -41,7 +50,6 @@ from txnformat.intents import (
     AppRef,
     CommitResult,
     GroupOffsets,
-    Intent,
     OpenProducer,
     ProducerRef,
     Write,
@@ -49,16 +57,21 @@ from txnformat.intents import (
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.prepared import PreparedTransaction
-from txnformat.state import LogState
+from txnformat.state import LogState, TopicState
 from txnformat.types import Outcome
+from writers.accumulator import Inbox
+from writers.chunks import LargeValue
 from writers.group_offsets import OffsetSource
 from writers.producer_ids import next_producer_id
 from writers.progress import AckSource, Progress
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
-from writers.transaction import Call, ProducerStatus, Unsettled, check_call
+from writers.standing import Standing
+from writers.transaction import Call, ProducerStatus, Unsettled
 
 __all__ = ["DISTRIBUTIONS_MAX", "UNNAMED_MS_MAX", "Session"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("txnlog")
 
@@ -73,38 +86,85 @@ _UNKNOWN_IDENTITY = frozenset({"unknown-transactional-id", "unknown-epoch"})
 """Kinds of errors that no call of this producer can cure: only init() gives an identity, and only once."""
 
 
+_KEEPS_TRANSACTION = frozenset({Call.SEND, Call.FLUSH, Call.SEND_OFFSETS, Call.ACKNOWLEDGE})
+"""Calls during which other threads may go on sending."""
+
+
 class Session:
-    """What of a producer concerns the log. One thread at a time."""
+    """The producer's side of the protocol. One thread at a time, but for ``at`` and ``status``."""
 
     def __init__(self, log: TxnLog, settings: ProducerSettings, staging: Staging) -> None:
         self._log = log
         self._settings = settings
         self._staging = staging
-        self.status = ProducerStatus.UNINITIALISED
-        self.ref: ProducerRef | None = None
-        self.prepared: PreparedTransaction | None = None
-        """The transaction whose outcome is decided elsewhere."""
-        self.is_torn = False
-        """Whether the open transaction holds a large value's beginning alone."""
+        self.at = Standing()
+        self._is_running = False  # whether ``within`` runs, for those who ask without the lock
         self._progress = Progress()
-        self._is_recovered = False  # whether another instance has prepared it
-        self._appended = False  # whether the log holds, or may hold, something of the open transaction
-        self._uploading_since: Instant | None = None
-        self._unsettled: Unsettled | None = None
-        self._fatal: TxnLogError | None = None
         self._streams = settings.is_transactional and settings.buffer is not Buffer.INLINE
+
+    def _set(self, **changes: object) -> None:
+        self.at = self.at._replace(**changes)  # type: ignore[arg-type]
+
+    @property
+    def status(self) -> ProducerStatus:
+        """Where the producer stands. While a call runs, as before it; after one that was cut, what is left to do."""
+        at = self.at
+        return at.status if self._is_running else at.status_after_cut(self._settings.is_transactional)
 
     def check(self, call: Call) -> None:
         """Raise unless ``call`` is legal now; what has ended the session is raised again."""
-        if self._fatal is not None:
-            raise self._fatal.with_traceback(None)
-        unknown = None if self._unsettled is None else self._unsettled.call
-        check_call(call, self.status, is_transactional=self._settings.is_transactional, unknown=unknown)
+        self.at.check(call, self._settings.is_transactional)
+
+    def check_unless_running(self, call: Call) -> None:
+        """As :meth:`check`, without the lock: while another thread's call runs, only the next check can tell."""
+        if self.at.within is None:
+            self.check(call)
+
+    def check_status(self, call: Call) -> None:
+        """Raise unless ``call`` were legal after the one that runs, as it stands."""
+        self.at.check_status(call, self._settings.is_transactional)
+
+    def perform(self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError) -> T:
+        """Do a call, if it is legal. If anything ends it that is not expected, only abort and close are left."""
+        self.check(call)
+        return self._guarded(call, body, expected)
+
+    def _guarded(
+        self,
+        call: Call,
+        body: Callable[[], T],
+        expected: type[Exception] = TxnLogError,
+        *,
+        closes: bool = False,
+    ) -> T:
+        """Do a call that is known to be legal; ``closes``: nothing can be sent any more."""
+        self._set(within=call)
+        self._is_running = True
+        try:
+            if closes or call not in _KEEPS_TRANSACTION:
+                self._staging.open_inbox(is_open=False)
+            result = body()
+        except (InternalError, MemoryError):
+            raise
+        except expected:
+            self._end_call(closes=closes)
+            raise
+        finally:
+            self._is_running = False
+        self._end_call(closes=closes)
+        return result
+
+    def _end_call(self, *, closes: bool) -> None:
+        sends = ProducerStatus.IN_TRANSACTION if self._settings.is_transactional else ProducerStatus.READY
+        if not closes:
+            self._staging.open_inbox(is_open=self.at.status is sends and self.at.fatal is None)
+        self._set(within=None)
 
     @property
     def is_usable(self) -> bool:
         """Whether nothing has to be settled or ended first."""
-        return self.status is ProducerStatus.READY and self._fatal is None
+        at = self.at
+        return at.status is ProducerStatus.READY and at.fatal is None and at.within is None
 
     def open(self) -> None:
         """Get an identity; or take over what an earlier instance has prepared."""
@@ -114,7 +174,7 @@ class Session:
                 settings.transactional_id, settings.transaction_timeout_ms, settings.deferred_timeout_ms
             )
             try:
-                result = self._commit(Call.INIT, wanted)
+                result = self._ask(Call.INIT, wanted)
             except InvalidTransactionStateError as error:
                 if error.kind != "transaction-prepared":
                     raise
@@ -123,37 +183,45 @@ class Session:
             opened = operation_of(result, InitProducer)
             if not isinstance(opened, InitProducer):
                 raise InternalError("another operation than was asked for", entry=result.entry)
-            self.ref = ProducerRef(opened.producer_id, opened.epoch, opened.transactional_id)
-        elif settings.enable_idempotence:
-            self.ref = ProducerRef(next_producer_id(self._log), 0)
-        self.status = ProducerStatus.READY
+            ref: ProducerRef | None = ProducerRef(opened.producer_id, opened.epoch, opened.transactional_id)
+        else:
+            ref = ProducerRef(next_producer_id(self._log), 0) if settings.enable_idempotence else None
+        self._set(ref=ref, status=ProducerStatus.READY, unsettled=None)
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self.is_torn = False
-        self.status = ProducerStatus.IN_TRANSACTION
+        self._set(is_torn=False, has_committed=False, status=ProducerStatus.IN_TRANSACTION)
 
-    @contextmanager
-    def tearing(self) -> Iterator[Callable[[], None]]:
-        """Keep a value of several records together: unless the block takes all of them in, abort is required.
-
-        Yields what is to be called after each record that was taken in.
-        """
-
-        def taken() -> None:
-            self.is_torn = True
-
+    def take_large(self, topic: TopicState, value: LargeValue, partition: int | None) -> None:
+        """Take in a value in chunks, in one partition even if the topic grows meanwhile: all, or abort is required."""
+        staging = self._staging
+        staging.take_in()
+        if partition is None:
+            partition = staging.buffered.choose_partition(topic, value.record)
         try:
-            yield taken
-            self.is_torn = False
-        finally:
-            if self.is_torn and self.status is ProducerStatus.IN_TRANSACTION:
-                self.status = ProducerStatus.ABORT_REQUIRED
+            for chunk in value.chunks(self._log.committer.ids.new()):
+                sent = staging.buffered.prepare(topic, [chunk], partition)
+                self.make_room(sent.size)
+                self._set(is_torn=True)
+                staging.take(sent)
+        except Exception:  # of the value's file, of a flush that made room, or of the value itself
+            if self.at.is_torn and self.at.status is ProducerStatus.IN_TRANSACTION:
+                self._set(status=ProducerStatus.ABORT_REQUIRED)
+            raise
+        self._set(is_torn=False)
+
+    def has_room(self, inbox: Inbox, coming: int) -> bool:
+        """Return whether a send needs nothing but a place in the inbox. Safe in every thread."""
+        at = self.at
+        if at.unsettled is not None or not self._staging.has_room(inbox, coming):
+            return False
+        since = at.uploading_since
+        return since is None or waited_ms(since, self._log.committer.clock.now()) <= UNNAMED_MS_MAX
 
     def make_room(self, coming: int) -> None:
         """Write what is buffered when it is too much."""
         staging = self._staging
-        if self._unsettled is not None:
+        if self.at.unsettled is not None:
             self.flush(Call.SEND)
         elif not staging:
             return
@@ -162,37 +230,40 @@ class Session:
                 self.flush(Call.SEND)
         else:
             if staging.is_over(coming):
-                self._guarded(lambda: staging.stream(coming))
+                self._upload_guarded(lambda: staging.stream(coming))
             if self._is_stage_due():
                 self.flush(Call.SEND)
 
     def flush(self, call: Call) -> CommitResult | None:
         """Append or stage what is buffered, in one entry, or repeat just that."""
-        if not self._waits and self._unsettled is None:
+        if not self._waits and self.at.unsettled is None:
             return None
         return self._write(call)
 
     def flush_transaction(self) -> CommitResult | None:
         """Do what ``flush`` means for the buffer: append, stage, or upload for the one-shot."""
-        if self._unsettled is None and self._streams and not self._stages:
-            self._guarded(self._staging.stream_all)
+        if self.at.unsettled is None and self._streams and not self._stages:
+            self._upload_guarded(self._staging.stream_all)
             if not self._is_stage_due():
                 return None
-        return self.flush(Call.FLUSH)
+        was_unknown = self.at.unsettled is not None
+        result = self.flush(Call.FLUSH)
+        # Other threads may have sent after what was repeated had been made.
+        return self.flush(Call.FLUSH) if was_unknown and self._waits else result
 
     def commit(self) -> CommitResult | None:
         """Commit the transaction; None when it is empty, and no entry was made."""
-        if not self._waits and not self._appended and self._unsettled is None:
-            self.status = ProducerStatus.READY
+        if not self._waits and not self.at.appended and self.at.unsettled is None:
+            self._set(status=ProducerStatus.READY)
             return None
         try:
             result = self._write(Call.COMMIT, Outcome.COMMIT)
         except InvalidTransactionStateError as error:
             if error.kind == "transaction-aborted":  # by somebody who ended what is prepared
-                self._ended()
+                self._ended(Outcome.ABORT)
             raise
         self._progress.committed()
-        self._ended()
+        self._ended(Outcome.COMMIT)
         return result
 
     def send_offsets(self, offsets: GroupOffsets, source: OffsetSource | None) -> None:
@@ -232,54 +303,81 @@ class Session:
         """Write what is left, and let the transaction wait for its outcome, in one entry."""
         self._write(Call.PREPARE, prepare=True)
         ref = self._identity()
-        self.prepared = PreparedTransaction(
+        prepared = PreparedTransaction(
             self._log.log_id, ref.transactional_id or "", ref.producer_id, ref.epoch
         )
-        self.status = ProducerStatus.PREPARED
-        return self.prepared
+        self._set(prepared=prepared, status=ProducerStatus.PREPARED)
+        return prepared
 
     def abort(self) -> None:
         """Abort the transaction: an entry when the log holds, or may hold, something of it."""
-        if self._unsettled is None and self.prepared is None:
+        at = self.at
+        if at.has_committed:  # in a call that was cut after that
+            raise InvalidTransactionStateError(
+                "the commit that was cut off had landed: the transaction is committed",
+                kind="transaction-committed",
+                hint="go on; do not send its records again",
+            )
+        if at.unsettled is None and at.prepared is None:
+            # Should the abort fail, no later commit may leave out what is dropped here.
+            self._set(status=ProducerStatus.ABORT_REQUIRED)
             self._discard()
-            # Should the abort fail, no later commit may leave out what was just dropped.
-            self.status = ProducerStatus.ABORT_REQUIRED if self._appended else ProducerStatus.READY
-            if not self._appended:
+            if not at.appended:
+                self._set(status=ProducerStatus.READY)
                 return
         try:
-            self._commit(Call.ABORT, Write(self._identity(), end=Outcome.ABORT))
+            self._ask(Call.ABORT, Write(self._identity(), end=Outcome.ABORT))
         except InvalidTransactionStateError as error:
             if error.kind == "transaction-committed":
                 self._progress.committed()
-                self._ended()
+                self._ended(Outcome.COMMIT)
             raise
-        self._ended()
+        self._ended(Outcome.ABORT)
 
     def settle(self) -> None:
-        """Leave nothing open: what close does before the producer is closed."""
-        if self.status in (ProducerStatus.CLOSED, ProducerStatus.FENCED, ProducerStatus.UNINITIALISED):
+        """Leave nothing open: what close does before the producer is closed.
+
+        Raises
+        ------
+        InvalidTransactionStateError
+            Kind ``records-dropped``: of a producer without transactions, of which a call was cut.
+        """
+        at = self.at
+        if at.status in (ProducerStatus.CLOSED, ProducerStatus.FENCED):
             return
-        if self.prepared is not None:
+        if at.prepared is not None:
             return  # its outcome is decided elsewhere, also when it is not known whether the log has it already
-        if self.ref is None and self._settings.is_transactional:
+        if at.ref is None and (self._settings.is_transactional or at.status is ProducerStatus.UNINITIALISED):
             return  # an init whose outcome is unknown: an identity that is never used does no harm
-        if not self._settings.is_transactional:
-            self.flush(Call.FLUSH if self._unsettled is None else self._unsettled.call)
-        elif self.status is not ProducerStatus.READY:
-            self.abort()
+        if self._settings.is_transactional:
+            if at.status is not ProducerStatus.READY or at.within is not None:
+                self._guarded(Call.ABORT, self.abort, closes=True)
+        elif at.within is None or at.unsettled is not None:
+            self._guarded(Call.FLUSH, self.flush_transaction, closes=True)
+        else:
+            self._settle_cut(at.within)
+
+    def _settle_cut(self, within: Call) -> None:
+        """Say that a call was cut outside of the log's answers: what is buffered may be torn, and is dropped."""
+        raise InvalidTransactionStateError(
+            f"an unexpected error has cut off {within}(): records that were sent after the last flush that succeeded "
+            "may be missing in the log",
+            kind="records-dropped",
+            hint="look what the log holds, and send the rest with another producer",
+        )
 
     def close(self) -> None:
         """Forget everything; nothing can be called any more."""
+        self._set(status=ProducerStatus.CLOSED)
         self._discard()
-        self._unsettled = None
-        self.status = ProducerStatus.CLOSED
+        self._set(unsettled=None)
 
     # --- how it is done ----------------------------------------------------------------------------------------------
 
     @property
     def _stages(self) -> bool:
         """Whether a flush of the open transaction stages."""
-        return self._streams and (self._appended or self._settings.buffer is Buffer.DEFERRED)
+        return self._streams and (self.at.appended or self._settings.buffer is Buffer.DEFERRED)
 
     @property
     def _waits(self) -> bool:
@@ -287,9 +385,9 @@ class Session:
         return bool(self._staging) or bool(self._progress)
 
     def _identity(self) -> ProducerRef:
-        if self.ref is None:
+        if self.at.ref is None:
             raise InternalError("a transactional producer without an identity")
-        return self.ref
+        return self.at.ref
 
     def _is_stage_due(self) -> bool:
         """Return whether the log should get to know of the files so far: they are many, or old, or large."""
@@ -297,45 +395,48 @@ class Session:
         if not batches:
             return False
         now = self._log.committer.clock.now()
-        self._uploading_since = self._uploading_since or now
+        since = self.at.uploading_since or now
+        self._set(uploading_since=since)
         return (
             batches > BATCHES_IN_ENTRY_MAX
-            or waited_ms(self._uploading_since, now) > UNNAMED_MS_MAX
+            or waited_ms(since, now) > UNNAMED_MS_MAX
             or (self._stages and self._staging.uploaded_bytes >= self._settings.roll_bytes)
         )
 
-    def _guarded(self, upload: Callable[[], None]) -> None:
+    def _upload_guarded(self, upload: Callable[[], None]) -> None:
         """Upload; when earlier records went down with a file, the transaction can only be aborted."""
         try:
             upload()
         finally:
-            if self._staging.is_broken and self.status is ProducerStatus.IN_TRANSACTION:
-                self.status = ProducerStatus.ABORT_REQUIRED
+            if self._staging.is_broken and self.at.status is ProducerStatus.IN_TRANSACTION:
+                self._set(status=ProducerStatus.ABORT_REQUIRED)
 
     def _write(
         self, call: Call, end: Outcome | None = None, *, prepare: bool = False, app: AppRef | None = None
     ) -> CommitResult:
         """Upload what is buffered, and commit it and perhaps the transaction's end; or repeat just that."""
         for tries_left in reversed(range(DISTRIBUTIONS_MAX)):
-            unsettled = self._unsettled
+            unsettled = self.at.unsettled
             write = unsettled.intent.action if unsettled is not None else self._upload(end, prepare, app)
+            before = self.at
             try:
-                result = self._commit(call, write)
+                result = self._ask(call, write)
             except ConflictError as error:
                 if error.kind != "partition-count-changed" or not tries_left:
                     raise
                 continue  # nothing of it is in the log, whose state now has the topic as it has become
             except UnknownProducerIdError:
-                if self._fatal is not None or not tries_left:
+                if self.at.fatal is not None or not tries_left:
                     raise
-                self.ref = ProducerRef(next_producer_id(self._log), 0)
                 self._staging.restart_sequences()
+                self._set(ref=ProducerRef(next_producer_id(self._log), 0))
                 continue  # nothing of it is in the log, and the new identity has written nothing
             if isinstance(write, Write):
                 self._staging.landed(write.appends)
                 self._progress.landed()
-            self._uploading_since = None
-            self._appended = True
+            self.at = before.known(self._settings.is_transactional)._replace(
+                uploading_since=None, appended=True
+            )
             return result
         raise InternalError("a write that was neither done nor refused")
 
@@ -343,13 +444,13 @@ class Session:
         """Upload what is buffered, for the topics as they are now."""
         topics = self._log.state.topics
         self._staging.adopt(topics)
-        self._guarded(self._staging.finish)
+        self._upload_guarded(self._staging.finish)
         self._staging.redistribute(topics)
         # What is appended and committed in one entry needs no stage: nobody could see it open.
-        deferred = self._streams and (self._appended or end is None)
-        appends = self._staging.appends(numbered=self.ref is not None, deferred=deferred)
+        deferred = self._streams and (self.at.appended or end is None)
+        appends = self._staging.appends(numbered=self.at.ref is not None, deferred=deferred)
         return Write(
-            self.ref,
+            self.at.ref,
             appends,
             end,
             app,
@@ -359,110 +460,93 @@ class Session:
             acks=self._progress.acks(),
         )
 
-    def _commit(self, call: Call, action: Action) -> CommitResult:
+    def _ask(self, call: Call, action: Action) -> CommitResult:
         """Commit an action, or repeat the intent of the same call whose outcome is unknown.
 
-        An abort is always a new intent: the log knows a repeated end by its epoch.
+        An abort is always a new intent: the log knows a repeated end by its epoch. What was asked stays noted until the
+        caller has carried out the answer; a refusal is carried out here.
         """
-        unsettled = self._unsettled
-        intent = unsettled.intent if unsettled is not None and call is not Call.ABORT else None
-        intent = intent or self._log.committer.intend(action)
+        before = self.at
+        if before.unsettled is not None and call is not Call.ABORT:
+            asked = before.unsettled
+        else:
+            asked = Unsettled(call, self._log.committer.intend(action))
+        self.at = before._replace(unsettled=asked, status=ProducerStatus.UNKNOWN_OUTCOME)
         try:
-            result = self._log.committer.commit(intent)
-        except CommitStateUnknownError:
-            self._unknown(call, intent)
+            return self._log.committer.commit(asked.intent)
+        except (CommitStateUnknownError, InternalError):
             raise
         except TxnLogError as error:
-            self._refused(call, error)
+            self._refused(call, error, before)
             raise
-        except BaseException:  # interrupted: the request may be on its way
-            self._unknown(call, intent)
-            raise
-        self._known()
-        return result
 
-    def _unknown(self, call: Call, intent: Intent) -> None:
-        if self._unsettled is None or call is Call.ABORT:
-            self._unsettled = Unsettled(call, intent)
-        self.status = ProducerStatus.UNKNOWN_OUTCOME
-
-    def _refused(self, call: Call, error: TxnLogError) -> None:
+    def _refused(self, call: Call, error: TxnLogError, before: Standing) -> None:
         """Note an error after which it is known that this call's own attempts are not in the log."""
-        if isinstance(error, UnknownProducerIdError) and self._is_forgotten():
-            return
-        if isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
-            self._fatal = error
+        if isinstance(error, UnknownProducerIdError) and self._is_forgotten(before):
+            self.at = before
+        elif isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
             self._discard()
-            self._unsettled = None
-            self.status = ProducerStatus.FENCED
+            self.at = before._replace(fatal=error, unsettled=None, status=ProducerStatus.FENCED)
         elif isinstance(error, TransactionTimedOutError):
             # Somebody has aborted it for us. The abort that is asked for makes no entry, and begins the next epoch.
             self._discard()
-            self._unsettled = None
-            self._appended = True
-            self.status = ProducerStatus.ABORT_REQUIRED
+            self.at = before._replace(
+                unsettled=None, appended=True, uploading_since=None, status=ProducerStatus.ABORT_REQUIRED
+            )
         elif call is not Call.ABORT and self._progress.is_refused_by(error):
             # Nothing of this call is in the log, and what was read is not this transaction's to bring any more.
-            self._known()
-            self.status = ProducerStatus.ABORT_REQUIRED
+            self.at = before._replace(unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
         elif isinstance(error, ConflictError) and call is not Call.ABORT:
             # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
             # attempts of its own: what it was to settle stays open.
-            self._known()
+            self.at = before.known(self._settings.is_transactional)
+        else:
+            self.at = before
 
-    def _is_forgotten(self) -> bool:
+    def _is_forgotten(self, before: Standing) -> bool:
         """Return whether the log has forgotten the producer's id, and another one may be taken for the same records.
 
         Not after an unknown answer: it may have been the log's before it forgot. Not in transactions: ids of those have
         names.
         """
-        if self._unsettled is not None or self.ref is None or self.ref.transactional_id is not None:
+        if before.unsettled is not None or before.ref is None or before.ref.transactional_id is not None:
             return False
-        return self.ref.producer_id < self._log.state.retired_below
-
-    def _known(self) -> None:
-        """Leave the unknown: the log has answered."""
-        if self._unsettled is None:
-            return
-        if self.ref is None and self._settings.is_transactional:
-            self.status = ProducerStatus.UNINITIALISED
-        elif self.prepared is not None:
-            self.status = ProducerStatus.PREPARED
-        elif self._settings.is_transactional:
-            self.status = ProducerStatus.ABORT_REQUIRED if self.is_torn else ProducerStatus.IN_TRANSACTION
-        else:
-            self.status = ProducerStatus.READY
-        self._unsettled = None
+        return before.ref.producer_id < self._log.state.retired_below
 
     def _discard(self) -> None:
         self._staging.discard()
         self._progress.discard()
-        self._uploading_since = None
+        self._set(uploading_since=None)
 
     def _recover(self, transactional_id: str, producer_id: int, epoch: int) -> None:
         """Stand for the instance that has prepared a transaction, until that has ended."""
-        self.ref = ProducerRef(producer_id, epoch, transactional_id)
-        self.prepared = PreparedTransaction(self._log.log_id, transactional_id, producer_id, epoch)
-        self._is_recovered = self._appended = True
-        self._unsettled = None
-        self.status = ProducerStatus.PREPARED
+        self._set(
+            ref=ProducerRef(producer_id, epoch, transactional_id),
+            prepared=PreparedTransaction(self._log.log_id, transactional_id, producer_id, epoch),
+            is_recovered=True,
+            appended=True,
+            unsettled=None,
+            status=ProducerStatus.PREPARED,
+        )
 
-    def _ended(self) -> None:
+    def _ended(self, outcome: Outcome) -> None:
         """Go on to the next epoch: every end that is in the log begins one."""
-        ref = self._identity()
+        at, ref = self.at, self._identity()
         self._discard()
         self._staging.restart_sequences()
-        self._appended = False
-        self._unsettled = None
-        self.prepared = None
-        if not self._is_recovered:
-            self.ref = replace(ref, epoch=ref.epoch + 1)
-            self.status = ProducerStatus.READY
+        ended = at._replace(
+            appended=False,
+            unsettled=None,
+            prepared=None,
+            is_recovered=False,
+            has_committed=outcome is Outcome.COMMIT,
+            uploading_since=None,
+        )
+        if not at.is_recovered:
+            self.at = ended._replace(ref=replace(ref, epoch=ref.epoch + 1), status=ProducerStatus.READY)
             return
         # Others may have taken over the same transaction, and the next epoch would be theirs as well.
-        self._is_recovered = False
-        self.ref = None
-        self.status = ProducerStatus.UNINITIALISED
+        self.at = ended._replace(ref=None, status=ProducerStatus.UNINITIALISED)
         try:
             self.open()
         except TxnLogError as error:

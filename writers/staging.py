@@ -1,6 +1,6 @@
 """Records between a send and the entry that names them: buffered, then uploaded, then staged for one entry.
 
-    accumulator ── stream / finish ──> open files ── finish ──> staged uploads ── appends ──> an entry names them
+    inbox ── take_in ──> accumulator ── stream / finish ──> open files ── finish ──> staged uploads ── appends ──> an entry
 
 Records leave a stage only when they are safe in the next one, so a failed step can be repeated. The exception is
 a file that fails after earlier records went into it: those are lost, and ``is_broken`` says so.
@@ -20,7 +20,7 @@ from txnformat.intents import TopicAppend
 from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition
-from writers.accumulator import Accumulator, Run
+from writers.accumulator import SPOOL_ROWS_MAX, Accumulator, Inbox, Prepared, Run
 from writers.settings import ProducerSettings
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
 
@@ -51,7 +51,7 @@ class _Open:
 
 
 class Staging:
-    """What a producer has taken in and the log does not hold yet. One thread at a time.
+    """What a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ class Staging:
         self._settings = settings
         self._newest_entry = newest_entry
         self.buffered = Accumulator(settings.batch_bytes, ids.uniform)
+        self.inbox: Inbox | None = None
+        """Where any thread may leave what it has prepared; None while nothing can be sent."""
         self._open: dict[str, _Open] = {}
         self._staged: dict[str, list[_Staged]] = {}
         self._next_sequences: dict[TopicPartition, int] = {}
@@ -75,7 +77,45 @@ class Staging:
 
     def __bool__(self) -> bool:
         """Return whether anything waits for an entry."""
-        return bool(self.buffered) or bool(self._open) or bool(self._staged)
+        inbox = self.inbox
+        return (
+            (inbox is not None and bool(inbox.items))
+            or bool(self.buffered)
+            or bool(self._open)
+            or bool(self._staged)
+        )
+
+    def has_room(self, inbox: Inbox, coming: int) -> bool:
+        """Return whether ``coming`` bytes fit into the inbox, and no batch can be full. Safe in every thread."""
+        buffered, settings = self.buffered, self._settings
+        waiting = inbox.size
+        return (
+            waiting + buffered.largest < settings.batch_bytes
+            and waiting + buffered.size + coming <= settings.buffer_bytes
+            and len(inbox.items) < SPOOL_ROWS_MAX
+        )
+
+    def open_inbox(self, *, is_open: bool) -> None:
+        """Take in what waits, and let more come, or no more."""
+        old = self.inbox
+        if old is None:
+            self.inbox = Inbox() if is_open else None
+            return
+        if not old.items and is_open:
+            return
+        self.inbox = Inbox() if is_open else None
+        old.taken = tuple(old.items)
+        for sent in old.taken:
+            self.buffered.accept(sent)
+
+    def take_in(self) -> None:
+        """Take in what waits in the inbox."""
+        self.open_inbox(is_open=self.inbox is not None)
+
+    def take(self, sent: Prepared) -> None:
+        """Take in one send, behind those that wait."""
+        self.take_in()
+        self.buffered.accept(sent)
 
     @property
     def uploaded_batches(self) -> int:
@@ -93,6 +133,7 @@ class Staging:
 
     def is_over(self, coming: int) -> bool:
         """Return whether records must leave the buffer before ``coming`` bytes are taken in."""
+        self.take_in()
         buffered = self.buffered
         return bool(buffered.full) or (
             bool(buffered) and buffered.size + coming > self._settings.buffer_bytes
@@ -121,6 +162,7 @@ class Staging:
 
     def stream_all(self) -> None:
         """Move all records to open files."""
+        self.take_in()
         for topic in self.buffered.topics():
             self._write(self.buffered.partitions(topic.topic_id))
 
@@ -132,6 +174,7 @@ class Staging:
         StorageError
             As in :meth:`stream`.
         """
+        self.take_in()
         for topic in self.buffered.topics():
             keys = self.buffered.partitions(topic.topic_id)
             if topic.topic_id in self._open:
@@ -146,13 +189,14 @@ class Staging:
             except BaseException:
                 opened.upload.abort()
                 raise
-            self.buffered.drop(keys)
             self._stage(opened, uploaded)
+            self.buffered.drop(keys)
         for topic_id in list(self._open):
             self._close(topic_id)
 
     def adopt(self, topics: Mapping[str, TopicState]) -> None:
         """Bring what is buffered to the topics as they are now: their columns and their partitions."""
+        self.take_in()
         for known in self.buffered.topics():
             self.buffered.adopt(topics.get(known.topic_id, known))
 
@@ -237,6 +281,8 @@ class Staging:
 
     def discard(self) -> None:
         """Forget everything that waits; uploaded files are left to the vacuum."""
+        if self.inbox is not None:
+            self.inbox = Inbox()
         self.buffered.clear()
         for opened in self._open.values():
             opened.upload.abort()

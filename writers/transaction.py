@@ -73,6 +73,8 @@ class Call(StrEnum):
     PREPARE = "prepare"
     SEND_OFFSETS = "send_offsets"
     ACKNOWLEDGE = "acknowledge"
+    DELEGATE = "delegate"
+    TAKE_BACK = "take_back"
 
 
 class Unsettled(NamedTuple):
@@ -94,13 +96,15 @@ LEGAL_IN: Mapping[Call, frozenset[ProducerStatus]] = {
     Call.PREPARE: _OPEN,
     Call.SEND_OFFSETS: _OPEN,
     Call.ACKNOWLEDGE: _OPEN,
+    Call.DELEGATE: _OPEN,  # of a JobProducer
+    Call.TAKE_BACK: frozenset({ProducerStatus.ABORT_REQUIRED}),
 }
 """The statuses in which a call is legal, besides what an unknown outcome allows."""
 
 REPEATS: Mapping[Call, frozenset[Call]] = {
     Call.INIT: frozenset({Call.INIT}),
     # What a send had to flush first is repeated by a flush as well as by the same send.
-    Call.SEND: frozenset({Call.SEND, Call.FLUSH, Call.ABORT}),
+    Call.SEND: frozenset({Call.SEND, Call.FLUSH, Call.ABORT, Call.DELEGATE}),
     Call.FLUSH: frozenset({Call.FLUSH, Call.ABORT}),
     Call.COMMIT: frozenset({Call.COMMIT, Call.ABORT}),
     Call.ABORT: frozenset({Call.ABORT}),
@@ -108,9 +112,7 @@ REPEATS: Mapping[Call, frozenset[Call]] = {
 }
 """After a call with an unknown outcome: the calls that are legal."""
 
-_NEEDS_TRANSACTIONS = frozenset(
-    {Call.BEGIN, Call.COMMIT, Call.ABORT, Call.PREPARE, Call.SEND_OFFSETS, Call.ACKNOWLEDGE}
-)
+_NEEDS_TRANSACTIONS = frozenset(Call) - {Call.INIT, Call.SEND, Call.FLUSH}
 
 _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.UNINITIALISED: (

@@ -439,8 +439,8 @@ MUTATIONS = (
     Mutation(
         "after a refused upload a transaction can be committed without what was lost",
         "writers/session.py",
-        "if self._staging.is_broken and self.status is ProducerStatus.IN_TRANSACTION:",
-        "if self._staging.is_broken and self.status is ProducerStatus.CLOSED:",
+        "if self._staging.is_broken and self.at.status is ProducerStatus.IN_TRANSACTION:",
+        "if self._staging.is_broken and self.at.status is ProducerStatus.CLOSED:",
         ((CLIENT, "testDisallowCommitOnProduceFailure"), (CLIENT, "testDropCommitOnBatchExpiry")),
     ),
 )

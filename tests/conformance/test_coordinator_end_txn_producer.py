@@ -33,8 +33,8 @@ class Scene(NamedTuple):
 
     def ref(self) -> ProducerRef:
         """Return the producer's identity."""
-        assert self.producer._session.ref is not None
-        return self.producer._session.ref
+        assert self.producer._session.at.ref is not None
+        return self.producer._session.at.ref
 
     def ends(self) -> list[EndTxn]:
         """Return every end in the log, from its bytes."""
@@ -101,12 +101,16 @@ def _prepared(scene: Scene) -> None:
 
 def _ahead(scene: Scene) -> None:
     _send(scene)
-    scene.producer._session.ref = ProducerRef(scene.ref().producer_id, scene.ref().epoch + 1, NAME)
+    scene.producer._session.at = scene.producer._session.at._replace(
+        ref=ProducerRef(scene.ref().producer_id, scene.ref().epoch + 1, NAME)
+    )
 
 
 def _stranger(scene: Scene) -> None:
     _send(scene)
-    scene.producer._session.ref = ProducerRef(scene.ref().producer_id + 1, scene.ref().epoch, NAME)
+    scene.producer._session.at = scene.producer._session.at._replace(
+        ref=ProducerRef(scene.ref().producer_id + 1, scene.ref().epoch, NAME)
+    )
 
 
 ROWS: dict[str, tuple[Callable[[Scene], None], str, Epoch | None, tuple[Outcome, ...]]] = {

@@ -270,7 +270,7 @@ def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer
         old.send("t", rows(1))
         old.flush()
         held = TxnLog.open(FaultyStore(memory, before_create=gate))
-        intent = held.committer.intend(Write(old._session.ref, end=COMMIT))
+        intent = held.committer.intend(Write(old._session.at.ref, end=COMMIT))
         errors: list[BaseException] = []
 
         def commit() -> None:

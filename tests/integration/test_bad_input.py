@@ -95,7 +95,9 @@ def test_the_end_of_a_transaction_that_the_log_does_not_know(log: TxnLog, buffer
     other.create_topic("t", NUMBERS)
     with Producer(log, "p", buffer=buffer) as producer:
         lost = Producer(other, "p", buffer=buffer)
-        lost._session.ref, lost._session.status = producer._session.ref, ProducerStatus.READY
+        lost._session.at = lost._session.at._replace(
+            ref=producer._session.at.ref, status=ProducerStatus.READY
+        )
         lost.begin()
         lost.send("t", rows(1))
         refused(other, InvalidTransactionStateError, "unknown-transactional-id", lost.commit, lost.abort)

@@ -158,7 +158,9 @@ def test_two_processes_with_one_identity_are_found_and_end(monkeypatch: pytest.M
     one, two = Producer(log), Producer(log)
     one.init()
     two.init()
-    two._session.ref = one._session.ref  # what a fork or a cloned machine does
+    two._session.at = two._session.at._replace(
+        ref=one._session.at.ref
+    )  # what a fork or a cloned machine does
     one.send("t", rows(1))
     one.flush()
     two.send("t", rows(2))

@@ -51,9 +51,23 @@ def test_every_package_is_there_and_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()
 
 
+def _docstring_lines(source: str) -> int:
+    """Return how many lines of a file are strings that stand alone: docstrings of modules, functions and fields."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_no_file_is_longer_than_500_lines(path: Path) -> None:
-    count = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+def test_no_file_is_longer_than_500_lines_without_its_docstrings(path: Path) -> None:
+    source = (ROOT / path).read_text(encoding="utf-8")
+    count = len(source.splitlines()) - _docstring_lines(source)
     assert count <= LINES_MAX, f"{path} has {count} lines: split it by concept"
 
 
