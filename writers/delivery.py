@@ -9,7 +9,7 @@ had acknowledged it was aborted, whoever did that, or somebody has gone back wit
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,9 +65,19 @@ class Delivery:
         return self._partitions[number]
 
     def next_batch(
-        self, state: LogState, subscription: SubscriptionState, rows_max: int
+        self,
+        state: LogState,
+        subscription: SubscriptionState,
+        rows_max: int,
+        announce: Callable[[pa.RecordBatch], None],
     ) -> pa.RecordBatch | None:
-        """Return the next records to hand out; None when there are none now."""
+        """Return the next records to hand out; None when there are none now.
+
+        Parameters
+        ----------
+        announce : callable
+            Gets the records before they count as handed out.
+        """
         if self._created_entry != subscription.created_entry:
             self.restart()  # another one of the same name: what was handed out was of the one before
             self._created_entry = subscription.created_entry
@@ -77,6 +87,8 @@ class Delivery:
                 self._place(state, number, subscription.partition(number))
             fetched = self._fetcher.fetch(state, self._turns, min(rows_max, ROWS_READ), lambda: False)
             kept = None if fetched.batch is None else self._wanted(fetched.batch)
+            if kept is not None and kept.num_rows:
+                announce(kept)
             places = []
             for key, reached in fetched.positions.items():
                 if (position := self._turns[key].position) != reached:

@@ -170,17 +170,17 @@ class Read:
         """Return up to ``rows_max`` of the next records; None at the end of a chunk, and of the read."""
         try:
             batch = self._rest if self._rest is not None else self._next_batch()
+            if batch is None:
+                return None
+            taken, rest = batch.slice(0, rows_max), batch.slice(rows_max)
+            self._rest = rest if rest.num_rows else None
+            self._left -= taken.num_rows
+            self.offset = taken.column("_offset")[-1].as_py() + 1
         except BaseException:
-            # A generator that was interrupted looks as if it had come to its end.
+            # It is not known what was passed over; and a generator that was interrupted looks as if it had come to its end.
             self.close()
             self.offset = NOWHERE
             raise
-        if batch is None:
-            return None
-        taken, rest = batch.slice(0, rows_max), batch.slice(rows_max)
-        self._rest = rest if rest.num_rows else None
-        self._left -= taken.num_rows
-        self.offset = taken.column("_offset")[-1].as_py() + 1
         if not self._left:
             self.offset = self._end
             self.close()

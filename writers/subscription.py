@@ -8,7 +8,7 @@ decides whose it is. So process a record and acknowledge it in one transaction.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -317,15 +317,18 @@ class Subscription:
         """Return the next records on their way to the caller; without any when there are none by then."""
         self._begin()
         handed, clock = _Handed(), self._log.committer.clock
+
+        def announce(batch: pa.RecordBatch) -> None:
+            handed.batch = batch
+            self._handing = handed
+
         start, wait_ms = clock.now(), WAIT_MS_MIN
         while True:
             state, known = self._look()
-            batch = self._delivering().next_batch(state, known, most)
+            batch = self._delivering().next_batch(state, known, most, announce)
             if batch is None and known.holders():
-                batch = self._what_expired_held(most)
+                batch = self._what_expired_held(most, announce)
             if batch is not None:
-                handed.batch = batch
-                self._handing = handed
                 return handed
             left_ms = timeout_ms - waited_ms(start, clock.now())
             if left_ms <= 0 or caller.is_gone:
@@ -392,11 +395,13 @@ class Subscription:
     def _topic(self, state: LogState) -> TopicState:
         return state.topics[self._topic_id or ""]
 
-    def _what_expired_held(self, most: int) -> pa.RecordBatch | None:
+    def _what_expired_held(
+        self, most: int, announce: Callable[[pa.RecordBatch], None]
+    ) -> pa.RecordBatch | None:
         """End transactions whose time is over, and return records that they held: nobody else might ever end them."""
         state = self._log.transactions.end_expired_if_permitted()
         known = state.subscriptions.get((self._topic_id or "", self.name))
-        return None if known is None else self._delivering().next_batch(state, known, most)
+        return None if known is None else self._delivering().next_batch(state, known, most, announce)
 
     def _delivering(self) -> Delivery:
         if self._delivery is None:

@@ -1,24 +1,28 @@
 """Calls of an object that serves one thread at a time: each is done whole, or not at all, whatever interrupts the caller.
 
-A call runs where no signal reaches it (:mod:`writers.calls`). One whose caller was interrupted comes to its end alone;
-the same thread's next call waits for that, and one that only waits for something is told to give up. So the object is
-as before a call, or as behind it. What else fails unexpectedly in a call that changes several things leaves open how
-far it came: then only ``close`` is possible.
+A call runs as an errand (:mod:`txnformat.shield`), where no signal reaches it. One whose caller was interrupted comes to
+its end alone; the same thread's next call waits for that, and one that only waits for something is told to give up. So
+the object is as before a call, or as behind it. What else fails unexpectedly in a call that changes several things leaves
+open how far it came: then only ``close`` is possible.
+
+There is no lock that could be lost. Calls form a chain; a call may join it behind one that has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-from writers.calls import Calls, Interrupted
-from writers.ownership import OneThread
+from txnformat.forking import generation
+from txnformat.shield import Errand
 
 __all__ = ["Caller", "Uncut"]
 
 T = TypeVar("T")
+
+_CLOSE = "close"
 
 
 class Caller:
@@ -29,6 +33,24 @@ class Caller:
     def __init__(self) -> None:
         self.is_gone = False
         """Whether an interrupt has taken it away."""
+
+
+class _Noted(NamedTuple):
+    """A call whose answer is not known yet to its caller."""
+
+    name: str
+    errand: Errand[Any]
+    caller: Caller
+
+
+class _Turn:
+    """A call in the chain of calls, and the one that has joined behind it."""
+
+    __slots__ = ("errand", "following")
+
+    def __init__(self, errand: Errand[Any] | None) -> None:
+        self.errand = errand
+        self.following: dict[None, _Turn] = {}
 
 
 class Uncut:
@@ -42,16 +64,15 @@ class Uncut:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self.lock = OneThread(what)
-        """Held while a call runs."""
-        self._calls = Calls(self.lock)
-        self._callers: dict[int, Caller] = {}  # by their thread: the newest call of each
+        self._generation = generation()
+        self._noted: dict[int, _Noted] = {}  # by the callers' threads
+        self._turn = _Turn(None)  # the last one, or one not far before it
         self._failure: BaseException | None = None
 
     @property
     def is_foreign(self) -> bool:
         """Whether this process was forked since the object was made."""
-        return self.lock.is_foreign
+        return self._generation != generation()
 
     def run(self, name: str, body: Callable[[Caller], T], *, breaks: bool) -> T:
         """Do a call.
@@ -66,41 +87,58 @@ class Uncut:
         InvalidTransactionStateError
             Kinds ``forked``, ``concurrent-use``; kind ``close-required``: an earlier call failed unexpectedly.
         """
-        self.interrupted()
-        caller = self._callers[get_ident()] = Caller()
-        try:
-            return self._calls.run(name, lambda: self._checked(body, caller, breaks=breaks))
-        except BaseException:
-            caller.is_gone = True
-            raise
-
-    def interrupted(self) -> Interrupted | None:
-        """Return the call in which this thread was interrupted last, once it has come to its end; None if none was."""
-        if self.lock.is_foreign:
-            with self.lock:  # refuses
-                raise AssertionError
-        if not self._calls.is_interrupted:
-            return None
-        before = self._callers.get(get_ident())
-        if before is not None:
-            before.is_gone = True
-        return self._calls.interrupted()
+        self._settle()
+        caller = Caller()
+        return self._do(name, lambda: self._checked(body, caller, breaks=breaks), caller)
 
     def close(self, body: Callable[[], None]) -> None:
         """Do the last call: it is possible after any failure. A repeat of one that was interrupted tells what that came to."""
-        earlier = self.interrupted()
-        if earlier is not None and earlier.name == _CLOSE and earlier.has_run:
-            self._calls.forget()
-            if earlier.error is not None:
-                raise earlier.error
+        earlier = self._settle()
+        if earlier is not None and earlier.name == _CLOSE and earlier.errand.settle():
+            self._noted.pop(get_ident(), None)
+            earlier.errand.answer()
             return
-        self._calls.run(_CLOSE, lambda: self._closed(body))
+        self._do(_CLOSE, lambda: self._closed(body), Caller())
 
-    def _closed(self, body: Callable[[], None]) -> None:
+    def _settle(self) -> _Noted | None:
+        """Return the call in which this thread was interrupted last, once it has come to its end; None if none was."""
+        if self.is_foreign:
+            raise InvalidTransactionStateError(
+                f"this {self._what} belongs to the process that this one was forked from",
+                kind="forked",
+                hint=f"make a {self._what} of its own in the child",
+            )
+        noted = self._noted.get(get_ident())
+        if noted is not None:
+            noted.caller.is_gone = True
+            noted.errand.settle()
+        return noted
+
+    def _do(self, name: str, body: Callable[[], T], caller: Caller) -> T:
+        errand: Errand[T] = Errand(lambda: self._in_turn(errand, body))
+        me = get_ident()
+        self._noted[me] = _Noted(name, errand, caller)
         try:
-            body()
-        finally:
-            self._failure = None
+            errand.run()
+        except BaseException:
+            caller.is_gone = True
+            raise
+        self._noted.pop(me, None)
+        return errand.answer()
+
+    def _in_turn(self, errand: Errand[T], body: Callable[[], T]) -> T:
+        """Join the chain, and do a call."""
+        turn, mine = self._turn, _Turn(errand)
+        while turn is not mine:
+            if turn.errand is not None and not turn.errand.is_ended:
+                raise InvalidTransactionStateError(
+                    f"another thread is using this {self._what}",
+                    kind="concurrent-use",
+                    hint=f"a {self._what} serves one thread at a time: make one for each thread, or take turns",
+                )
+            # One of all that try at the same time joins; the others go on behind it.
+            turn = self._turn = turn.following.setdefault(None, mine)
+        return body()
 
     def _checked(self, body: Callable[[Caller], T], caller: Caller, *, breaks: bool) -> T:
         if self._failure is not None:
@@ -118,5 +156,8 @@ class Uncut:
                 self._failure = error
             raise
 
-
-_CLOSE = "close"
+    def _closed(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        finally:
+            self._failure = None

@@ -15,6 +15,7 @@ from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import Consumer, InvalidTransactionStateError, TxnLog
 from writers import fetching
 from writers.reading import Reading
+from writers.uncut import Uncut
 
 T1 = ("t", 1)
 
@@ -280,15 +281,16 @@ def test_after_an_unexpected_failure_of_a_call_that_changes_it_only_close_is_pos
     refuses(InvalidTransactionStateError, "consumer-closed", consumer.poll)
 
 
+@pytest.mark.parametrize("what", ["batch", "add"])
 def test_an_unexpected_failure_of_a_poll_leaves_it_as_before(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     consumer = world.consumer(0, 1)
 
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(fetching._Filling, "batch", fail)
+    monkeypatch.setattr(fetching._Filling, what, fail)
     with pytest.raises(MemoryError):
         consumer.poll(0)
     monkeypatch.undo()
@@ -315,4 +317,58 @@ def test_an_unexpected_failure_after_a_commit_has_landed_is_repeated(
     entry = world.writing.refresh().entry
     consumer.commit()
     assert (committed(world, trials.group), world.writing.refresh().entry) == (3, entry)
+    consumer.close()
+
+
+def test_whoever_fails_at_the_first_step_keeps_nobody_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What guards the consumer against two threads is not left behind."""
+    consumer = world.consumer(0, 1)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Uncut, "_checked", lambda *_, **__: fail())
+    with pytest.raises(MemoryError):
+        consumer.poll(0)
+    monkeypatch.undo()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.extend(drained(consumer)))
+    thread.start()
+    thread.join()
+    assert sorted(found) == ALL
+    consumer.close()
+
+
+def test_of_threads_that_begin_at_once_one_has_it(world: World) -> None:
+    consumer = world.consumer(0, 1)
+    entered, leave = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def wait(_: object) -> None:
+        entered.set()
+        leave.wait()
+
+    def hold() -> None:
+        consumer._uncut.run("held", wait, breaks=False)
+
+    def ask() -> None:
+        try:
+            consumer.positions()
+        except InvalidTransactionStateError as error:
+            told.append(error.kind)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    entered.wait()
+    others = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in others:
+        thread.start()
+    for thread in others:
+        thread.join()
+    leave.set()
+    holder.join()
+    assert told == ["concurrent-use"] * 8
+    assert sorted(drained(consumer)) == ALL
     consumer.close()

@@ -77,10 +77,12 @@ def held_elsewhere(subscription: Subscription) -> Iterator[None]:
     """Let another thread be in the middle of a call of the subscription."""
     entered, leave = threading.Event(), threading.Event()
 
+    def wait(_: object) -> None:
+        entered.set()
+        leave.wait(60)
+
     def call() -> None:
-        with subscription._uncut.lock:
-            entered.set()
-            leave.wait(60)
+        subscription._uncut.run("held", wait, breaks=False)
 
     thread = threading.Thread(target=call)
     thread.start()

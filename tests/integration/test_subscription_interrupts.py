@@ -16,6 +16,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import AckConflictError, InvalidTransactionStateError, Producer, Subscription, TxnLog
 from writers import delivery as delivery_module
+from writers import fetching as fetching_module
 from writers.progress import Progress
 
 
@@ -139,14 +140,17 @@ def test_a_close_that_was_interrupted_is_repeated(trials: Trials) -> None:
         assert trials.free(subscription) == ALL, point
 
 
+@pytest.mark.parametrize(
+    ("where", "what"), [(delivery_module.Delivery, "_wanted"), (fetching_module.Fetched, "move")]
+)
 def test_an_unexpected_failure_of_a_receive_leaves_it_as_before(
-    trials: Trials, monkeypatch: pytest.MonkeyPatch
+    trials: Trials, monkeypatch: pytest.MonkeyPatch, where: type, what: str
 ) -> None:
     def fail(*_: object) -> pa.RecordBatch:
         raise MemoryError
 
     subscription = trials.begin()
-    monkeypatch.setattr(delivery_module.Delivery, "_wanted", fail)
+    monkeypatch.setattr(where, what, fail)
     with pytest.raises(MemoryError):
         subscription.receive(4, timeout_ms=0)
     monkeypatch.undo()

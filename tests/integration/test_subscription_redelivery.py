@@ -110,10 +110,13 @@ def test_an_abort_in_another_thread_while_a_subscription_receives() -> None:
     subscription = work(log)
     assert received(subscription) == list(range(10))
     producer = open_transaction(log, subscription, flushes=True)
-    with subscription._uncut.lock:  # as while it receives
+
+    def aborted(_: object) -> None:
         thread = threading.Thread(target=producer.abort)
         thread.start()
         thread.join()
+
+    subscription._uncut.run("held", aborted, breaks=False)  # as while it receives
     assert producer.status.value == "ready"
     assert received(subscription) == [0, 1, 2, 3]
     producer.close()
