@@ -41,6 +41,9 @@ class TxnLogDataSource(DataSource):
     s3a: ClassVar[S3aSettings | None] = None
     """Settings of Spark's s3a connector: a data source runs where it cannot ask the session for them."""
 
+    case_sensitive: ClassVar[bool] = False
+    """The session's ``spark.sql.caseSensitive``, likewise."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         # Nothing is checked here: Spark does not say yet whether it will read or write.
         super().__init__(dict(options))
@@ -59,7 +62,9 @@ class TxnLogDataSource(DataSource):
         from spark_datasource.spark_schema import common_schema
 
         options, pin = self._pin()
-        schema = common_schema({one.name: one.schema for one in pin.topics}, options.columns)
+        schema = common_schema(
+            {one.name: one.schema for one in pin.topics}, options.columns, case_sensitive=self.case_sensitive
+        )
         for one in pin.topics:
             topic_read(
                 options, one.name, one.schema, schema
@@ -94,7 +99,12 @@ class TxnLogDataSource(DataSource):
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
         return TxnLogBatchWriter(
-            plan_write(parse_write_options(self.options, schema.names, s3a=self.s3a), schema)
+            plan_write(
+                parse_write_options(
+                    self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
+                ),
+                schema,
+            )
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
@@ -112,7 +122,9 @@ class TxnLogDataSource(DataSource):
         settle()
         if overwrite:
             raise unsupported("output mode complete is", _USE_APPEND)
-        options = parse_stream_write_options(self.options, schema.names, s3a=self.s3a)
+        options = parse_stream_write_options(
+            self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
+        )
         writer = TxnLogStreamWriter(options, schema)
         if not self._travelled:
             writer.make_plan()
@@ -131,7 +143,8 @@ def register(spark: SparkSession) -> None:
     Spark finds the format by itself when the package is installed for the driver's Python, and no other installed
     module called ``pyspark_*`` fails to import. Only from here are
 
-    * the settings ``spark.hadoop.fs.s3a.*`` known, as they are at this moment: call it again when they change;
+    * the settings ``spark.hadoop.fs.s3a.*`` and ``spark.sql.caseSensitive`` known, as they are at this moment: call it
+      again when they change;
     * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
       ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.writer_sessions`).
 
@@ -140,7 +153,11 @@ def register(spark: SparkSession) -> None:
     from spark_datasource.storage import s3a_settings
     from spark_datasource.writer_sessions import active, is_classic, mend_writers
 
-    source = type("TxnLogDataSource", (TxnLogDataSource,), {"s3a": s3a_settings(spark)})
+    settings = {
+        "s3a": s3a_settings(spark),
+        "case_sensitive": spark.conf.get("spark.sql.caseSensitive", "false") == "true",
+    }
+    source = type("TxnLogDataSource", (TxnLogDataSource,), settings)
     source.__module__ = "__main__"  # pickled by value, with its settings
     if not is_classic(spark):
         spark.dataSource.register(source)

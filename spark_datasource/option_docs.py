@@ -114,7 +114,7 @@ _READ: Mapping[str, OptionDoc] = {
         type="comma list",
         default="all of the topic's own",
         example="id,_offset",
-        meaning="the topic's and metadata columns, in this order; others are not fetched",
+        meaning="the topic's and metadata columns, in this order; others are not fetched; [names](spark.md#names-of-columns)",
     ),
     "where": OptionDoc(
         type="SQL condition",

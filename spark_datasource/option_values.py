@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from spark_datasource.failures import USE_VIEW
 from spark_datasource.logs import absolute
+from spark_datasource.names import parse_names
 from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
 from txnformat.errors import InvalidInputError
 from txnformat.moments import as_moment_ms
@@ -111,14 +112,15 @@ class OptionValues:
         return value if value is not None else other
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a comma-separated list of names."""
+        """Return a comma-separated list of names, which may stand in backquotes."""
         text = self.text(name)
         if text is None:
             return None
-        names = tuple(part.strip() for part in text.split(","))
-        if not all(names):
-            self.problems.append(f"option {name} has an empty name in it: {text!r:.100}")
-        return names
+        try:
+            return parse_names(text)
+        except ValueError as error:
+            self.problems.append(f"option {name} {error}")
+            return None
 
     def integer(self, name: str, minimum: int) -> int | None:
         """Return an integer of at least ``minimum``."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_datasource.delegation import delegated_by
+from spark_datasource.names import parse_name
 from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
 from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
 from txnformat.codec_fields import PARTITIONS_MAX
@@ -55,6 +56,8 @@ class WriteOptions:
     """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
     key_columns: tuple[str, ...] | None = None
     timestamp_column: str | None = None
+    case_sensitive: bool = False
+    """Whether names of columns have to be written in the letter case of the columns."""
     create_topics: bool = True
     """Whether topics that do not exist are created."""
     allow_different: bool = False
@@ -76,12 +79,18 @@ class StreamWriteOptions:
 
 
 def parse_write_options(
-    options: Mapping[str, str], columns: Sequence[str] = (), *, s3a: S3aSettings | None = None
+    options: Mapping[str, str],
+    columns: Sequence[str] = (),
+    *,
+    s3a: S3aSettings | None = None,
+    case_sensitive: bool = False,
 ) -> WriteOptions:
     """Return the options of a write.
 
     Parameters
     ----------
+    case_sensitive : bool
+        The session's ``spark.sql.caseSensitive``.
     columns : sequence of str
         The DataFrame's: one called ``topic`` routes the rows when the option of that name is absent.
 
@@ -93,19 +102,25 @@ def parse_write_options(
     others, delegation = delegated_by(options)
     found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE})
     parsed = _write_options(found, columns, s3a, creates_routed=True)
-    parsed = replace(parsed, app=_app(found, parsed.topic), delegation=delegation)
+    app = _app(found, parsed.topic)
+    parsed = replace(parsed, app=app, delegation=delegation, case_sensitive=case_sensitive)
     found.finish()
     return parsed
 
 
 def parse_stream_write_options(
-    options: Mapping[str, str], columns: Sequence[str] = (), *, s3a: S3aSettings | None = None
+    options: Mapping[str, str],
+    columns: Sequence[str] = (),
+    *,
+    s3a: S3aSettings | None = None,
+    case_sensitive: bool = False,
 ) -> StreamWriteOptions:
     """Return the options of a streaming write; otherwise as :func:`parse_write_options`."""
     found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE})
+    # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
+    write = _write_options(found, columns, s3a, creates_routed=False)
     parsed = StreamWriteOptions(
-        # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
-        write=_write_options(found, columns, s3a, creates_routed=False),
+        write=replace(write, case_sensitive=case_sensitive),
         app_id=found.text("txnAppId"),
         allow_missing_batches=found.boolean("allowMissingBatches", default=False),
     )
@@ -121,13 +136,14 @@ def _write_options(
         found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
     routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
     path = path_of(found)
+    timestamp = found.text("timestampColumn")
     return WriteOptions(
         path=path,
         storage=storage_of(found, path, s3a),
         topic=None if routed else _topic(found, found.text("topic"), _OR_ROUTE),
         partitions=partitions,
         key_columns=found.names("keyColumns"),
-        timestamp_column=found.text("timestampColumn"),
+        timestamp_column=None if timestamp is None else parse_name(timestamp),
         create_topics=found.boolean("createTopics", default=creates_routed or not routed),
         allow_different=found.boolean("allowDifferentRepeat", default=False),
     )

@@ -31,7 +31,8 @@ def topic_read(options: ReadOptions, name: str, schema: TopicSchema, wanted: Str
     InvalidInputError
         Kind ``schema-mismatch``: the topic has not the columns that Spark expects. Kind ``invalid-where``.
     """
-    where = None if options.where is None else topic_predicate(options.where, schema)
+    # A session has a time zone, which the log does not know: a time without one would be another in Spark's own WHERE.
+    where = None if options.where is None else topic_predicate(options.where, schema, need_zone=True)
     return TopicRead(name, schema, project(name, schema, options.columns, wanted).columns, where)
 
 

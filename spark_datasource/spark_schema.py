@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
+from spark_datasource.names import matched
 from txnformat.conform import conform
 from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS, output_schema
 from txnformat.schema import TopicSchema, as_topic_schema
-from txnformat.variants import as_spark_type
+from txnformat.variants import as_spark_type, is_variant
 
 __all__ = ["Projection", "check_frame", "common_schema", "frame_names", "project", "spark_schema"]
 
@@ -48,18 +51,32 @@ class Projection:
         return to_arrow_schema(self.schema, **_IN_UTC)
 
 
-def spark_schema(schema: TopicSchema, columns: Sequence[str] | None) -> StructType:
+def spark_schema(
+    schema: TopicSchema, columns: Sequence[str] | None, *, case_sensitive: bool = False
+) -> StructType:
     """Return the Spark schema of a read of ``columns`` (None: all of the topic's own); all are nullable.
+
+    Names match as in Spark, and columns are then called as they were asked for.
 
     Raises
     ------
     InvalidInputError
         Kind ``unknown-column``: unknown or repeated names.
     """
-    return from_arrow_schema(output_schema(schema, columns), prefer_timestamp_ntz=True)
+    names = columns
+    if columns is not None:
+        known = (*schema.arrow_schema.names, *METADATA_FIELDS)
+        names = matched(columns, known, case_sensitive=case_sensitive)
+    found = from_arrow_schema(output_schema(schema, names), prefer_timestamp_ntz=True)
+    if columns is None:
+        return found
+    pairs = zip(columns, found.fields, strict=True)
+    return StructType([StructField(name, field.dataType, field.nullable) for name, field in pairs])
 
 
-def common_schema(schemas: Mapping[str, TopicSchema], columns: Sequence[str] | None) -> StructType:
+def common_schema(
+    schemas: Mapping[str, TopicSchema], columns: Sequence[str] | None, *, case_sensitive: bool = False
+) -> StructType:
     """Return the Spark schema of a read of several topics, by name: that of the first one.
 
     Raises
@@ -68,11 +85,12 @@ def common_schema(schemas: Mapping[str, TopicSchema], columns: Sequence[str] | N
         Kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what is read.
     """
     (first, schema), *others = schemas.items()
-    common = _schema_of(first, schema, columns)
+    common = _schema_of(first, schema, columns, case_sensitive=case_sensitive)
     expected = {field.name: field.dataType for field in common.fields}
     problems = []
     for name, other in others:
-        found = {field.name: field.dataType for field in _schema_of(name, other, columns).fields}
+        fields = _schema_of(name, other, columns, case_sensitive=case_sensitive).fields
+        found = {field.name: field.dataType for field in fields}
         problems += [
             f"column {column!r:.300} is {_type(expected, column)} in {first}, {_type(found, column)} in {name}"
             for column in {**expected, **found}
@@ -87,10 +105,12 @@ def common_schema(schemas: Mapping[str, TopicSchema], columns: Sequence[str] | N
     return common
 
 
-def _schema_of(topic: str, schema: TopicSchema, columns: Sequence[str] | None) -> StructType:
+def _schema_of(
+    topic: str, schema: TopicSchema, columns: Sequence[str] | None, *, case_sensitive: bool
+) -> StructType:
     """Return what :func:`spark_schema` does; of several topics the error has to say which one lacks a column."""
     try:
-        return spark_schema(schema, columns)
+        return spark_schema(schema, columns, case_sensitive=case_sensitive)
     except InvalidInputError as error:
         raise InvalidInputError(
             error.problems, kind=error.kind, hint=error.hint, topic=topic, **error.values
@@ -184,6 +204,39 @@ def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
         raise InvalidInputError(
             error.problems,
             kind=error.kind,
-            hint="nothing was written; select and cast to the topic's columns",
+            hint=f"nothing was written; select and cast to the topic's columns{_growing(topic, schema, renamed)}",
             topic=topic,
         ) from None
+
+
+def _growing(topic: str, schema: TopicSchema, frame: pa.Schema) -> str:
+    """Return the call that gives a topic the columns which only a DataFrame has; empty when there are none."""
+    fields = [
+        f"pa.field({field.name!r}, {arrow_code(field.type)})"
+        for field in frame
+        if field.name not in schema.arrow_schema.names
+    ]
+    if not fields:
+        return ""
+    return f", or add what it lacks first: log.alter_topic({topic!r}, add_columns=[{', '.join(fields)}])"
+
+
+def arrow_code(type_: pa.DataType) -> str:
+    """Return Python that makes a type of a topic."""
+    if is_variant(type_):
+        return "txnformat.variants.VARIANT"
+    if pt.is_struct(type_):
+        fields = ", ".join(f"({field.name!r}, {arrow_code(field.type)})" for field in type_)
+        return f"pa.struct([{fields}])"
+    if pt.is_map(type_):
+        return f"pa.map_({arrow_code(type_.key_type)}, {arrow_code(type_.item_type)})"
+    if pt.is_list(type_):
+        return f"pa.list_({arrow_code(type_.value_type)})"
+    if pt.is_decimal(type_):
+        return f"pa.decimal128({type_.precision}, {type_.scale})"
+    if pt.is_timestamp(type_):
+        return 'pa.timestamp("us")' if type_.tz is None else 'pa.timestamp("us", "UTC")'
+    names = {"bool": "bool_", "float": "float32", "double": "float64", "date32[day]": "date32"}
+    text = str(type_)
+    match = re.fullmatch(r"(time64|duration)\[us\]", text)
+    return f'pa.{match[1]}("us")' if match else f"pa.{names.get(text, text)}()"

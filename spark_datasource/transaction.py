@@ -12,12 +12,13 @@ pyspark is imported by the first write: ``from txnlog import *`` works without i
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Mapping
 from enum import Enum, auto
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from spark_datasource.delegation import TRANSACTION, transaction_option
 from spark_datasource.failures import error_in
@@ -78,7 +79,7 @@ class SparkTransaction:
     app_id : str
         Stable name of the job, 1 to 243 bytes: two instances that run at the same time need two.
     version : int, optional
-        Which run of the job this is, 0 to 2^63 - 1; must grow. In ``foreachBatch``: the batch's number.
+        Which run of the job this is, 0 to 2^63 - 1, of any integer type; must grow. In ``foreachBatch``: the batch's number.
     storage_options : mapping of str to str, optional
         Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. The Spark jobs get them.
     deferred_timeout_ms : int
@@ -106,7 +107,7 @@ class SparkTransaction:
         spark: Any,
         root: str | os.PathLike[str],
         app_id: str,
-        version: int | None = None,
+        version: SupportsIndex | None = None,
         *,
         storage_options: Mapping[str, str] | None = None,
         deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS,
@@ -118,7 +119,7 @@ class SparkTransaction:
         s3a = s3a_settings(spark) if self._path.lower().startswith("s3") else None
         self._storage = storage_for(self._path, storage_options or {}, s3a)
         self._id = transactional_id_of(app_id)
-        self._app = None if version is None else AppRef(NAMESPACE, app_id, version)
+        self._app = None if version is None else AppRef(NAMESPACE, app_id, operator.index(version))
         self._timeout_ms = deferred_timeout_ms
         self._phase = _Phase.NEW
         self._lock = threading.RLock()
@@ -141,7 +142,7 @@ class SparkTransaction:
 
     # --- the calls ---------------------------------------------------------------------------------------------------
 
-    def write(self, df: DataFrame, topic: str | None = None, **options: str | int | None) -> None:
+    def write(self, df: DataFrame, topic: str | None = None, **options: str | SupportsIndex | None) -> None:
         """Write a DataFrame to a topic, as part of the transaction: one Spark job. Skipped when ``is_done``.
 
         Requests: as for ``df.write``: 1 data PUT per task and topic, and on the driver 1 batch table and 1 entry; neither
@@ -355,15 +356,16 @@ class SparkTransaction:
         problems += [
             f"option {name} is {value!r:.100}; use a text, a number or a boolean"
             for name, value in given.items()
-            if not isinstance(value, str | int)
+            if not isinstance(value, str | bool) and as_whole(value) is None
         ]
         if topic is not None and not isinstance(topic, str):
             problems.append(f"the topic is {topic!r:.100}, not a name")
         if problems:
             raise InvalidInputError(problems, kind="invalid-option")
         texts = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
+            name: value if isinstance(value, str) else str(value if whole is None else whole).lower()
             for name, value in given.items()
+            for whole in (as_whole(value),)
         }
         if topic is not None:
             texts["topic"] = str(topic)
@@ -399,9 +401,18 @@ def _problems(spark: Any, root: object, app_id: object, version: object) -> list
         problems.append(
             f"app_id is {app_id!r:.100}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"
         )
-    if version is not None and (type(version) is not int or not 0 <= version <= VERSION_MAX):
+    number = as_whole(version)
+    if version is not None and (number is None or not 0 <= number <= VERSION_MAX):
         problems.append(f"version is {version!r:.100}, not a whole number from 0 to 2^63 - 1")
     return problems
+
+
+def as_whole(value: object) -> int | None:
+    """Return an integer of any type, numpy's too; None for what is none. A boolean is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # the question
+    except TypeError:
+        return None
 
 
 def _is_app_id(app_id: object) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
 from spark_datasource.logs import open_log
+from spark_datasource.names import matched
 from spark_datasource.options import WriteOptions
 from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
 from spark_datasource.spark_schema import check_frame, frame_names
@@ -99,10 +101,23 @@ def topic_to_create(options: WriteOptions, frame: StructType, seed: str, name: s
     InvalidInputError
         No topic can have these columns, or no topic this name.
     """
-    schema = as_topic_schema(
-        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
-    )
+    schema = _schema_to_create(options, frame)
     return _create(options, schema, seed, name)
+
+
+def _schema_to_create(options: WriteOptions, frame: StructType) -> TopicSchema:
+    keys, timestamp = _roles(options, frame.names)
+    return as_topic_schema(frame, key_columns=keys, timestamp_column=timestamp)
+
+
+def _roles(options: WriteOptions, columns: Sequence[str]) -> tuple[tuple[str, ...] | None, str | None]:
+    """Return key columns and timestamp column of the options in the letter case of ``columns``."""
+    keys, timestamp = options.key_columns, options.timestamp_column
+    if keys is not None:
+        keys = matched(keys, columns, case_sensitive=options.case_sensitive)
+    if timestamp is not None:
+        (timestamp,) = matched((timestamp,), columns, case_sensitive=options.case_sensitive)
+    return keys, timestamp
 
 
 def _create(options: WriteOptions, schema: TopicSchema, seed: str, name: str) -> CreateTopic:
@@ -117,9 +132,7 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
         check_frame(topic.name, topic.schema, frame)
         layout = _layout(topic.schema, frame, topic.partitions)
         return Route(name, topic.topic_id, topic.directory, layout, None)
-    schema = as_topic_schema(
-        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
-    )
+    schema = _schema_to_create(options, frame)
     create = _create(options, schema, seed, name)
     layout = _layout(schema, frame, create.partitions)
     return Route(name, create.topic_id, create.directory, layout, create)
@@ -148,9 +161,7 @@ def without_topic(frame: StructType) -> tuple[StructType, int]:
 
 def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: str) -> ByColumn:
     frame, position = without_topic(frame)
-    schema = as_topic_schema(
-        frame, key_columns=options.key_columns, timestamp_column=options.timestamp_column
-    )
+    schema = _schema_to_create(options, frame)
     create = _create(options, schema, seed, "new")
     layouts: dict[tuple[str, int], Layout | tuple[str, ...]] = {}
     known: dict[str, Known] = {}
@@ -210,10 +221,11 @@ def _check_existing(topic: TopicState, options: WriteOptions) -> None:
     """Options that describe a topic to create must agree with one that exists."""
     # A job that names what the topic began with goes on when the topic has grown.
     partitions = None if options.partitions == topic.created.partitions else options.partitions
+    keys, timestamp = _roles(options, topic.schema.arrow_schema.names)
     pairs = (
         ("partitions", partitions, topic.partitions),
-        ("keyColumns", options.key_columns, topic.schema.key_columns),
-        ("timestampColumn", options.timestamp_column, topic.schema.timestamp_column),
+        ("keyColumns", keys, topic.schema.key_columns),
+        ("timestampColumn", timestamp, topic.schema.timestamp_column),
     )
     problems = [
         f"option {name} is {_text(wanted)}, but the topic has {_text(there) or 'none'}"

@@ -89,6 +89,12 @@ def parse_time(text: str) -> Literal | None:
     return Literal("timestamp", days * DAY_US + seconds * 1_000_000 + micros, text)
 
 
+def has_zone(text: str) -> bool:
+    """Return whether a text that :func:`parse_time` takes names its zone."""
+    match = _TIME.fullmatch(text.strip())
+    return match is not None and match[8] is not None
+
+
 def _zone_seconds(zone: str | None) -> int:
     if zone is None or zone in ("Z", "UTC"):
         return 0

@@ -21,7 +21,15 @@ from sqlglot import exp
 
 from txnformat.errors import InvalidInputError
 from txnformat.predicate import Compare, Constant, Node, NullTest, Op, Predicate, all_of, any_of
-from txnformat.predicate_bind import Literal, NotComparableError, compare, is_member, like, parse_time
+from txnformat.predicate_bind import (
+    Literal,
+    NotComparableError,
+    compare,
+    has_zone,
+    is_member,
+    like,
+    parse_time,
+)
 
 __all__ = ["WHERE_CHARS_MAX", "WHERE_NESTING_MAX", "compile_where"]
 
@@ -60,7 +68,11 @@ _TIMESTAMPS = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ")
 
 
 def compile_where(
-    text: str, columns: Mapping[str, pa.DataType], *, aliases: Mapping[str, str] | None = None
+    text: str,
+    columns: Mapping[str, pa.DataType],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    need_zone: bool = False,
 ) -> Predicate:
     """Return the predicate that a SQL condition means.
 
@@ -73,6 +85,8 @@ def compile_where(
         The columns that may be named.
     aliases : mapping of str to str, optional
         Columns (of ``columns``) that stand for other ones.
+    need_zone : bool
+        Refuse timestamps without a zone, but for ``TIMESTAMP_NTZ`` and columns that have none. Else they are in UTC.
 
     Raises
     ------
@@ -87,7 +101,7 @@ def compile_where(
         _refuse(f"where has {len(text)} characters; at most {WHERE_CHARS_MAX} are read")
     if not text.strip():
         _refuse("where is empty", "leave it out to read everything")
-    compiler = _Compiler(columns, aliases or {})
+    compiler = _Compiler(columns, aliases or {}, need_zone=need_zone)
     try:
         root = compiler.node(_parsed(text), negated=False, depth=0)
     except RecursionError:
@@ -141,7 +155,10 @@ class _Refused(Exception):
 
 
 class _Compiler:
-    def __init__(self, columns: Mapping[str, pa.DataType], aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self, columns: Mapping[str, pa.DataType], aliases: Mapping[str, str], *, need_zone: bool
+    ) -> None:
+        self._need_zone = need_zone
         self._columns = columns
         self._names = {name.lower(): name for name in columns}
         self._aliases = aliases
@@ -175,8 +192,9 @@ class _Compiler:
             return self._between(tree, negated)
         if kind is exp.In:
             self._only(tree, "this", "expressions")
-            literals = [self._literal(each) for each in tree.expressions]
-            return is_member(*self._column(tree.this), literals, negated=negated)
+            name, type_ = self._column(tree.this)
+            literals = [self._value(each, type_) for each in tree.expressions]
+            return is_member(name, type_, literals, negated=negated)
         if kind is exp.Like or (kind is exp.Escape and type(tree.this) is exp.Like):
             return self._like(tree, negated)
         if kind is exp.Is:
@@ -210,14 +228,14 @@ class _Compiler:
                 f"{_shown(tree)} compares two columns, which is not supported; compare a column with a literal"
             )
         name, type_ = self._column(left)
-        return compare(name, type_, op, self._literal(right), negated=negated)
+        return compare(name, type_, op, self._value(right, type_), negated=negated)
 
     def _between(self, tree: Any, negated: bool) -> Node:
         self._only(tree, "this", "low", "high")
         name, type_ = self._column(tree.this)
         ends = [
-            compare(name, type_, Op.GE, self._literal(tree.args["low"]), negated=negated),
-            compare(name, type_, Op.LE, self._literal(tree.args["high"]), negated=negated),
+            compare(name, type_, Op.GE, self._value(tree.args["low"], type_), negated=negated),
+            compare(name, type_, Op.LE, self._value(tree.args["high"], type_), negated=negated),
         ]
         return any_of(ends) if negated else all_of(ends)
 
@@ -274,6 +292,19 @@ class _Compiler:
             raise _Refused(f"there is no column {written!r:.300}; {advice}")
         name = self._aliases.get(name, name)
         return name, self._columns[name]
+
+    def _value(self, tree: Any, type_: pa.DataType) -> Literal:
+        """Return a literal that a column of ``type_`` is compared with."""
+        tree = _bare(tree)
+        literal = self._literal(tree)
+        if self._need_zone and (text := _without_zone(tree, literal, type_)) is not None:
+            if pt.is_timestamp(type_) and type_.tz is None:
+                advice = f"write TIMESTAMP_NTZ '{text}': the column has no zone either"
+            else:
+                time = text if ":" in text else f"{text} 00:00:00"
+                advice = f"write TIMESTAMP '{time}Z' for UTC, or TIMESTAMP '{time}+01:00'"
+            raise _Refused(f"{literal.shown:.100} has no time zone; {advice}")
+        return literal
 
     def _literal(self, tree: Any) -> Literal:
         tree = _bare(tree)
@@ -335,6 +366,22 @@ class _Compiler:
             f"the function {tree.sql_name()}" if isinstance(tree, exp.Func) else name
         )
         return _Refused(f"{shown} is not supported{' ' + place if place else ''}: {_shown(tree)}")
+
+
+def _without_zone(tree: Any, literal: Literal, type_: pa.DataType) -> str | None:
+    """Return the text of a timestamp that lacks a zone, where a zone matters; else None."""
+    is_local = pt.is_timestamp(type_) and type_.tz is None
+    if type(tree) in (exp.Cast, exp.TryCast):
+        text, wanted = tree.this.name, tree.to.this.name
+        if wanted not in _TIMESTAMPS or (wanted == "TIMESTAMPNTZ" and (is_local or pt.is_date(type_))):
+            return None
+    elif literal.kind == "text" and pt.is_timestamp(type_) and not is_local:
+        text = str(literal.value)
+        if parse_time(text) is None:
+            return None
+    else:
+        return None
+    return None if has_zone(text) else text.strip()
 
 
 def _bare(tree: Any) -> Any:

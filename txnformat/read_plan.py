@@ -168,8 +168,13 @@ def plan_read(
     return ReadPlan(found, entry, level, tuple(plans), files, where, tuple(sealed))
 
 
-def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
+def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False) -> Predicate:
     """Return what a condition on a topic's records means: on its own columns and the metadata columns.
+
+    Parameters
+    ----------
+    need_zone : bool
+        As for :func:`txnformat.predicate_sql.compile_where`.
 
     Raises
     ------
@@ -181,7 +186,7 @@ def topic_predicate(where: str, schema: TopicSchema) -> Predicate:
     types = {field.name: field.type for field in schema.arrow_schema}
     types |= {name: field.type for name, field in METADATA_FIELDS.items()}
     aliases = {} if schema.timestamp_column is None else {"_timestamp": schema.timestamp_column}
-    return compile_where(where, types, aliases=aliases)
+    return compile_where(where, types, aliases=aliases, need_zone=need_zone)
 
 
 def plan_filter(where: Predicate, topic: str, schema: TopicSchema, partition: int) -> Keep:

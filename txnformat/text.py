@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -92,7 +93,7 @@ def _is_sound_together(array: Any, type_: pa.DataType) -> bool:
     _, offsets, data = array.buffers()
     if data is None or not data.size:
         return True
-    bounds = np.frombuffer(offsets, np.int32 if pt.is_string(type_) else np.int64)
+    bounds: npt.NDArray[Any] = np.frombuffer(offsets, np.int32 if pt.is_string(type_) else np.int64)
     bounds = bounds[array.offset : array.offset + len(array) + 1]
     start, end = int(bounds[0]), int(bounds[-1])
     values = np.frombuffer(data, np.int8)[start:end]
@@ -103,7 +104,7 @@ def _is_sound_together(array: Any, type_: pa.DataType) -> bool:
         pa.Array.from_buffers(pa.large_string(), 1, whole).validate(full=True)
     except pa.ArrowInvalid:
         return False
-    begins = values.take(bounds[:-1] - start, mode="clip")
+    begins: npt.NDArray[Any] = np.take(values, bounds[:-1] - start, mode="clip")
     return bool(begins.min() >= FIRST_OF_A_CHARACTER)
 
 
@@ -111,9 +112,10 @@ def _bad_rows(array: Any, type_: pa.DataType) -> Iterator[tuple[int, bytes | Non
     is_flat = _is_flat(type_)
     values = array.view(pa.binary() if pt.is_string(type_) else pa.large_binary()) if is_flat else array
     for row, scalar in enumerate(values):
+        value = None
         try:
             value = scalar.as_py()
             if is_flat and value is not None:
                 value.decode()
         except UnicodeDecodeError:
-            yield row, value if is_flat else None
+            yield row, value

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -147,3 +148,31 @@ def test_the_internal_option_is_not_for_users(
     writer = numbers(0, 1).write.format("txnlog").mode("append").option("topic", "numbers")
     with pytest.raises(AnalysisException, match=r"write with SparkTransaction\.write"):
         writer.option("_transaction", "mine").save(path)
+
+
+class Five:
+    """An integer that is no int."""
+
+    def __index__(self) -> int:
+        return 5
+
+
+@pytest.mark.parametrize("version", [5, np.int64(5), np.uint8(5), np.array(5), Five()])
+def test_a_version_is_an_integer_of_any_type(
+    spark: SparkSession, log: TxnLog, path: str, numbers: Numbers, version: Any
+) -> None:
+    for expected in (False, True):
+        with SparkTransaction(spark, path, "job", version) as txn:
+            assert (txn.is_done, repr(txn).endswith("version=5)")) == (expected, True)
+            txn.write(numbers(0, 3), "t", partitions=np.int32(2))
+    assert log.refresh().topic("t").partitions == 2
+    assert rows(log, "t") == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "version", [True, np.True_, 5.0, "5", np.float64(5), np.int64(-1), 2**63, np.array([5, 6])]
+)
+def test_what_is_no_version_is_refused(spark: SparkSession, path: str, version: Any) -> None:
+    with pytest.raises(InvalidInputError, match="not a whole number from 0") as caught:
+        SparkTransaction(spark, path, "job", version)
+    assert caught.value.kind == "invalid-spark-transaction"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 
 import pyarrow as pa
 import pytest
@@ -205,3 +206,45 @@ def test_a_constant_keeps_all_or_nothing(value: bool) -> None:
     found = Predicate(Constant(value), ())
     assert found.mask({}, 3).to_pylist() == [value] * 3
     assert found.never is not value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts = TIMESTAMP '2026-01-01 12:00:00'",
+        "TIMESTAMP '2026-01-01 12:00:00' < ts",
+        "ts = TIMESTAMP_LTZ '2026-01-01'",
+        "ts = TIMESTAMP_NTZ '2026-01-01 12:00:00'",
+        "ts = '2026-01-01 12:00:00'",
+        "ts = '2026-01-01'",
+        "ts IN (TIMESTAMP '2026-01-01 12:00:00Z', TIMESTAMP '2026-01-01 12:00:00')",
+        "ts BETWEEN TIMESTAMP '2026-01-01 12:00:00Z' AND (TIMESTAMP '2026-01-01 12:00:00')",
+        "NOT (ts > TIMESTAMP '2026-01-01 12:00:00')",
+        "local = TIMESTAMP '2026-01-01 12:00:00'",
+        "day = TIMESTAMP '2026-01-01 12:00:00'",
+    ],
+)
+def test_a_time_without_a_zone_is_refused_where_one_is_needed(text: str) -> None:
+    compile_where(text, COLUMNS)  # in UTC else
+    with pytest.raises(InvalidInputError, match="has no time zone; write TIMESTAMP") as caught:
+        compile_where(text, COLUMNS, need_zone=True)
+    assert caught.value.kind == "invalid-where"
+    # What it says to write is taken.
+    for written in re.findall(r"TIMESTAMP(?:_NTZ)? '[^']+'", str(caught.value).partition("write ")[2]):
+        column = "local" if "NTZ" in written else "ts"
+        compile_where(f"{column} = {written}", COLUMNS, need_zone=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts = TIMESTAMP '2026-01-01 12:00:00Z'",
+        "ts > '2026-01-01 12:00:00+01:00' OR ts IS NULL",
+        "local = TIMESTAMP_NTZ '2026-01-01 12:00:00'",
+        "local > '2026-01-01 12:00:00' AND day = '2026-01-01'",
+        "day >= DATE '2026-01-01' AND ts > DATE '2026-01-01'",
+        "s = '2026-01-01 12:00:00'",
+    ],
+)
+def test_where_no_zone_is_missing_a_needed_one_changes_nothing(text: str) -> None:
+    assert compile_where(text, COLUMNS, need_zone=True).root == compile_where(text, COLUMNS).root
