@@ -90,7 +90,7 @@ def test_no_reader_takes_a_damaged_newest_entry_for_another(how: str, compressed
     clock = QuickClock()
     store = MemoryStore(clock)
     key, data = build(store, compressed=compressed, entries=entries, clock=clock)
-    # Who finds the slot taken cannot know whose bytes those are.
+    # A writer that finds its slot taken cannot know whose the damaged bytes are.
     expected = CommitStateUnknownError if how == "write" else CorruptDataError
     assert any(key_class(info.key) is KeyClass.SNAPSHOT for info in store.list("")) is (entries > 100)
     store.delete(key)
@@ -229,7 +229,7 @@ def test_a_slot_that_reads_back_damaged_is_neither_ours_nor_lost(outcome: Create
         with pytest.raises(CommitStateUnknownError, match="damaged") as caught:
             producer.commit()
         assert caught.value.values["object"] == key
-        with pytest.raises(CommitStateUnknownError):  # still nobody can tell
+        with pytest.raises(CommitStateUnknownError):  # still unclear
             producer.commit()
         with pytest.raises(CorruptDataError):
             log.refresh()
