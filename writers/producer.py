@@ -223,11 +223,9 @@ class Producer:
         """
         self._settle_interrupted(Call.SEND)
         self._lock.check_own()
-        at = self._session.at
-        if at.within is None:
-            self._session.check(Call.SEND)
-            if at.is_torn:  # by a send whose outcome was unknown: repeat what it flushed, and no more
-                self._do(Call.SEND, self._repair)
+        self._session.check_unless_running(Call.SEND)
+        if self._session.is_torn:  # by a send whose outcome was unknown: repeat what it flushed, and no more
+            self._do(Call.SEND, self._repair)
         found = topic_named(self._log, topic, partition)
         if data is None:
             stamp = now_of(self._log) if timestamp is None else timestamp

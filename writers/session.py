@@ -109,7 +109,9 @@ class Session:
     def status(self) -> ProducerStatus:
         """Where the producer stands. While a call runs, as before it; after one that was cut, what is left to do."""
         at = self.at
-        return at.status if self._is_running else at.status_after_cut(self._settings.is_transactional)
+        if self._is_running or self.at is not at:
+            return at.status
+        return at.status_after_cut(self._settings.is_transactional)
 
     def check(self, call: Call) -> None:
         """Raise unless ``call`` is legal now; what has ended the session is raised again."""
@@ -117,8 +119,9 @@ class Session:
 
     def check_unless_running(self, call: Call) -> None:
         """As :meth:`check`, without the lock: while another thread's call runs, only the next check can tell."""
-        if self.at.within is None:
-            self.check(call)
+        at = self.at
+        if at.within is None:
+            at.check(call, self._settings.is_transactional)
 
     def check_status(self, call: Call) -> None:
         """Raise unless ``call`` were legal after the one that runs, as it stands."""
@@ -138,20 +141,21 @@ class Session:
         closes: bool = False,
     ) -> T:
         """Do a call that is known to be legal; ``closes``: nothing can be sent any more."""
-        self._set(within=call)
         self._is_running = True
         try:
+            self._set(within=call)
             if closes or call not in _KEEPS_TRANSACTION:
                 self._staging.open_inbox(is_open=False)
-            result = body()
-        except (InternalError, MemoryError):
-            raise
-        except expected:
+            try:
+                result = body()
+            except (InternalError, MemoryError):
+                raise
+            except expected:
+                self._end_call(closes=closes)
+                raise
             self._end_call(closes=closes)
-            raise
         finally:
             self._is_running = False
-        self._end_call(closes=closes)
         return result
 
     def _end_call(self, *, closes: bool) -> None:
@@ -159,6 +163,12 @@ class Session:
         if not closes:
             self._staging.open_inbox(is_open=self.at.status is sends and self.at.fatal is None)
         self._set(within=None)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a large value was cut in a call that has ended."""
+        at = self.at
+        return at.is_torn and at.within is None
 
     @property
     def is_usable(self) -> bool:
