@@ -37,12 +37,13 @@ class At(SystemClock):
 
 
 class Syncs(Posix):
-    """Records the directories that are synced; ``fail`` is the error of the next sync, ``closed`` cannot be opened."""
+    """Records the directories that are synced; ``fail`` is the error of the next sync, ``closed`` cannot be opened; ``old`` never changes."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
         self.fail: int | None = None
         self.closed: frozenset[str] = frozenset()
+        self.old: frozenset[str] = frozenset()
         self._open: dict[int, str] = {}
 
     def open_directory(self, path: str) -> int:
@@ -51,6 +52,9 @@ class Syncs(Posix):
         descriptor = super().open_directory(path)
         self._open[descriptor] = path
         return descriptor
+
+    def changed_ms(self, path: str) -> int:
+        return 0 if path in self.old else super().changed_ms(path)
 
     def fsync_directory(self, directory: int) -> None:
         number, self.fail = self.fail, None
@@ -95,6 +99,17 @@ def test_directories_without_a_change_for_an_hour_cost_no_sync(
     assert len(posix.synced) == syncs
 
 
+def test_an_old_object_shows_that_the_way_to_it_is_older(tmp_path: Path) -> None:
+    """Whoever made the directories did so before the object; what came into them since may still be young."""
+    store, posix = reader(tmp_path / "root")
+    posix.old = frozenset({str(tmp_path / "root" / KEY)})
+    store.make_durable([KEY])
+    assert posix.synced == []
+    LocalStore(tmp_path / "root").create("a/b/c/young", b"")
+    store.make_durable([KEY, "a/b/c/young"])
+    assert posix.synced == [str(tmp_path / "root/a/b"), str(tmp_path / "root/a/b/c")]
+
+
 def test_in_the_first_hour_of_a_machine_every_directory_is_young(tmp_path: Path) -> None:
     """A clock that stood still while the machine was off is set soon after its start."""
     store, posix = reader(tmp_path / "root", At(10 * YOUNG_MS, boot_ms=YOUNG_MS - 1))
@@ -105,7 +120,13 @@ def test_in_the_first_hour_of_a_machine_every_directory_is_young(tmp_path: Path)
 def test_no_tool_makes_a_directory_old(tmp_path: Path) -> None:
     """``touch -d``, ``cp -p`` and ``rsync -t`` set other times than the one that counts."""
     store, posix = reader(tmp_path / "root")
-    for directory in (tmp_path, tmp_path / "root", tmp_path / "root/a", tmp_path / "root/a/b"):
+    for directory in (
+        tmp_path,
+        tmp_path / "root",
+        tmp_path / "root/a",
+        tmp_path / "root/a/b",
+        tmp_path / "root" / KEY,
+    ):
         os.utime(directory, (1, 1))
     store.make_durable([KEY])
     assert len(posix.synced) == 4

@@ -2,8 +2,8 @@
 
 A name is durable once its directory was synced after the name came into it. A process that dies between the two leaves
 a name that every process sees, and that a power cut takes away. File systems write names down by themselves after a
-while (ext4 after 5 s, xfs and btrfs after 30 s, laptops that spare their disk after up to 10 minutes): a directory in
-which no name came or went for :data:`YOUNG_MS` needs no sync.
+while (ext4 after 5 s, xfs and btrfs after 30 s, laptops that spare their disk after up to 10 minutes): an object that got
+its name :data:`YOUNG_MS` ago, and a directory in which no name came or went since then, need no sync.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from txnformat.clock import Clock
@@ -21,8 +21,8 @@ from txnformat.store.posix import Posix, storage_error
 __all__ = ["YOUNG_MS", "Directories"]
 
 YOUNG_MS = 60 * 60 * 1000
-"""Age of a directory's last change from which on (inclusive) its names are durable without a sync, ms: six times the
-longest that a file system keeps them back. A clock that is set back makes directories younger; one that is set forward
+"""Age of the last change of an object or a directory from which on (inclusive) its names are durable without a sync, ms:
+six times the longest that a file system keeps them back. A clock that is set back makes directories younger; one that is set forward
 is set soon after the start of a machine, so in its first hour every directory counts as young."""
 
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -81,8 +81,8 @@ class Directories:
             self._sync(parent)
         self._durable.add(path)
 
-    def confirm(self, path: str) -> None:
-        """Make the names in a directory durable, and its own way from the root: those that may be young.
+    def confirm(self, objects: Iterable[str]) -> None:
+        """Make the names of objects durable, and the ways to them from the root: those that may be young.
 
         Needs no right but to read; a directory that is closed to this user is left to those who write there.
 
@@ -91,13 +91,31 @@ class Directories:
         StorageError
             A sync failed, now or before.
         """
+        done: set[str] = set()
+        for path in objects:
+            if self._is_old_object(path):
+                self._know(_parent(path))
+            else:
+                self._confirm(_parent(path), done)
+
+    def _know(self, path: str) -> None:
+        """Take note that a directory is there to stay: it was there before an object in it, which is old."""
+        while path not in self._durable:
+            self._durable.add(path)
+            if path == self._root:
+                return
+            path = _parent(path)
+
+    def _confirm(self, path: str, done: set[str]) -> None:
         if path not in self._durable:
             if path != self._root:
-                self.confirm(_parent(path))
+                self._confirm(_parent(path), done)
             else:
                 self._confirm_names(_parent(path))
             self._durable.add(path)
-        self._confirm_names(path)
+        if path not in done:
+            self._confirm_names(path)
+            done.add(path)
 
     def _confirm_names(self, path: str) -> None:
         if not self._is_young(path):
@@ -118,14 +136,22 @@ class Directories:
             os.close(directory)
         self._check_no_failed_sync()  # another thread's may have failed meanwhile: then this one proves nothing
 
+    def _is_old_object(self, path: str) -> bool:
+        try:
+            return self._is_old(self._posix.changed_ms(path))
+        except OSError:  # deleted since it was read: what was read with it may be young
+            return False
+
     def _is_young(self, path: str) -> bool:
         try:
-            changed_ms = self._posix.changed_ms(path)
+            return not self._is_old(self._posix.changed_ms(path))
         except OSError as error:
             raise storage_error(error, "look at", path) from error
+
+    def _is_old(self, changed_ms: int) -> bool:
         now = self._clock.now()
         just_started = now.boot_ms is not None and now.boot_ms < YOUNG_MS
-        return just_started or now.wall_ms - changed_ms < YOUNG_MS
+        return not just_started and now.wall_ms - changed_ms >= YOUNG_MS
 
     def _ensure_root(self) -> None:
         missing: list[Path] = []

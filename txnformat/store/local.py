@@ -27,7 +27,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -186,15 +186,11 @@ class LocalStore:
     def make_durable(self, keys: Sequence[str]) -> None:
         """Sync the names of objects that other processes made, where these may be young.
 
-        Their bytes are durable since before they had a name. No cost for directories in which no name came or went for
-        an hour (:data:`~txnformat.store.directories.YOUNG_MS`).
+        Their bytes are durable since before they had a name. Nothing is synced for objects that got it an hour ago
+        (:data:`~txnformat.store.directories.YOUNG_MS`).
         """
-        parents = dict.fromkeys(self._readable_path(key).rpartition("/")[0] for key in keys)
-        shielded(lambda: self._confirm(parents))
-
-    def _confirm(self, parents: Iterable[str]) -> None:
-        for parent in parents:
-            self._directories.confirm(parent)
+        paths = [self._readable_path(key) for key in keys]
+        shielded(lambda: self._directories.confirm(paths))
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key.

@@ -57,7 +57,7 @@ class Posix:
         os.unlink(path)  # noqa: PTH108  # no Path object per request
 
     def changed_ms(self, path: str) -> int:
-        """Return when a name last came to or went from a directory, ms since the epoch: no tool can set it."""
+        """Return when a file's names, or the names in a directory, last changed, ms since the epoch: no tool can set it."""
         return os.stat(path).st_ctime_ns // 1_000_000  # noqa: PTH116  # the same manner of call as its neighbours
 
     def mkdir(self, path: str) -> None:
