@@ -311,6 +311,7 @@ def _creates(machine: Machine, calls: int) -> bool:
         machine.open(store).create_topic("t", NUMBERS)
     except ProcessDied:
         return True
+    machine.arm(store, None)
     return False
 
 
@@ -320,6 +321,7 @@ def _dies(machine: Machine, does: Callable[[Victim], None], buffer: str, calls: 
         does(victim)
     except ProcessDied:
         return True
+    machine.arm(victim.log.store, None)
     return False
 
 

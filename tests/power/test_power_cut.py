@@ -117,9 +117,9 @@ def test_a_store_whose_readers_make_nothing_durable_is_found_out(name: str) -> N
 @pytest.mark.parametrize("posix", [Unsynced, Torn])
 def test_a_store_that_skips_a_sync_is_found_out(posix: type[CutPosix]) -> None:
     tally = Tally()
-    machine = Machine(tally, "idempotent", make_posix=posix)
+    machine = Machine(tally, "creating", make_posix=posix)
     try:
-        SCENES["idempotent"](machine)
+        SCENES["creating"](machine)
     finally:
         machine.close()
     assert tally.problems

@@ -145,8 +145,8 @@ class Machine:
         """Open or create the log, in a new process unless its store is given."""
         return TxnLog.open_or_create(store or self.store(), clock=self._clock, ids=self._ids)
 
-    def arm(self, store: ObjectStore, calls: int) -> None:
-        """Let the process of a store end before its n-th system call from now (from 1)."""
+    def arm(self, store: ObjectStore, calls: int | None) -> None:
+        """Let the process of a store end before its n-th system call from now (from 1); None: let it live."""
         self._processes[id(store)].die_before(calls)
 
     def told(self, *facts: Fact) -> None:

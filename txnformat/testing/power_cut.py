@@ -267,8 +267,8 @@ class CutPosix(Posix):
         """Whether the process has ended."""
         return self._left == 0
 
-    def die_before(self, calls: int) -> None:
-        """Never make the n-th system call from now (from 1): it and every later one raise ProcessDied."""
+    def die_before(self, calls: int | None) -> None:
+        """Never make the n-th system call from now (from 1): it and every later one raise ProcessDied. None: live on."""
         self._left = calls
 
     def _begin(self, call: str) -> None:
