@@ -126,12 +126,12 @@ class Struck:
 class _Frame:
     """What is known of a frame that runs."""
 
-    __slots__ = ("call", "is_inside", "jumped")
+    __slots__ = ("call", "is_inside", "jump")
 
     def __init__(self) -> None:
         self.call = -1  # offset of the CALL that was last begun, and has not been looked at
         self.is_inside = False  # whether what it called is looked at elsewhere
-        self.jumped = False
+        self.jump = -1  # offset of the backward jump that was last looked at
 
 
 class _Tracer:
@@ -221,14 +221,15 @@ class _Tracer:
             if known.call >= 0:
                 call, known.call = known.call, -1
                 self._point(frame, name, call, PointKind.MADE, is_one=not known.is_inside)
-            if known.jumped:
-                known.jumped = False
-                self._point(frame, name, offset, PointKind.JUMP)
+            if known.jump >= 0:
+                jump, known.jump = known.jump, -1
+                if offset <= jump:  # else it was not taken
+                    self._point(frame, name, jump, PointKind.JUMP)
             opcode = self._code(frame.f_code)[offset]
             if opcode in _CALLS:
                 known.call, known.is_inside = offset, False
             elif opcode in _BACKWARD:
-                known.jumped = True
+                known.jump = offset
         return self._step
 
     def _profile(self, frame: FrameType, event: str, arg: Any) -> None:
