@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,10 @@ __all__ = [
 
 HUNG_SECONDS = 6.0
 """A trial takes milliseconds: what takes this long will never answer."""
+
+
+ENDING_SECONDS_MAX = 5.0
+"""How long what an interrupt has left running may take to end."""
 
 
 class Interruption(KeyboardInterrupt):
@@ -375,10 +380,12 @@ def _nothing_ignored(trial: Trial) -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook, threading.excepthook = before
-        if left := open_files() - files:
+        end = time.monotonic() + ENDING_SECONDS_MAX
+        while (left := open_files() - files) and time.monotonic() < end:
             gc.collect()
-            if left := open_files() - files:
-                trial.problems.append(f"left open: {', '.join(sorted(left))}")
+            time.sleep(0.001)  # what goes on without its caller comes to its end
+        if left:
+            trial.problems.append(f"left open: {', '.join(sorted(left))}")
 
 
 def open_files() -> set[str]:

@@ -404,11 +404,11 @@ class _Upload:
         self._store._check_writable()
 
     def _remove_temporary(self) -> None:
-        temporary, self._temporary = self._temporary, ""
-        if temporary and self._file >= 0:
+        if self._temporary and self._file >= 0:
             # A leftover is harmless; the verdict on the object is not its business.
             with contextlib.suppress(OSError):
-                self._posix.unlink(temporary, self._directory)
+                self._posix.unlink(self._temporary, self._directory)
+        self._temporary = ""  # last: the name is nobody else's, and may be removed twice
 
 
 class _LocalWriter(Writer):
