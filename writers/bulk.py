@@ -5,12 +5,14 @@ Records go to segment files as they arrive, which nobody sees; the entry that na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError
+from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError, TxnLogError
 from txnformat.intents import Intent, Write
 from txnformat.log import TxnLog
+from writers.calls import Calls
 from writers.lookup import commit_info, topic_named
 from writers.ownership import OwnLock
 from writers.settings import ProducerSettings
@@ -18,6 +20,8 @@ from writers.staging import Staging
 from writers.transaction import CommitInfo
 
 __all__ = ["BulkAppend"]
+
+T = TypeVar("T")
 
 
 class BulkAppend:
@@ -38,7 +42,9 @@ class BulkAppend:
             log.store, log.committer.ids, settings or ProducerSettings(), lambda: log.state.entry
         )
         self._lock = OwnLock("bulk append")
+        self._calls = Calls(self._lock, ("commit",))
         self._intent: Intent | None = None
+        self._is_cut = False  # whether a call ended as none of them should, and perhaps in the middle
         self._is_closed = False
 
     def send(self, topic: str, data: Any, partition: int | None = None) -> None:
@@ -49,20 +55,32 @@ class BulkAppend:
         NotFoundError, InvalidInputError, StorageError
             Nothing of this send was kept.
         InvalidTransactionStateError
-            Kind ``abort-required``: records were lost with a file that failed. Kind ``producer-closed``. Kind
-            ``commit-undecided``: nobody knows whether the last commit landed.
+            Kind ``abort-required``: records were lost with a file that failed, or a send was interrupted. Kind
+            ``producer-closed``. Kind ``commit-undecided``: nobody knows whether the last commit landed.
         """
-        with self._lock:
-            self._send(topic, data, partition)
+        self._do("send", lambda: self._send(topic, data, partition))
+
+    def _do(self, name: str, body: Callable[[], T]) -> T:
+        """Do a call where no signal reaches it; a commit that was interrupted answers its repeat."""
+        earlier = self._calls.interrupted()
+        if earlier is not None and earlier.has_run and not self._calls.is_repeat(earlier, name):
+            # Of a send nobody can say whether it was taken in; a commit's outcome is told by the next commit.
+            raise _cut() if earlier.name == "send" else _undecided()
+        return self._calls.run_or_repeat(name, lambda: self._whole(body))
+
+    def _whole(self, body: Callable[[], T]) -> T:
+        try:
+            return body()
+        except TxnLogError:
+            raise
+        except BaseException:
+            self._is_cut = self._intent is None  # else it may be repeated, and lands once
+            raise
 
     def _send(self, topic: str, data: Any, partition: int | None) -> None:
         self._check()
         if self._intent is not None:  # it names what it was made of, and is all that another commit commits
-            raise InvalidTransactionStateError(
-                "nobody knows yet whether the last commit landed",
-                kind="commit-undecided",
-                hint="commit again before sending more, or close this append",
-            )
+            raise _undecided()
         prepared = self._staging.buffered.prepare(topic_named(self._log, topic, partition), data, partition)
         if self._staging.is_over(prepared.size):
             self._staging.stream(prepared.size)
@@ -76,10 +94,9 @@ class BulkAppend:
         StorageError, ConflictError
             Nothing was appended; commit again, or close.
         CommitStateUnknownError
-            Commit again: it is never appended twice.
+            Commit again: it is never appended twice. So may be one that was interrupted.
         """
-        with self._lock:
-            return self._commit()
+        return self._do("commit", self._commit)
 
     def _commit(self) -> CommitInfo:
         self._check()
@@ -95,14 +112,21 @@ class BulkAppend:
             result = self._log.committer.commit(self._intent)
         except CommitStateUnknownError:
             raise
-        except Exception:
+        except TxnLogError:
             self._intent = None
             raise
-        self.close()
-        return commit_info(self._log, result)
+        info = commit_info(self._log, result)
+        self._close()
+        return info
 
     def close(self) -> None:
         """Forget what is not committed. Idempotent; in a forked child without effect on the parent."""
+        if self._lock.is_foreign:
+            self._close()
+        else:
+            self._calls.run("close", self._close)
+
+    def _close(self) -> None:
         self._staging.discard()
         self._is_closed = True
 
@@ -111,6 +135,8 @@ class BulkAppend:
             raise InvalidTransactionStateError(
                 "this append has ended", kind="producer-closed", hint="make a new one"
             )
+        if self._is_cut:
+            raise _cut()
         if self._staging.is_broken:
             raise InvalidTransactionStateError(
                 "records of this append could not be uploaded and are lost",
@@ -125,3 +151,19 @@ class BulkAppend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _undecided() -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        "nobody knows yet whether the last commit landed",
+        kind="commit-undecided",
+        hint="commit again before sending more, or close this append",
+    )
+
+
+def _cut() -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        "a call of this append was interrupted: its records may have been taken in, or not",
+        kind="abort-required",
+        hint="close it and send everything again",
+    )

@@ -75,7 +75,7 @@ class Case:
         if (
             trial.then not in (Next.CLOSE, Next.LEAVE)
             and not trial.attempt("next", self.done)
-            and trial.told[-1] != "next: close-required"  # and nothing else is possible
+            and trial.told[-1] not in ("next: close-required", "next: abort-required")  # and it is true
         ):
             trial.problems.append(f"cannot go on: {trial.told[-1]}")
         trial.attempt("close", self.close)
