@@ -79,7 +79,8 @@ class Calls:
         return earlier.has_run and earlier.name == name and name in self._repeatable
 
     def _locked(self, body: Callable[[], T]) -> T:
-        with self._lock:
+        self._lock.check_own()
+        with self._lock.held:
             return body()
 
     def note(self, name: str) -> None:

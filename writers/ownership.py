@@ -8,7 +8,7 @@ from types import TracebackType
 from txnformat.errors import InvalidTransactionStateError
 from txnformat.forking import generation
 
-__all__ = ["OneThread", "OwnLock"]
+__all__ = ["OwnLock"]
 
 
 class OwnLock:
@@ -29,6 +29,11 @@ class OwnLock:
     def is_foreign(self) -> bool:
         """Whether this process was forked since the lock was made."""
         return self._generation != generation()
+
+    @property
+    def held(self) -> threading.RLock:
+        """The lock itself, for ``with`` after :meth:`check_own`: it is taken and given back without a step in Python."""
+        return self._lock
 
     def __enter__(self) -> None:
         """Wait for the lock.
@@ -54,23 +59,3 @@ class OwnLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
-
-
-class OneThread(OwnLock):
-    """As OwnLock, but nobody waits: what it guards is of one thread at a time, and two are a mistake."""
-
-    def __enter__(self) -> None:
-        """Take the lock.
-
-        Raises
-        ------
-        InvalidTransactionStateError
-            Kind ``forked``; kind ``concurrent-use``: another thread has it.
-        """
-        self.check_own()
-        if not self._lock.acquire(blocking=False):
-            raise InvalidTransactionStateError(
-                f"another thread is using this {self._what}",
-                kind="concurrent-use",
-                hint=f"a {self._what} serves one thread at a time: make one for each thread, or take turns",
-            )

@@ -323,11 +323,7 @@ class Session:
         """Abort the transaction: an entry when the log holds, or may hold, something of it."""
         at = self.at
         if at.has_committed:  # in a call that was cut after that
-            raise InvalidTransactionStateError(
-                "the commit that was cut off had landed: the transaction is committed",
-                kind="transaction-committed",
-                hint="go on; do not send its records again",
-            )
+            raise _had_landed()
         if at.unsettled is None and at.prepared is None:
             # Should the abort fail, no later commit may leave out what is dropped here.
             self._set(status=ProducerStatus.ABORT_REQUIRED)
@@ -355,6 +351,8 @@ class Session:
         at = self.at
         if at.status in (ProducerStatus.CLOSED, ProducerStatus.FENCED):
             return
+        if at.within is not None and at.has_committed:
+            raise _had_landed()
         if at.prepared is not None:
             return  # its outcome is decided elsewhere, also when it is not known whether the log has it already
         if at.ref is None and (self._settings.is_transactional or at.status is ProducerStatus.UNINITIALISED):
@@ -564,3 +562,11 @@ class Session:
             logger.warning(
                 "the prepared transaction has ended, but the producer must be initialised again: %s", error
             )
+
+
+def _had_landed() -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        "the commit that was cut off had landed: the transaction is committed",
+        kind="transaction-committed",
+        hint="go on; do not send its records again",
+    )
