@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from txnformat import keys
 from txnformat.document import encode_json
-from txnformat.effects import CreateObject, DrawId, PutObject, Sleep, Steps
+from txnformat.effects import CreateObject, DrawId, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.operations import Checkpoint
@@ -16,7 +16,7 @@ from txnformat.reads import get_object, make_durable
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome
-from txnformat.view import View
+from txnformat.view import View, waited
 
 __all__ = ["create_object", "snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
 
@@ -26,8 +26,10 @@ BYTES_PER_ENTRY = 64 * 1024
 """Bytes of a snapshot that cost an opener about as much as one more entry in the tail."""
 OTHERS_PROBABILITY = 1 / 16
 """How likely a commit beyond twice the bound writes the snapshot that its author should have written."""
-CREATE_ATTEMPTS_MAX = 5
+CREATE_PATIENCE_MS = 60_000
+"""How long a metadata object that fails for now is tried again."""
 CREATE_BACKOFF_MS = 100
+CREATE_BACKOFF_MS_MAX = 5_000
 
 
 def snapshot_bound(state: LogState) -> int:
@@ -89,23 +91,28 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
 def create_object(key: str, data: bytes) -> Steps[bytes]:
     """Create a metadata object under a key that nobody else uses, and return it as read back.
 
+    What fails for now is tried again for a minute, with growing pauses; what fails for good is not.
+
     Raises
     ------
     StorageError
-        The store refused, or failed too often.
+        The store refused, or failed for too long.
     CorruptDataError
         What was read back is not what was written.
     """
-    error: StorageError | None = None
-    for attempt in range(CREATE_ATTEMPTS_MAX):
-        if attempt:
-            yield Sleep(CREATE_BACKOFF_MS * 2**attempt)
+    begun: Times = yield ReadClock()
+    wait_ms: float = CREATE_BACKOFF_MS
+    while True:
         result = yield CreateObject(key, data)
         if result.outcome is CreateOutcome.REFUSED:
             raise result.error
         # "Exists" is our own earlier attempt, and "ambiguous" may have landed: the object itself says.
-        error = result.error
-        found: bytes | None = yield from get_object(key)
+        error: StorageError | None = result.error
+        found: bytes | None = None
+        try:
+            found = yield from get_object(key)
+        except StorageError as failed:
+            error = failed
         if found is not None and found != data:
             raise CorruptDataError(
                 "an object that was just written reads back differently",
@@ -117,6 +124,13 @@ def create_object(key: str, data: bytes) -> Steps[bytes]:
             if result.outcome is not CreateOutcome.CREATED:
                 yield from make_durable(key)  # before an entry names it
             return found
+        now: Times = yield ReadClock()
+        left_ms = CREATE_PATIENCE_MS - waited(begun, now)
+        if (error is not None and not error.transient) or left_ms <= 0:
+            break
+        spread = yield DrawUniform()
+        yield Sleep(min(wait_ms * (0.5 + spread / 2), left_ms))
+        wait_ms = min(2 * wait_ms, CREATE_BACKOFF_MS_MAX)
     raise StorageError(
         "a metadata object could not be written",
         hint="the log is complete without it",

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
-from txnformat.clock import Ids
+from txnformat.clock import Clock, Ids
 from txnformat.datafile import SegmentFileWriter
 from txnformat.entry import sha256_hex
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
 from txnformat.schema import TopicSchema
-from txnformat.store.base import CreateOutcome, ObjectStore, make_durable
+from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
+from txnformat.store.patient import Pauses
 from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord
 
@@ -30,6 +31,10 @@ ROLL_BYTES = 512 * 1024 * 1024
 """A file that has grown to this is closed and the next one begun."""
 
 TABLE_ATTEMPTS_MAX = 5
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""Bytes of a file that are kept until it is closed, so that it can be uploaded anew (inclusive): what goes up in one request on
+S3. Parts of larger files are repeated by the store's adapter; where that gives up, so does the upload."""
 
 END_BYTES = 64 * 1024
 """What is compared of an object to tell that it is the one that was uploaded."""
@@ -55,6 +60,8 @@ class TopicUpload:
         Number of an entry that is known to be in the log: a lower bound for the files' age.
     roll_bytes : int
         Size at which a file is closed and the next one begun.
+    clock : Clock, optional
+        With it, what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class TopicUpload:
         schema: TopicSchema,
         born: int,
         roll_bytes: int = ROLL_BYTES,
+        clock: Clock | None = None,
     ) -> None:
         self._store = store
         self._ids = ids
@@ -73,6 +81,7 @@ class TopicUpload:
         self._schema = schema
         self._born = born
         self._roll_bytes = roll_bytes
+        self._clock = clock
         self._writer: SegmentFileWriter | None = None
         self._files: list[FileRecord] = []
         self._batches: list[BatchRecord] = []
@@ -90,7 +99,7 @@ class TopicUpload:
         if self._writer is None:
             key = keys.data_key(self._directory, self._born, self._ids.new())
             self._writer = SegmentFileWriter(
-                _ConfirmedWriter(self._store, key),
+                _ConfirmedWriter(self._store, key, self._pauses()),
                 key,
                 self._schema.arrow_schema,
                 timestamp_column=self._schema.timestamp_column,
@@ -99,6 +108,9 @@ class TopicUpload:
         self._batches.append(self._writer.write_batch(partition, table))
         if self._writer.size >= self._roll_bytes:
             self.close_file()
+
+    def _pauses(self) -> Pauses | None:
+        return None if self._clock is None else Pauses(self._clock, self._ids)
 
     @property
     def is_open(self) -> bool:
@@ -127,31 +139,68 @@ class TopicUpload:
 
 
 class _ConfirmedWriter(Writer):
-    """An upload whose end is looked up when its answer is lost.
+    """An upload whose end is looked up when its answer is lost, and that is begun anew when it fails for now.
 
     Nobody else has the key, so an object of the right size that ends as ours does is ours: what is written last is
-    a Parquet footer, which holds the checksum of everything before it.
+    a Parquet footer, which holds the checksum of everything before it. So an earlier attempt that lands late does no
+    harm: it is the same object.
     """
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
+    def __init__(self, store: ObjectStore, key: str, pauses: Pauses | None) -> None:
         self._store = store
         self._key = key
-        self._inner = store.open_write(key)
+        self._pauses = pauses
+        self._kept: list[bytes] | None = None if pauses is None else []
         self._size = 0
         self._last = b""
+        self._inner: ObjectWriter
+        try:
+            self._inner = store.open_write(key)
+        except StorageError as error:
+            self._begin_anew(error)
 
     def write(self, data: bytes | memoryview) -> int:
-        written = self._inner.write(data)
-        self._size += written
+        size = memoryview(data).nbytes
+        if self._kept is not None:
+            if self._size + size <= KEPT_BYTES:
+                self._kept.append(bytes(data))
+            else:
+                self._kept = None
+        try:
+            self._inner.write(data)
+        except StorageError as error:
+            self._begin_anew(error)
+        self._size += size
         self._last = bytes(data[-END_BYTES:])
-        return written
+        return size
 
     def close(self) -> None:
-        try:
-            self._inner.close()
-        except StorageError as error:
-            if not (error.transient or error.kind == "object-exists") or not self._is_there():
-                raise
+        while True:
+            try:
+                self._inner.close()
+            except StorageError as error:
+                if (error.transient or error.kind == "object-exists") and self._is_there():
+                    return
+                self._begin_anew(error)
+            else:
+                return
+
+    def _begin_anew(self, error: StorageError) -> None:
+        """Write again what was written, in a new upload; raise when that is not possible, or fails for too long."""
+        while True:
+            if self._kept is None or self._pauses is None:
+                raise error
+            self._pauses.wait_out(error)
+            try:
+                if hasattr(self, "_inner"):
+                    self._inner.abort()
+                self._inner = self._store.open_write(self._key)
+                for data in self._kept:
+                    self._inner.write(data)
+            except StorageError as failed:
+                error = failed
+            else:
+                return
 
     def abort(self) -> None:
         self._inner.abort()
@@ -230,33 +279,46 @@ def with_batch_table(
     born: int,
     appends: Sequence[TopicAppend],
     batches_max: int = BATCHES_IN_ENTRY_MAX,
+    clock: Clock | None = None,
 ) -> tuple[TopicAppend, ...]:
     """Return the appends of one entry, their batches moved to a batch table if the entry cannot name them all.
 
-    Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none.
+    Requests: 1 PUT when there are more than ``batches_max`` batches in all, else none. With a ``clock`` what fails for now is
+    tried again, with pauses, for a minute; without, five times at once.
     """
     if sum(len(append.batches) for append in appends) <= batches_max:
         return tuple(appends)
     data = encode_batch_table((section, append.batches) for section, append in enumerate(appends))
     key = keys.table_key(born, ids.new())
-    _create(store, key, data)
+    _create(store, key, data, None if clock is None else Pauses(clock, ids))
     table = ObjectRecord(key, len(data), sha256_hex(data))
     return tuple(
         replace(append, batches=(), table=table, section=section) for section, append in enumerate(appends)
     )
 
 
-def _create(store: ObjectStore, key: str, data: bytes) -> None:
+def _create(store: ObjectStore, key: str, data: bytes, pauses: Pauses | None) -> None:
     """Create an object under a key that nobody else uses; repeating an unclear attempt is harmless."""
-    error: StorageError | None = None
-    for _ in range(TABLE_ATTEMPTS_MAX):
+    attempt = 0
+    while True:
+        attempt += 1
         result = store.create(key, data)
-        error = result.error
         if result.outcome is CreateOutcome.CREATED:
             return
+        error = result.error
         if result.outcome is CreateOutcome.REFUSED or (error is not None and not error.transient):
             break
-        if store.get(key) == data:
+        try:
+            found = store.get(key)
+        except StorageError as failed:
+            if pauses is None:
+                raise
+            error, found = failed, None
+        if found == data:
             make_durable(store, [key])
             return
+        if error is None or (pauses is None and attempt == TABLE_ATTEMPTS_MAX):
+            break
+        if pauses is not None:
+            pauses.wait_out(error)
     raise error or InternalError("a key that nobody else uses is taken", object=key)

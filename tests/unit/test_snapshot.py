@@ -19,7 +19,17 @@ from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock, SystemIds
 from txnformat.document import decode_json, encode_json
 from txnformat.driver import Driver
-from txnformat.effects import CreateObject, DrawId, GetObject, MakeDurable, Sleep
+from txnformat.effects import (
+    CreateObject,
+    DrawId,
+    DrawUniform,
+    Effect,
+    GetObject,
+    MakeDurable,
+    ReadClock,
+    Sleep,
+    Times,
+)
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
 from txnformat.follow import parse_hint
@@ -43,11 +53,12 @@ from txnformat.operations import Checkpoint, Expire
 from txnformat.partition import EXTENT
 from txnformat.persistent import Columns, Vector
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
+from txnformat.snapshotting import create_object, snapshot_due, write_hint, write_snapshot
 from txnformat.state import Features, LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import seal_of
+from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 from txnformat.view import View
@@ -361,7 +372,8 @@ def test_a_written_snapshot_is_read_back_and_named_and_hinted_at() -> None:
 def begin() -> tuple[Any, CreateObject]:
     steps = write_snapshot(View(FULL))
     assert next(steps) == DrawId()
-    create = steps.send("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a12")
+    assert steps.send("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a12") == ReadClock()
+    create = steps.send(Times(0, 0, 0))
     assert isinstance(create, CreateObject)
     return steps, create
 
@@ -377,7 +389,9 @@ def test_an_unclear_answer_is_settled_by_reading_and_an_absent_object_is_sent_ag
     steps, create = begin()
     unclear = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("timeout", transient=True))
     assert steps.send(unclear) == GetObject(create.key)
-    assert isinstance(steps.send(None), Sleep)
+    assert steps.send(None) == ReadClock()
+    assert steps.send(Times(5, 5, 5)) == DrawUniform()
+    assert steps.send(0.5) == Sleep(75)
     assert steps.send(None) == create
     assert steps.send(CreateResult(CreateOutcome.EXISTS)) == GetObject(create.key)
     assert steps.send(create.data) == MakeDurable((create.key,))  # an entry will name it
@@ -394,16 +408,37 @@ def test_a_refused_snapshot_raises_the_stores_error() -> None:
     assert caught.value is error
 
 
-def test_a_snapshot_is_given_up_after_a_bounded_number_of_attempts() -> None:
-    steps, create = begin()
+def test_a_snapshot_that_fails_for_now_is_tried_for_a_minute_with_growing_pauses() -> None:
+    hand = Hand()
     unclear = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("timeout", transient=True))
-    for _ in range(4):
-        assert steps.send(unclear) == GetObject(create.key)
-        assert isinstance(steps.send(None), Sleep)
-        assert steps.send(None) == create
-    assert steps.send(unclear) == GetObject(create.key)
+    hand.creates = [unclear] * 100
     with pytest.raises(StorageError, match="complete without it"):
-        steps.send(None)
+        hand.run(create_object("a", b"data"))
+    assert list(hand.sleeps()) == [75, 150, 300, 600, 1_200, 2_400, *(3_750,) * 14, 2_775]
+    assert sum(hand.sleeps()) == 60_000
+    assert len(hand.slots_created()) == 22
+    hand.creates = [unclear] * 5
+    assert hand.run(create_object("a", b"data")) == b"data"
+
+
+def test_a_snapshot_that_cannot_be_read_back_for_now_is_asked_for_again() -> None:
+    hand, away = Hand(), [StorageError("503", transient=True)] * 3
+
+    def before(effect: Effect) -> None:
+        if isinstance(effect, GetObject) and away:
+            raise away.pop()
+
+    hand.before = before
+    assert hand.run(create_object("a", b"data")) == b"data"
+    assert len(hand.sleeps()) == 3
+
+
+def test_a_snapshot_that_fails_for_good_is_not_tried_again() -> None:
+    hand = Hand()
+    hand.creates = [CreateResult(CreateOutcome.AMBIGUOUS, StorageError("fsync failed"))]
+    with pytest.raises(StorageError, match="complete without it"):
+        hand.run(create_object("a", b"data"))
+    assert not hand.sleeps()
 
 
 def at(entry: int, checkpoint_entry: int | None = None, size: int = 1) -> LogState:

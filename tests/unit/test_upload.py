@@ -8,6 +8,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from tests.integration.failing import QuickClock
 from txnformat import keys
 from txnformat.batch_table import decode_batch_table
 from txnformat.clock import SystemIds
@@ -19,6 +20,7 @@ from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
+from writers import upload as upload_module
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
 
 ARROW = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -242,3 +244,124 @@ def test_another_object_under_the_key_is_not_taken_for_ours(at: int, more: bytes
     inner.create(files._writer._key, (inner.get(good.key) or b"") + more)
     with pytest.raises(StorageError):
         files.finish()
+
+
+class EvenIds(SystemIds):
+    """Draws the middle."""
+
+    def uniform(self) -> float:
+        return 0.5
+
+
+class Striking:
+    """Requests of one kind fail: the first of them, or all."""
+
+    def __init__(self, operation: Operation, fault: Fault, times: int) -> None:
+        self.requests = 0
+        self._operation = operation
+        self._fault = fault
+        self._times = times
+
+    def __call__(self, operation: Operation, key: str, nth: int) -> Fault | None:
+        if operation is not self._operation:
+            return None
+        self.requests += 1
+        return self._fault if self.requests <= self._times else None
+
+
+def patient(store: ObjectStore, clock: QuickClock) -> TopicUpload:
+    return TopicUpload(store, EvenIds(), directory=DIRECTORY, schema=SCHEMA, born=7, clock=clock)
+
+
+PASSING = [
+    Fault(FaultKind.FAIL_BEFORE),
+    Fault(FaultKind.FAIL_BEFORE, after_bytes=0),
+    Fault(FaultKind.FAIL_BEFORE, after_bytes=1),
+    Fault(FaultKind.SERVER_ERROR),
+    Fault(FaultKind.APPLIED_LOST_ANSWER),
+]
+LASTING = [
+    Fault(FaultKind.PERMISSION_DENIED),
+    Fault(FaultKind.DISK_FULL),
+    Fault(FaultKind.DISK_FULL, after_bytes=1),
+]
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=str)
+def test_a_file_that_fails_for_now_is_uploaded_anew(fault: Fault) -> None:
+    """Whatever step fails: what was written is written again under the same key, and the record is that of what is there."""
+    striking, clock, memory = Striking(Operation.OPEN_WRITE, fault, 5), QuickClock(), MemoryStore()
+    began_ms = clock.now().wall_ms
+    files = patient(FaultyStore(memory, striking), clock)
+    files.add(0, rows(1, 2))
+    files.add(1, rows(3))
+    (file,) = files.finish().files
+    assert hashlib.sha256(memory.get(file.key) or b"").hexdigest() == file.sha256
+    assert [found.key for found in memory.list("")] == [file.key]
+    if fault.kind is FaultKind.APPLIED_LOST_ANSWER:
+        assert striking.requests == 1
+    else:
+        assert striking.requests == 6
+        assert clock.now().wall_ms - began_ms == 75 + 150 + 300 + 600 + 1_200
+
+
+def test_a_file_that_goes_on_failing_is_given_up_after_a_minute() -> None:
+    striking, clock = Striking(Operation.OPEN_WRITE, PASSING[0], 1_000), QuickClock()
+    began_ms = clock.now().wall_ms
+    files = patient(FaultyStore(MemoryStore(), striking), clock)
+    files.add(0, rows(1))
+    with pytest.raises(StorageError) as caught:
+        files.finish()
+    assert caught.value.transient
+    assert striking.requests == 22
+    assert clock.now().wall_ms - began_ms == 60_000
+
+
+@pytest.mark.parametrize("fault", LASTING, ids=str)
+def test_what_fails_for_good_is_not_tried_again(fault: Fault) -> None:
+    striking, clock = Striking(Operation.OPEN_WRITE, fault, 1_000), QuickClock()
+    began_ms = clock.now().wall_ms
+    files = patient(FaultyStore(MemoryStore(), striking), clock)
+
+    def write() -> None:
+        files.add(0, rows(1))
+        files.finish()
+
+    with pytest.raises(StorageError):
+        write()
+    assert striking.requests == 1
+    assert clock.now().wall_ms == began_ms
+
+
+def test_a_file_that_is_too_large_to_be_kept_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_module, "KEPT_BYTES", 100)
+    striking, clock = Striking(Operation.OPEN_WRITE, PASSING[0], 1), QuickClock()
+    files = patient(FaultyStore(MemoryStore(), striking), clock)
+    files.add(0, rows(1))
+    with pytest.raises(StorageError):
+        files.finish()
+    assert striking.requests == 1
+
+
+@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.GET])
+def test_a_batch_table_that_fails_for_now_is_tried_again_for_a_minute(operation: Operation) -> None:
+    batches = tuple(record(0, 0) for _ in range(1_001))
+    appends = [topic_append("a", 1, Uploaded((FILE,), batches))]
+    for times, requests in ((5, 6), (1_000, 22)):
+        unclear = Striking(Operation.CREATE, Fault(FaultKind.FAIL_BEFORE), times)
+        away = Striking(operation, Fault(FaultKind.FAIL_BEFORE), times)
+
+        def plan(
+            kind: Operation, key: str, nth: int, unclear: Striking = unclear, away: Striking = away
+        ) -> Fault | None:
+            return unclear(kind, key, nth) or (away(kind, key, nth) if away is not unclear else None)
+
+        clock = QuickClock()
+        store = FaultyStore(MemoryStore(), unclear if operation is Operation.CREATE else plan)
+        if times == 5:
+            (append,) = with_batch_table(store, EvenIds(), 7, appends, clock=clock)
+            assert append.table is not None
+        else:
+            with pytest.raises(StorageError):
+                with_batch_table(store, EvenIds(), 7, appends, clock=clock)
+        assert unclear.requests == requests

@@ -1,4 +1,4 @@
-"""A store whose reads wait out what passes: for readers whose failure would cost more than a minute's wait."""
+"""Waiting out what passes: a store whose reads are repeated, and the pauses between attempts of an upload."""
 
 from __future__ import annotations
 
@@ -6,20 +6,52 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnformat.clock import Clock, Instant, waited_ms
+from txnformat.clock import Clock, Ids, Instant, waited_ms
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
 
-__all__ = ["PATIENCE_MS", "PatientStore"]
+__all__ = ["PATIENCE_MS", "UPLOAD_PATIENCE_MS", "PatientStore", "Pauses"]
 
 logger = logging.getLogger("txnlog")
 
 PATIENCE_MS = 60_000
 """How long an outage is waited out, ms; what then fails is passed on at once, until a read succeeds."""
+UPLOAD_PATIENCE_MS = 60_000
+"""How long an upload is tried again, ms from its first failure."""
 FIRST_WAIT_S = 0.1
 WAIT_S_MAX = 5.0
 
 T = TypeVar("T")
+
+
+class Pauses:
+    """The pauses between the attempts of one upload: each up to twice as long as the one before, until a deadline.
+
+    Parameters
+    ----------
+    ids : Ids
+        Spreads the pauses, so that many who failed together do not come back together.
+    """
+
+    def __init__(self, clock: Clock, ids: Ids, patience_ms: int = UPLOAD_PATIENCE_MS) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._patience_ms = patience_ms
+        self._since: Instant | None = None
+        self._wait = FIRST_WAIT_S
+
+    def wait_out(self, error: StorageError) -> None:
+        """Wait before the next attempt; raise ``error`` if there is to be none: it stays, or time is up."""
+        if not error.transient:
+            raise error
+        now = self._clock.now()
+        self._since = self._since or now
+        left_ms = self._patience_ms - waited_ms(self._since, now)
+        if left_ms <= 0:
+            raise error
+        logger.warning("an upload failed, and is tried again: %s", error)
+        self._clock.sleep(min(self._wait * (0.5 + self._ids.uniform() / 2), left_ms / 1000))
+        self._wait = min(2 * self._wait, WAIT_S_MAX)
 
 
 class PatientStore:
