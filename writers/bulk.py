@@ -38,8 +38,13 @@ class BulkAppend:
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
         self._log = log
+        committer = log.committer
         self._staging = Staging(
-            log.store, log.committer.ids, settings or ProducerSettings(), lambda: log.state.entry
+            log.store,
+            committer.ids,
+            settings or ProducerSettings(),
+            lambda: log.state.entry,
+            committer.clock,
         )
         self._lock = OwnLock("bulk append")
         self._calls = Calls(self._lock, ("commit",))

@@ -113,7 +113,10 @@ class Producer:
         self._lock = OwnLock("producer")
         self._calls = Calls(self._lock, _REPEATABLE)
         self._linger = Linger(linger_ms, self._flush_held)
-        self._staging = Staging(log.store, log.committer.ids, self.settings, lambda: log.state.entry)
+        committer = log.committer
+        self._staging = Staging(
+            log.store, committer.ids, self.settings, lambda: log.state.entry, committer.clock
+        )
         self._session = Session(log, self.settings, self._staging)
 
     def __repr__(self) -> str:

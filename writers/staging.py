@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.clock import Ids
+from txnformat.clock import Clock, Ids
 from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
 from txnformat.state import TopicState
@@ -57,13 +57,21 @@ class Staging:
     ----------
     newest_entry : callable
         Returns the number of the newest entry known, at no request: the lower bound of the files' age.
+    clock : Clock, optional
+        With it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
     """
 
     def __init__(
-        self, store: ObjectStore, ids: Ids, settings: ProducerSettings, newest_entry: Callable[[], int]
+        self,
+        store: ObjectStore,
+        ids: Ids,
+        settings: ProducerSettings,
+        newest_entry: Callable[[], int],
+        clock: Clock | None = None,
     ) -> None:
         self._store = store
         self._ids = ids
+        self._clock = clock
         self._settings = settings
         self._newest_entry = newest_entry
         self.buffered = Accumulator(settings.batch_bytes, ids.uniform)
@@ -221,7 +229,7 @@ class Staging:
             return [staged]
         if not topic.schema.key_columns or all(run.is_named for runs in staged.runs for run in runs):
             return [replace(staged, topic=topic)]  # no record is where it is because of its key
-        anew = Staging(self._store, self._ids, self._settings, self._newest_entry)
+        anew = Staging(self._store, self._ids, self._settings, self._newest_entry, self._clock)
         try:
             for partition, table in self._read_back(staged):
                 sent = anew.buffered.prepare(topic, table, partition)
@@ -268,7 +276,7 @@ class Staging:
                 }
             appends.append(topic_append(topic_id, staged[-1].topic.partitions, uploaded, bases))
         batches_max = 0 if deferred else BATCHES_IN_ENTRY_MAX
-        return with_batch_table(self._store, self._ids, self._born(), appends, batches_max)
+        return with_batch_table(self._store, self._ids, self._born(), appends, batches_max, self._clock)
 
     def landed(self, appends: tuple[TopicAppend, ...]) -> None:
         """Note that an entry holds ``appends``: their sequences are spent, and nothing is staged any more."""
@@ -322,6 +330,7 @@ class Staging:
             schema=topic.schema,
             born=self._born(),
             roll_bytes=self._settings.roll_bytes,
+            clock=self._clock,
         )
         return _Open(topic, upload)
 

@@ -73,8 +73,9 @@ def test_any_create_may_lose_its_answer_and_each_record_is_there_once(buffer: st
     [
         (FaultKind.APPLIED_LOST_ANSWER, True),
         (FaultKind.EXISTS_AFTER_OWN_SUCCESS, True),
-        (FaultKind.FAIL_BEFORE, False),
-        (FaultKind.SERVER_ERROR, False),
+        (FaultKind.FAIL_BEFORE, True),
+        (FaultKind.SERVER_ERROR, True),
+        (FaultKind.PERMISSION_DENIED, False),
     ],
 )
 def test_an_upload_that_loses_its_answer_is_looked_up(buffer: str, kind: FaultKind, lands: bool) -> None:
