@@ -237,20 +237,28 @@ class Committer:
         since = self.clock.now()
         call = _Call(intents)
         try:
-            for waiter in call.waiters:
-                waiter.unsent = self._unsent.pop(waiter.intent.intent_id, False)
-            self._queue.extend(call.waiters)
-            while not call.is_answered:
-                if self._lead.setdefault(_LEAD, call) is call:
-                    self._commit_waiting()
-                else:
-                    call.wait()
+            try:
+                self._wait_or_lead(call)
+            finally:
+                self._leave(call)
         finally:
-            self._leave(call)
+            self._leave(
+                call
+            )  # the first time may have been cut off, too; whoever leads and is gone would block all
         answers = [_answer_of(waiter) for waiter in call.waiters]
         for answer in answers:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))
         return answers
+
+    def _wait_or_lead(self, call: _Call) -> None:
+        for waiter in call.waiters:
+            waiter.unsent = self._unsent.pop(waiter.intent.intent_id, False)
+        self._queue.extend(call.waiters)
+        while not call.is_answered:
+            if self._lead.setdefault(_LEAD, call) is call:
+                self._commit_waiting()
+            else:
+                call.wait()
 
     def _leave(self, call: _Call) -> None:
         """Take a call out, answered or cut off; its lead goes to whoever has waited longest."""
