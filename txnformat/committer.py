@@ -306,7 +306,7 @@ class Committer:
         try:
             self._maintain_if_due(answers, extents_before)
         except Exception as error:  # noqa: BLE001  # no reason to fail commits that have landed
-            logger.warning("background work could not be started, and is tried again later: %s", error)
+            logger.warning("background work could not be started, and is tried again later: %r", error)
 
     def _maintain_if_due(self, answers: dict[str, CommitResult | TxnLogError], extents_before: int) -> None:
         """Start what keeps the log small, after the acknowledgement: a snapshot when the tail is long, a seal, a bundle."""

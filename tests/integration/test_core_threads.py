@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -304,7 +305,7 @@ def test_an_interrupt_at_any_point_leaves_the_log_in_order(call: str) -> None:
     while True:
         intent = _intent(log)
         calls: dict[str, Callable[[], object]] = {
-            "commit": lambda intent=intent: committer.commit(intent),
+            "commit": partial(committer.commit, intent),
             "refresh": lambda: TxnLog(log.store).refresh(),
             "seal": committer.seal,
             "expire": committer.expire,

@@ -35,7 +35,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.keys import snapshot_key
-from txnformat.operations import Cause, Checkpoint, Expire
+from txnformat.operations import Append, Cause, Checkpoint, Expire
 from txnformat.producer_state import WINDOW_APPENDS
 from txnformat.state import INTENT_WINDOW_ENTRIES, IntentWindow
 from txnformat.testing.strategies import make_topic
@@ -91,7 +91,8 @@ def test_one_partition_that_lacks_an_append_decides_for_all() -> None:
     verdict = long_after(log, Write(producer, rows(0, 2, "rows", 0, 1)))
     assert isinstance(verdict, Included)
     (append,) = verdict.operations
-    assert [part.partition for part in append.partitions] == [1]  # type: ignore[attr-defined]
+    assert isinstance(append, Append)
+    assert [part.partition for part in append.partitions] == [1]
 
 
 def test_a_producer_that_was_forgotten_proves_nothing() -> None:
