@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,11 @@ from txnformat import keys
 from txnformat.clock import Instant, SystemClock
 from txnformat.intents import AppRef, Write
 from txnformat.store.directories import YOUNG_MS
+from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
+from txnformat.store.memory import MemoryStore
 from txnformat.store.posix import Posix
+from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -139,3 +143,40 @@ def test_a_commit_costs_what_it_did_also_behind_others(root: Path) -> None:
             others_commit(root, value)
             process.synced()
     assert process.log.read("t").read_all().num_rows == 3
+
+
+class Told(MemoryStore):
+    """Records what it is asked to make durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: list[str] = []
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        self.keys += keys
+
+
+@pytest.mark.parametrize(
+    ("lost", "kind"), [(Operation.OPEN_WRITE, KeyClass.DATA), (Operation.CREATE, KeyClass.TABLE)]
+)
+def test_what_an_entry_names_is_made_durable_when_its_answer_was_lost(
+    lost: Operation, kind: KeyClass
+) -> None:
+    """It is found there, and whether the attempt that landed had synced it nobody knows: so before the entry."""
+    inner = Told()
+    hit: list[str] = []
+
+    def plan(operation: Operation, key: str, nth: int) -> Fault | None:
+        if operation is not lost or key_class(key) is not kind or hit:
+            return None
+        hit.append(key)
+        return Fault(FaultKind.APPLIED_LOST_ANSWER)
+
+    log = TxnLog.create(FaultyStore(inner, plan))
+    log.create_topic("t", NUMBERS)
+    inner.keys.clear()
+    with Producer(log, "p", batch_bytes=1) as producer, producer.transaction() as transaction:
+        for value in range(1_001):
+            transaction.send("t", pa.table({"n": [value]}, schema=NUMBERS), partition=0)
+    assert len(hit) == 1
+    assert inner.keys == hit

@@ -10,6 +10,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 
 KEY = keys.entry_key(7)
+THEIRS = b'{"format": 1}'
 NO_ANSWER = StorageError("no answer came", transient=True)
 AMBIGUOUS = CreateResult(CreateOutcome.AMBIGUOUS, NO_ANSWER)
 EXISTS = CreateResult(CreateOutcome.EXISTS)
@@ -35,8 +36,8 @@ def test_exists_with_our_own_bytes_is_ours() -> None:
 
 def test_exists_with_other_bytes_is_lost_and_brings_them() -> None:
     hand = Hand()
-    hand.objects[KEY] = b"theirs"
-    assert _create(hand) == Lost(b"theirs")
+    hand.objects[KEY] = THEIRS
+    assert _create(hand) == Lost(THEIRS)
 
 
 def test_exists_and_then_absent_is_gone_and_nothing_is_sent_again() -> None:
@@ -66,8 +67,8 @@ def test_no_answer_but_landed_is_ours_without_another_request_than_the_read_back
 def test_no_answer_and_others_bytes_is_lost() -> None:
     hand = Hand()
     hand.creates = [AMBIGUOUS]
-    hand.objects[KEY] = b"theirs"
-    assert _create(hand) == Lost(b"theirs")
+    hand.objects[KEY] = THEIRS
+    assert _create(hand) == Lost(THEIRS)
 
 
 def test_an_error_that_no_repeat_can_mend_is_unknown_without_reading_back() -> None:

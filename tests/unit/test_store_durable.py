@@ -143,6 +143,7 @@ def test_a_failed_sync_is_an_error_and_no_later_one_makes_it_good(tmp_path: Path
         with pytest.raises(StorageError) as caught:
             store.make_durable([KEY])
         assert caught.value.kind == "store-poisoned"
+    assert posix.synced == [], "nothing is synced any more"
     refused = store.create("a/b/own", b"")
     assert refused.outcome is CreateOutcome.REFUSED
     assert store.get(KEY) == b"x", "what it knew before may still be read"
