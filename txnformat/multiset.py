@@ -40,8 +40,8 @@ BLOCK_ROWS, BLOCK_BYTES = 16_384, 2**20
 LONG_BYTES = 2**16
 """Texts from here on are hashed one by one, in pieces: their words take several times their bytes."""
 
-ROUNDS_MAX = 2
-"""Texts are hashed word by word while that looks at no more than so many times their words."""
+ROUND_ROWS_MIN, ROUNDS_MAX = 512, 2
+"""So many texts are hashed word by word, while that looks at no more than so many times their words."""
 
 _WORD = 2**64
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -267,22 +267,25 @@ def _of_bytes(column: Any, valid: npt.NDArray[np.bool_] | None) -> _Values:
         return _Values(np.zeros(0, np.uint64), None, valid)
     if pt.is_string_view(column.type):
         column = column.cast(pa.large_string())
-    column = column.cast(pa.large_binary())
+    elif pt.is_binary_view(column.type) or pt.is_fixed_size_binary(column.type):
+        column = column.cast(pa.large_binary())
+    width = np.int32 if pt.is_string(column.type) or pt.is_binary(column.type) else np.int64
     _, offsets, buffer = column.buffers()
-    positions = np.frombuffer(offsets, np.int64, column.offset + len(column) + 1)[column.offset :]
+    held = np.frombuffer(offsets, width, column.offset + len(column) + 1)[column.offset :]
+    positions = held.astype(np.int64, copy=False)
     data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
     lengths = np.diff(positions)
     begins = positions[:-1]
-    if lengths.max() < LONG_BYTES:
-        first, second = _of_texts(data[positions[0] : positions[-1]], begins - positions[0], lengths)
-    else:
-        first, second = np.zeros(len(lengths), np.uint64), np.zeros(len(lengths), np.uint64)
-        for index, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=True)):
-            for start in range(0, length, LONG_BYTES):
-                piece = data[begin + start : begin + min(start + LONG_BYTES, length)]
-                ones = _of_texts(piece, np.zeros(1, np.int64), np.array([len(piece)]), start // 8)
-                first[index : index + 1] += ones[0]
-                second[index : index + 1] += ones[1]
+    short = np.where(lengths < LONG_BYTES, lengths, 0)
+    first, second = _of_texts(data[positions[0] : positions[-1]], begins - positions[0], short)
+    for index in np.flatnonzero(lengths >= LONG_BYTES).tolist():
+        begin, end = int(positions[index]), int(positions[index + 1])
+        for start in range(begin, end, LONG_BYTES):
+            piece = data[start : min(start + LONG_BYTES, end)]
+            before = (start - begin) // 8
+            one, other = _of_texts(piece, np.zeros(1, np.int64), np.array([len(piece)]), before)
+            first[index : index + 1] += one  # as arrays: their sums may wrap around
+            second[index : index + 1] += other
     first += lengths.view(np.uint64)
     return _Values(first, second, valid)
 
@@ -299,7 +302,7 @@ def _of_texts(
     held[: len(data)] = data
     word_at = np.ndarray((len(data) + 1,), np.dtype("<u8"), held, strides=(1,))
     counts = (lengths + 7) >> 3
-    if len(counts) * int(counts.max()) <= ROUNDS_MAX * int(counts.sum()):
+    if len(counts) >= ROUND_ROWS_MIN and len(counts) * int(counts.max()) <= ROUNDS_MAX * int(counts.sum()):
         return _in_rounds(word_at, begins, lengths, before)
     ends = np.cumsum(counts)
     starts = ends - counts

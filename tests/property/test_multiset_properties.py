@@ -318,7 +318,7 @@ def test_long_texts_and_many_rows_are_as_defined() -> None:
     ]
     table = pa.table({"text": pa.array(texts), "n": range(len(texts))})
     assert multiset_of(table) == defined(table)
-    uneven = pa.table({"text": [f"{n}" * (1 + n % 7 * (n % 50 == 0) * 20) for n in range(500)]})
+    uneven = pa.table({"text": [f"{n}" * (1 + n % 7 * (n % 50 == 0) * 20) for n in range(1_000)]})
     assert multiset_of(uneven) == defined(uneven)
     rows = pa.table({"n": np.arange(BLOCK_ROWS * 2 + 5), "text": [f"{n}" for n in range(BLOCK_ROWS * 2 + 5)]})
     assert multiset_of(rows) == defined(rows)
