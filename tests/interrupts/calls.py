@@ -144,9 +144,7 @@ def _left_prepared(user: User) -> None:
     user.begin()
     user.send()
     user.prepare()
-    prepared = user.group
     user.renew()
-    user.group = prepared  # the next instance can end it
 
 
 def _abandon(user: User) -> None:

@@ -128,6 +128,7 @@ class _Worker:
         """Call; return what came of it."""
         call: Callable[[], None] = getattr(self.user, name)
         raised = self._signals.raised
+        before, status = self.user.group, self.user.status
         try:
             with watched(CALL_SECONDS):
                 self._signals.run(name, call, interrupted=self._rng.random() < chance)
@@ -150,6 +151,8 @@ class _Worker:
             if outcome != "interrupted":
                 outcome += " (signal)"
         self._history.calls[name, outcome] += 1
+        for group in {id(one): one for one in (before, self.user.group) if one is not None}.values():
+            group.notes.append(f"{status} {name}: {outcome}")
         return outcome
 
     def live(self) -> None:

@@ -53,6 +53,8 @@ class Group:
     consumer_groups: list[str] = field(default_factory=list)
     """Those whose positions it commits, each of them in this one only."""
     acknowledged_offsets: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was called meanwhile, and what came of it; for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Ledger:
 
     groups: list[Group] = field(default_factory=list)
     last_value: int = 0
+    prepared: dict[str, Group] = field(default_factory=dict)
+    """By transactional id: what the newest instance was last asked to prepare; a later one may find it so."""
 
     def begin(self, *, is_transaction: bool) -> Group:
         """Begin a group."""
@@ -99,7 +103,10 @@ class Ledger:
                 if value not in known:
                     yield f"{topic}: {value} was never sent"
         for group in self.groups:
-            yield from _check_transaction(group, seen) if group.is_transaction else _check_held(group, seen)
+            for problem in (
+                _check_transaction(group, seen) if group.is_transaction else _check_held(group, seen)
+            ):
+                yield f"{problem}; {'; '.join(group.notes)}" if group.notes else problem
         yield from seen.problems
 
 

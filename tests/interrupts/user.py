@@ -40,6 +40,11 @@ class User:
         self.group = None if self.is_transactional else self.ledger.begin(is_transaction=False)
 
     @property
+    def _may_be_prepared(self) -> bool:
+        """Whether a close may leave the transaction to be ended by others."""
+        return self.group is not None and self.group is self.ledger.prepared.get(self._transactional_id or "")
+
+    @property
     def status(self) -> ProducerStatus:
         """The producer's."""
         return self.producer.status
@@ -49,6 +54,8 @@ class User:
     def init(self) -> None:
         """Get an identity."""
         self.producer.init()
+        if self.status is ProducerStatus.PREPARED and self.group is None:
+            self.group = self.ledger.prepared.get(self._transactional_id or "")
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -122,6 +129,8 @@ class User:
 
     def prepare(self) -> None:
         """Let the transaction wait for its outcome."""
+        if self.group is not None:
+            self.ledger.prepared[self._transactional_id or ""] = self.group
         self.producer.prepare()
 
     def commit(self) -> None:
@@ -163,7 +172,7 @@ class User:
             ProducerStatus.UNINITIALISED,
             ProducerStatus.CLOSED,
         )
-        is_prepared = self.producer.prepared is not None
+        is_prepared = self.producer.prepared is not None or self._may_be_prepared
         is_fenced = self.status is ProducerStatus.FENCED  # what it held was refused, and that was told
         try:
             self.producer.close()
@@ -183,7 +192,7 @@ class User:
             ProducerStatus.UNINITIALISED,
             ProducerStatus.CLOSED,
         )
-        is_prepared = self.producer.prepared is not None
+        is_prepared = self.producer.prepared is not None or self._may_be_prepared
         self.producer.__exit__(type(error), error, error.__traceback__)
         if getattr(error, "__notes__", None) or self.status is not ProducerStatus.CLOSED:
             self.group = None  # it says that it could not be closed; nothing is known
