@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--together", type=int, default=os.cpu_count() or 1, help="histories at a time")
     options = parser.parse_args(arguments)
+    logging.getLogger("txnlog").setLevel(logging.CRITICAL)  # what it warns of is what is done to it
     if options.interrupts:
         return _campaign(options)
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +99,7 @@ def _kind(trial: Trial) -> str:
     return trial.problems[0].split(":")[0]
 
 
-HISTORY_INTERRUPTS = 100
+HISTORY_INTERRUPTS = 250
 
 
 def _campaign(options: argparse.Namespace) -> int:
@@ -123,6 +125,9 @@ def _campaign(options: argparse.Namespace) -> int:
             done += history.interrupts
             for problem in found:
                 print(problem, flush=True)
+            if options.json:
+                so_far = {"interrupts": done, "calls": sum(calls.values()), "problems": problems}
+                options.json.write_text(json.dumps(so_far, indent=1) + "\n")
     names = sorted({name for name, _ in calls})
     for name in names:
         outcomes = {outcome: number for (called, outcome), number in calls.most_common() if called == name}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -76,7 +77,7 @@ class _Signals:
 
     def run(self, name: str, call: Callable[[], object], *, interrupted: bool) -> None:
         """Call; perhaps a signal comes at a moment of the time that such calls take."""
-        after = self._rng.uniform(0.0, 1.2) * self._typical.get(name, 0.005) if interrupted else 0.0
+        after = self._rng.uniform(0.0, 1.0) * self._typical.get(name, 0.005) if interrupted else 0.0
         by_thread = self._rng.random() < 0.3
         timer: threading.Timer | None = None
         start = time.perf_counter()
@@ -124,7 +125,7 @@ class _Worker:
             return User(self._world, None, **small)
         return User(self._world, f"t{self._number % 3}", buffer=kind, **small)
 
-    def call(self, name: str, *, chance: float = 0.5) -> str:
+    def call(self, name: str, *, chance: float = 0.8) -> str:
         """Call; return what came of it."""
         call: Callable[[], None] = getattr(self.user, name)
         raised = self._signals.raised
@@ -260,6 +261,7 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     start = time.perf_counter()
     fill(root)
     files, threads = open_files(), threading.active_count()
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda what: _ignored(history, what)
     with _Signals(rng) as signals:
         worker = _Worker(history, root, signals, rng)
         while history.interrupts < interrupts and not history.problems:
@@ -267,12 +269,19 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
         worker.end()
     del worker
     gc.collect()
+    sys.unraisablehook = unraisable
     if left := open_files() - files:
         history.problems.append(f"left open: {', '.join(sorted(left))}")
     if threading.active_count() > threads + 2:  # the library's, and one that is about to end
         history.problems.append(f"threads: {', '.join(thread.name for thread in threading.enumerate())}")
     history.seconds = time.perf_counter() - start
     return history
+
+
+def _ignored(history: History, what: Any) -> None:
+    """Note what is raised where nobody can catch it. The interruption itself may be: no call is cut short by it then."""
+    if not isinstance(what.exc_value, Interruption):
+        history.problems.append(f"ignored in {what.object!r:.80}: {what.exc_value!r:.120}")
 
 
 def judge(history: History, root: Path) -> list[str]:
