@@ -6,6 +6,7 @@ A sample, the same every time; ``make interrupt-points`` tries all points, ``mak
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -14,8 +15,9 @@ import pytest
 from tests.interrupts import logs, readers
 from tests.interrupts.calls import SCENARIOS
 from tests.interrupts.campaign import judge, run_history
-from tests.interrupts.trials import Actor, Mode, Next, points_of, run_trial
+from tests.interrupts.trials import Actor, Mode, Next, Request, points_of, run_trial
 from tests.interrupts.world import Stores
+from txnformat.testing.interrupts import Point
 
 ACTORS: list[Actor] = [*SCENARIOS, *readers.CASES, *logs.CASES]
 MODES = (Mode.SIGNAL, Mode.TWICE, Mode.REQUEST)
@@ -28,7 +30,7 @@ def test_what_the_caller_was_told_is_so(actor: Actor) -> None:
     """Interrupt a call at some points, each time followed by something else that a user may do."""
     shift, stores = ACTORS.index(actor), Stores()
     mode = MODES[shift % len(MODES)]
-    points = points_of(actor, mode, stores, per_place=1)
+    points: Sequence[Point | Request] = points_of(actor, mode, stores, per_place=1)
     step = max(1, len(points) // TRIALS)
     trials = [
         run_trial(actor, list(Next)[(number + shift) % len(Next)], mode, point, stores)

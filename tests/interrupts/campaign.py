@@ -272,7 +272,12 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     sys.unraisablehook = unraisable
     if left := open_files() - files:
         history.problems.append(f"left open: {', '.join(sorted(left))}")
-    if threading.active_count() > threads + 2:  # the library's, and one that is about to end
+    end = time.monotonic() + CALL_SECONDS
+    while (
+        threading.active_count() > threads + 2 and time.monotonic() < end
+    ):  # the library's, and one that waits to end
+        time.sleep(0.01)  # background work, which nobody waits for, comes to its end
+    if threading.active_count() > threads + 2:
         history.problems.append(f"threads: {', '.join(thread.name for thread in threading.enumerate())}")
     history.seconds = time.perf_counter() - start
     return history

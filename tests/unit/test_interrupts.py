@@ -10,6 +10,7 @@ import pytest
 
 from tests.interrupts import sample
 from tests.interrupts.ledger import Batch, Fate, Group, Ledger, Seen
+from txnformat.store import memory
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.interrupts import Point, PointKind, interrupt, record, thinned
@@ -118,7 +119,7 @@ def test_the_memory_store_survives_an_interrupt_at_every_point() -> None:
         store.delete("b")
         store.put("e", b"3")
 
-    roots = (str(Path("txnformat/store/memory.py").absolute()),)
+    roots = (str(Path(memory.__file__)),)
     store = used()
     with record(roots) as found:
         change(store)
