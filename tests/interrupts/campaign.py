@@ -270,8 +270,6 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     del worker
     gc.collect()
     sys.unraisablehook = unraisable
-    if left := open_files() - files:
-        history.problems.append(f"left open: {', '.join(sorted(left))}")
     end = time.monotonic() + CALL_SECONDS
     while (
         threading.active_count() > threads + 2 and time.monotonic() < end
@@ -279,6 +277,8 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
         time.sleep(0.01)  # background work, which nobody waits for, comes to its end
     if threading.active_count() > threads + 2:
         history.problems.append(f"threads: {', '.join(thread.name for thread in threading.enumerate())}")
+    if left := open_files() - files:
+        history.problems.append(f"left open: {', '.join(sorted(left))}")
     history.seconds = time.perf_counter() - start
     return history
 
