@@ -111,7 +111,7 @@ class Producer:
             )
         self._log = log
         self._lock = OwnLock("producer")
-        self._calls = Calls(self._lock, _REPEATABLE)
+        self._calls = Calls(self._lock, {*_REPEATABLE, _CLOSE})
         self._linger = Linger(linger_ms, self._flush_held)
         committer = log.committer
         self._staging = Staging(
@@ -406,11 +406,10 @@ class Producer:
         if self._lock.is_foreign:
             return
         committed = self._settle_interrupted(_CLOSE)
-        self._calls.run(_CLOSE, self._close)
-        if committed is not None:
-            raise committed
+        self._calls.run_or_repeat(_CLOSE, lambda: self._close(committed))
 
-    def _close(self) -> None:
+    def _close(self, committed: InvalidTransactionStateError | None) -> None:
+        """Close, and then say what became of a commit that was interrupted before."""
         session = self._session
         try:
             session.settle()
@@ -423,6 +422,8 @@ class Producer:
             pass  # the newer instance has aborted the transaction
         self._linger.stop()
         session.close()
+        if committed is not None:
+            raise committed
 
     def __enter__(self) -> Self:
         if self.status is ProducerStatus.UNINITIALISED:
@@ -476,10 +477,14 @@ class Producer:
                 kind="transaction-committed",
                 hint="go on; do not send its records again",
             )
-        self._calls.forget()
-        if committed is not None and call == Call.ABORT:
-            raise committed
-        return committed
+        if call == _CLOSE:
+            return committed  # the close takes the place of what is noted
+        try:
+            if committed is not None:
+                raise committed
+        finally:
+            self._calls.forget()
+        return None
 
     def _has_committed(self, earlier: Interrupted) -> bool:
         """Return whether an interrupted call that has succeeded has committed the transaction."""

@@ -44,10 +44,14 @@ class _Store(MemoryStore):
         result = super().create(key, data)
         if self.interrupts and "/log/" in f"/{key}":
             self.interrupts -= 1
-            self.handled.clear()
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            assert self.handled.wait(60)
+            self.interrupt()
         return result
+
+    def interrupt(self) -> None:
+        """Interrupt the main thread, and wait until its handler has run."""
+        self.handled.clear()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        assert self.handled.wait(60)
 
 
 @pytest.fixture
@@ -147,6 +151,29 @@ def test_a_close_after_an_interrupted_commit_says_that_it_landed(store: _Store, 
     interrupted(store, producer.commit)
     assert kind_of(producer.close) == "transaction-committed"
     assert producer.status is ProducerStatus.CLOSED
+    assert numbers(log) == [1]
+
+
+def test_a_close_that_was_interrupted_as_the_commit_before_it_is_answered_when_it_is_repeated(
+    store: _Store, log: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(log, "p")
+    producer.init()
+    producer.begin()
+    producer.send("t", rows(1))
+    interrupted(store, producer.commit)
+    stop = producer._linger.stop
+
+    def stop_and_interrupt() -> None:
+        stop()
+        store.interrupt()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producer._linger, "stop", stop_and_interrupt)
+        with pytest.raises(_Interrupt):
+            producer.close()
+    assert kind_of(producer.close) == "transaction-committed"
+    producer.close()
     assert numbers(log) == [1]
 
 
