@@ -492,6 +492,8 @@ class Producer:
 
     def _hand_over(self, sent: Prepared) -> None:
         """Leave a send in the inbox; or have it taken in, when there is no inbox, or no room in it."""
+        if sent.row is None and sent.table.num_rows == 0:
+            return  # nothing waits for an entry
         staging, calls = self._staging, self._calls
         inbox = staging.inbox
         if inbox is not None and self._session.at.within is None and self._session.has_room(inbox, sent.size):

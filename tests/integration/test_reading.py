@@ -15,6 +15,7 @@ from txnformat import keys
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
+from txnformat.testing.entries import changed_entry
 from txnlog import (
     CorruptDataError,
     InvalidInputError,
@@ -191,9 +192,11 @@ def test_a_path_without_a_log(tmp_path: Path) -> None:
 
 def test_a_newer_format_and_an_unknown_operation_are_refused(root: Path) -> None:
     entry = max((root / keys.LOG_PREFIX).iterdir())
-    document = json.loads(entry.read_text())
-    document["operations"][0]["operation"] = "compact"
-    entry.write_text(json.dumps(document))
+
+    def rename(document: dict[str, Any]) -> None:
+        document["operations"][0]["operation"] = "compact"
+
+    entry.write_bytes(changed_entry(entry.read_bytes(), rename))
     _kind(UnsupportedFeatureError, "unsupported-feature", lambda: TxnLog.open(root))
     path = root / keys.FORMAT_KEY
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
