@@ -52,6 +52,16 @@ def test_every_point_of_a_write_to_a_disk_leaves_neither_files_nor_descriptors(
     assert [str(trial) for trial in trials if trial.problems] == []
 
 
+@pytest.mark.parametrize(("name", "mode"), [("bulk-commit/log", Mode.MEMORY), ("bulk-send/log", Mode.SIGNAL)])
+def test_a_bulk_append_that_was_cut_is_repeated_or_closed_and_there_once(name: str, mode: Mode) -> None:
+    (actor,) = (one for one in ACTORS if str(one) == name)
+    points = points_of(actor, mode, Stores(), per_place=1)
+    trials = [
+        run_trial(actor, Next.REPEAT, mode, point, Stores()) for point in points[:: 1 + len(points) // 80]
+    ]
+    assert [str(trial) for trial in trials if trial.problems] == []
+
+
 def test_real_signals_on_a_disk(tmp_path: Path) -> None:
     """In a process of its own: the handlers and the timer are those of the process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

@@ -191,10 +191,12 @@ class _BulkSend(_Log):
         self.bulk = BulkAppend(self.log)
         self.bulk.send(NUMBERS, [{"n": 1}])
         self.sent: list[int] = [1]
+        self.attempts = 0
         self.is_committed = False
 
     def do(self) -> None:
-        value = 10 * (1 + len(self.sent))
+        self.attempts += 1  # whoever repeats a send that raised may have sent twice, as far as it was told
+        value = 10 * self.attempts
         self.bulk.send(NUMBERS, [{"n": value}, {"n": value + 1}])
         self.sent += [value, value + 1]
 
