@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
 from contextvars import copy_context
 from queue import SimpleQueue
@@ -172,9 +172,21 @@ def _submit(errand: Errand[T]) -> None:
         if worker is not None:
             worker.errands.put(None)  # it ends with what it does: an errand whose caller was interrupted
         _worker = worker = _Worker()  # one whose start is cut short is not alive, and is replaced
-        worker.start()
+        try:
+            start_new_thread(_start, (worker,))
+        except RuntimeError:  # the interpreter ends, or there are too many threads
+            errand.perform()
+            return
     worker.errands.put(errand)
     worker.newest = ref(errand)
+
+
+def _start(worker: _Worker) -> None:
+    """Start a worker; not in the main thread, for a start waits with locks, which an interrupt could lose."""
+    try:
+        worker.start()
+    except RuntimeError:  # no further thread: this one will do
+        worker.run()
 
 
 def _begin_in_child() -> None:

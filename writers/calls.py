@@ -36,6 +36,8 @@ class _Noted(NamedTuple):
     name: str
     errand: Errand[Any] | None
     """None: a call that is not an errand, and may or may not have been done."""
+    before: _Noted | None = None
+    """The interrupted call whose place it takes; again what counts if this one never begins."""
 
 
 class Calls:
@@ -58,7 +60,7 @@ class Calls:
         """Do a call: ``body`` runs under the lock, where no signal reaches it."""
         errand = Errand(lambda: self._locked(body))
         me = get_ident()
-        self._noted[me] = _Noted(name, errand)
+        self._noted[me] = _Noted(name, errand, self._noted.get(me))
         errand.run()
         self._noted.pop(me, None)
         return errand.answer()
@@ -103,11 +105,13 @@ class Calls:
         -----
         Can be interrupted, and repeated.
         """
-        noted = self._noted.get(get_ident())
-        if noted is None:
-            return None
-        name, errand = noted
-        if errand is None:
-            return Interrupted(name, has_run=True, error=None, answer=lambda: None)
-        has_run = errand.settle()
-        return Interrupted(name, has_run, errand.error if has_run else None, errand.answer)
+        me = get_ident()
+        while (noted := self._noted.get(me)) is not None:
+            errand = noted.errand
+            if errand is None:
+                return Interrupted(noted.name, has_run=True, error=None, answer=lambda: None)
+            has_run = errand.settle()
+            if has_run or noted.before is None:
+                return Interrupted(noted.name, has_run, errand.error if has_run else None, errand.answer)
+            self._noted[me] = noted.before
+        return None

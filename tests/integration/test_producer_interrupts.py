@@ -17,6 +17,7 @@ import pytest
 
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
 from txnformat.log import TxnLog
+from txnformat.shield import Errand
 from txnformat.store.base import CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.transactions import TransactionStatus
@@ -172,6 +173,29 @@ def test_a_close_that_was_interrupted_as_the_commit_before_it_is_answered_when_i
         patch.setattr(producer._linger, "stop", stop_and_interrupt)
         with pytest.raises(_Interrupt):
             producer.close()
+    assert kind_of(producer.close) == "transaction-committed"
+    producer.close()
+    assert numbers(log) == [1]
+
+
+def test_a_close_that_never_began_does_not_hide_the_commit_before_it(
+    store: _Store, log: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(log, "p")
+    producer.init()
+    producer.begin()
+    producer.send("t", rows(1))
+    interrupted(store, producer.commit)
+
+    def never_begins(errand: Errand[Any]) -> None:
+        raise _Interrupt
+
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(Errand, "run", never_begins)
+            patch.setattr(Errand, "settle", lambda errand: errand.is_ended)
+            with pytest.raises(_Interrupt):
+                producer.close()
     assert kind_of(producer.close) == "transaction-committed"
     producer.close()
     assert numbers(log) == [1]

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 
 import pytest
 
+from txnformat import shield
 from txnformat.errors import InternalError
 from txnformat.shield import Errand, is_interruptible, shielded
 
@@ -121,6 +122,24 @@ def test_a_forked_child_has_a_library_thread_of_its_own() -> None:
     assert os.read(reader, 1) == b"y"
     os.close(reader)
     os.waitpid(child, 0)
+
+
+def test_without_another_thread_an_errand_runs_in_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(shield, "_worker", None)
+    monkeypatch.setattr(shield, "start_new_thread", refuse)
+    assert shielded(threading.get_ident) == threading.get_ident()
+
+
+def test_without_a_second_thread_the_first_one_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(worker: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(shield, "_worker", None)
+    monkeypatch.setattr(shield._Worker, "start", refuse)
+    assert shielded(threading.get_ident) != threading.get_ident()
 
 
 def test_the_interpreter_ends_after_an_errand_whose_caller_was_interrupted() -> None:
