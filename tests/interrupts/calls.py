@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.interrupts.trials import Next, Trial
+from tests.interrupts.trials import Interruption, Next, Trial
 from tests.interrupts.user import User
 from tests.interrupts.world import SEED, World
+from txnformat.testing.interrupts import PointKind, interrupt
 from txnlog import ProducerStatus, Subscription
 
 __all__ = ["SCENARIOS", "Scenario"]
@@ -147,9 +149,10 @@ def _left_prepared(user: User) -> None:
     user.renew()
 
 
-def _abandon(user: User) -> None:
-    """Do not tell what an abort of the transaction before means for what is sent next."""
-    user.abort()
+def _commit_cut(user: User) -> None:
+    """Interrupt a commit when the library's thread has done it, and its caller does not know the answer yet."""
+    with suppress(Interruption), interrupt(None, Interruption, kind=PointKind.RETURNED, place="Errand.wait"):
+        user.commit()
 
 
 def _subscribed(user: User) -> None:
@@ -201,6 +204,9 @@ def _all() -> list[Scenario]:
             Scenario("abort-prepared", kind, (*FILLED, User.prepare), User.abort),
             Scenario("close", kind, FILLED, User.close),
             Scenario("close-flushed", kind, FLUSHED, User.close),
+            Scenario("close-after-cut", kind, (*FILLED, _commit_cut), User.close),
+            Scenario("abort-after-cut", kind, (*FILLED, _commit_cut), User.abort),
+            Scenario("commit-after-cut", kind, (*FILLED, _commit_cut), User.commit),
             Scenario("transaction", kind, (INIT, BEGIN, SEND, User.commit), User.transaction),
         ]
     for kind in ("idempotent", "plain"):

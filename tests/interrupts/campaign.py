@@ -271,10 +271,10 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     gc.collect()
     sys.unraisablehook = unraisable
     end = time.monotonic() + CALL_SECONDS
-    while (
-        threading.active_count() > threads + 2 and time.monotonic() < end
-    ):  # the library's, and one that waits to end
-        time.sleep(0.01)  # background work, which nobody waits for, comes to its end
+    # Background work, which nobody waits for, comes to its end. Two threads may stay: the library's, and one that waits.
+    while time.monotonic() < end and (threading.active_count() > threads + 2 or open_files() - files):
+        gc.collect()
+        time.sleep(0.01)
     if threading.active_count() > threads + 2:
         history.problems.append(f"threads: {', '.join(thread.name for thread in threading.enumerate())}")
     if left := open_files() - files:

@@ -286,12 +286,24 @@ class interrupt:  # used as a function
     Parameters
     ----------
     point : Point or None
-        None: the first point at which the thread waits, wherever that is.
+        None: the first point of a kind, by default where the thread waits.
+    kind : PointKind
+        With None: of this kind.
+    place : str
+        With None: only where the place holds this text.
     """
 
     def __init__(
-        self, point: Point | None, error: Callable[[], BaseException], roots: Sequence[str] | None = None
+        self,
+        point: Point | None,
+        error: Callable[[], BaseException],
+        roots: Sequence[str] | None = None,
+        *,
+        kind: PointKind = PointKind.WAITING,
+        place: str = "",
     ) -> None:
+        self._kind = kind
+        self._place = place
         self._error = error
         self.struck = Struck()
         """What came of it."""
@@ -299,7 +311,9 @@ class interrupt:  # used as a function
         self._tracer = _Tracer(self._strike, point, _roots() if roots is None else roots)
 
     def _strike(self, point: Point, frame: FrameType) -> None:
-        if not self.struck.hit and (not self._is_any or point.kind is PointKind.WAITING):
+        if self._is_any and (point.kind is not self._kind or self._place not in point.place):
+            return
+        if not self.struck.hit:
             self.struck.hit = True
             self.struck.trace = tuple(_frames_of(frame))
             raise self._error()
