@@ -45,6 +45,7 @@ class Errand(Generic[T]):
     __slots__ = (
         "__weakref__",
         "_claim",
+        "_context",
         "_ended",
         "_error",
         "_function",
@@ -55,6 +56,7 @@ class Errand(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
+        self._context = copy_context()
         self._claim = allocate_lock()  # held by the thread that runs it, for good
         self._ended = allocate_lock()
         self._ended.acquire()
@@ -72,7 +74,7 @@ class Errand(Generic[T]):
             if self._is_cancelled or self._function is None:
                 self._error = _NotRun()
             else:
-                self._result = self._function()
+                self._result = self._context.run(self._function)
         except BaseException as error:  # noqa: BLE001  # told to the thread that asks for the answer
             self._error = error
         finally:
@@ -143,6 +145,8 @@ class _Worker(threading.Thread):
 
 _main = threading.main_thread().ident
 _worker: _Worker | None = None
+_retired: list[_Worker] = []
+"""Workers that may still be busy with errands whose callers were interrupted."""
 
 
 def is_interruptible() -> bool:
@@ -157,8 +161,7 @@ def shielded(function: Callable[[], T]) -> T:
     """
     if get_ident() != _main:
         return function()
-    context = copy_context()
-    errand = Errand(lambda: context.run(function))
+    errand = Errand(function)
     _submit(errand)
     errand.wait()
     return errand.answer()
@@ -171,6 +174,7 @@ def _submit(errand: Errand[T]) -> None:
     if worker is None or not worker.is_alive() or worker.running() is not None:
         if worker is not None:
             worker.errands.put(None)  # it ends with what it does: an errand whose caller was interrupted
+            _retired[:] = [worker, *(one for one in _retired if one.running() is not None)]
         _worker = worker = _Worker()  # one whose start is cut short is not alive, and is replaced
         try:
             start_new_thread(_start, (worker,))
@@ -193,14 +197,15 @@ def _begin_in_child() -> None:
     global _main, _worker
     _main = threading.main_thread().ident
     _worker = None
+    _retired.clear()
 
 
 def _end() -> None:
     """Let errands whose callers were interrupted come to their end before the interpreter stops their thread."""
-    worker = _worker
-    errand = None if worker is None or not worker.is_alive() else worker.running()
-    if errand is not None:
-        errand.wait()
+    for worker in [*_retired, *([] if _worker is None else [_worker])]:
+        errand = worker.running() if worker.is_alive() else None
+        if errand is not None:
+            errand.wait()
 
 
 run_after_fork(_begin_in_child)

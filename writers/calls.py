@@ -47,13 +47,14 @@ class Calls:
     ----------
     lock : OwnLock
         Held while a call runs.
-    repeatable : collection of str
-        Names of calls without arguments: when one was interrupted, the same call again asks for its answer.
+    unrepeatable : collection of str
+        Names of calls that take something: the same call again means the same again. Every other call that was interrupted
+        is answered when it is repeated; what it was given belongs into its name.
     """
 
-    def __init__(self, lock: OwnLock, repeatable: Collection[str] = ()) -> None:
+    def __init__(self, lock: OwnLock, unrepeatable: Collection[str] = ()) -> None:
         self._lock = lock
-        self._repeatable = repeatable
+        self._unrepeatable = unrepeatable
         self._noted: dict[int, _Noted] = {}  # by the caller's thread
 
     def run(self, name: str, body: Callable[[], T]) -> T:
@@ -62,13 +63,15 @@ class Calls:
         me = get_ident()
         self._noted[me] = _Noted(name, errand, self._noted.get(me))
         errand.run()
-        self._noted.pop(me, None)
-        return errand.answer()
+        try:
+            return errand.answer()
+        finally:
+            self._noted.pop(me, None)
 
     def run_or_repeat(self, name: str, body: Callable[[], T]) -> T:
         """Do a call, or answer with the one that was interrupted if this is its repeat."""
         earlier = self.interrupted()
-        if earlier is None or not self.is_repeat(earlier, name):
+        if earlier is None or not earlier.has_run or not self.is_repeat(earlier, name):
             return self.run(name, body)
         try:
             answer: T = earlier.answer()
@@ -77,8 +80,12 @@ class Calls:
             self.forget()
 
     def is_repeat(self, earlier: Interrupted, name: str) -> bool:
-        """Return whether a call asks for the answer of the one that was interrupted."""
-        return earlier.has_run and earlier.name == name and name in self._repeatable
+        """Return whether a call asks for the answer of the one that was interrupted; it may never have begun."""
+        return earlier.name == name and self.is_repeatable(name)
+
+    def is_repeatable(self, name: str) -> bool:
+        """Return whether a call that was interrupted is answered when it is repeated."""
+        return name not in self._unrepeatable
 
     def _locked(self, body: Callable[[], T]) -> T:
         self._lock.check_own()

@@ -33,6 +33,9 @@ from writers.transaction import Call, CommitInfo, ProducerStatus
 __all__ = ["Delegation", "JobProducer"]
 
 
+_COMMIT_VERSION = "commit_version"
+
+
 class Delegation(NamedTuple):
     """What one who stages on the producer's behalf has to know."""
 
@@ -185,11 +188,13 @@ class JobProducer(Producer):
         TxnLogError
             As for :meth:`~writers.producer.Producer.commit`.
         """
-        result, is_own = self._do(Call.COMMIT, lambda: self._job.commit_version(app))
+        result, is_own = self._do(
+            Call.COMMIT, lambda: self._job.commit_version(app), name=f"{_COMMIT_VERSION} {app}"
+        )
         return self._info(result), is_own
 
     def _has_committed(self, earlier: Interrupted) -> bool:
-        if earlier.name != Call.COMMIT:
-            return False
+        if not earlier.name.startswith(_COMMIT_VERSION):
+            return super()._has_committed(earlier)
         _, is_own = earlier.answer()
         return bool(is_own)

@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 _CLOSE = "close"
 
-_REPEATABLE = frozenset({Call.INIT, Call.BEGIN, Call.FLUSH, Call.COMMIT, Call.PREPARE, Call.ABORT})
-"""Calls without arguments: when one was interrupted, the same call again means the same."""
+_TAKES = frozenset({Call.SEND, Call.SEND_OFFSETS, Call.ACKNOWLEDGE, Call.DELEGATE, Call.TAKE_BACK})
+"""Calls that take something: when one was interrupted, the same call again would take it twice."""
 
 
 class Producer:
@@ -111,7 +111,7 @@ class Producer:
             )
         self._log = log
         self._lock = OwnLock("producer")
-        self._calls = Calls(self._lock, {*_REPEATABLE, _CLOSE})
+        self._calls = Calls(self._lock, _TAKES)
         self._linger = Linger(linger_ms, self._flush_held)
         committer = log.committer
         self._staging = Staging(
@@ -208,7 +208,8 @@ class Producer:
             In place of ``data``: one record of a topic with the schema ``"kafka"``; text is stored as UTF-8, no value is
             a null (Kafka's tombstone). Headers: a mapping, (name, value) pairs, or what a reader returned. The timestamp
             is now by default; one without a time zone is in UTC.
-            A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent.
+            A value larger than ``chunk_bytes`` is sent as several records; as a binary file it is read as it is sent, in a
+            thread of the library: it must not need a lock that the caller holds.
 
         Raises
         ------
@@ -244,8 +245,6 @@ class Producer:
             self._do(Call.SEND, lambda: self._session.take_large(found, large, partition), Exception)
         else:
             self._hand_over(self._staging.buffered.prepare(found, data, partition))
-        if not self.settings.is_transactional:
-            self._linger.arm()
 
     def send_offsets(
         self,
@@ -443,10 +442,15 @@ class Producer:
 
     # --- how they are done -------------------------------------------------------------------------------------------
 
-    def _do(self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError) -> T:
-        """Do a call where no signal reaches it; a repeat of one that was interrupted gets the answer of that one."""
-        self._settle_interrupted(call)
-        return self._calls.run_or_repeat(call, lambda: self._session.perform(call, body, expected))
+    def _do(
+        self, call: Call, body: Callable[[], T], expected: type[Exception] = TxnLogError, name: str = ""
+    ) -> T:
+        """Do a call where no signal reaches it; a repeat of one that was interrupted gets the answer of that one.
+
+        ``name``: of the call with what it was given, if that must be the same in a repeat.
+        """
+        self._settle_interrupted(name or call)
+        return self._calls.run_or_repeat(name or call, lambda: self._session.perform(call, body, expected))
 
     def _settle_interrupted(self, call: str) -> InvalidTransactionStateError | None:
         """Settle the call in which this thread was interrupted last, unless ``call`` is its repeat.
@@ -462,8 +466,8 @@ class Producer:
         earlier = self._calls.interrupted()
         if earlier is None or self._calls.is_repeat(earlier, call):
             return None
-        if earlier.has_run and call not in (Call.ABORT, _CLOSE) and earlier.name != _CLOSE:
-            repeat = [f"repeat {earlier.name}()"] if earlier.name in _REPEATABLE else []
+        if call not in (Call.ABORT, _CLOSE) and earlier.name != _CLOSE:
+            repeat = [f"repeat {earlier.name}()"] if self._calls.is_repeatable(earlier.name) else []
             abort = ["abort the transaction"] if self.settings.is_transactional else []
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: {earlier.name}() was interrupted before you had its answer",
@@ -502,14 +506,20 @@ class Producer:
             inbox.items.append(sent)
             inbox.size += sent.size
             if staging.inbox is inbox:
+                self._arm()
                 calls.forget()
                 return
         calls.run(Call.SEND, lambda: self._take(sent, inbox))
+
+    def _arm(self) -> None:
+        if not self.settings.is_transactional:
+            self._linger.arm()
 
     def _take(self, sent: Prepared, inbox: Inbox | None) -> None:
         """Take a send in, unless the call that took ``inbox`` out of use has found it there."""
         if inbox is None or not any(sent is one for one in inbox.taken):
             self._session.perform(Call.SEND, lambda: self._make_room_and_take(sent))
+        self._arm()
 
     def _make_room_and_take(self, sent: Prepared) -> None:
         self._session.make_room(sent.size)

@@ -98,6 +98,7 @@ class Session:
         self._settings = settings
         self._staging = staging
         self.at = Standing()
+        self._entered = self.at  # when the call began that runs
         self._is_running = False  # whether ``within`` runs, for those who ask without the lock
         self._progress = Progress()
         self._streams = settings.is_transactional and settings.buffer is not Buffer.INLINE
@@ -109,8 +110,10 @@ class Session:
     def status(self) -> ProducerStatus:
         """Where the producer stands. While a call runs, as before it; after one that was cut, what is left to do."""
         at = self.at
-        if self._is_running or self.at is not at:
-            return at.status
+        if self._is_running:
+            return self._entered.status
+        if self.at is not at:
+            return self.at.status
         return at.status_after_cut(self._settings.is_transactional)
 
     def check(self, call: Call) -> None:
@@ -141,6 +144,7 @@ class Session:
         closes: bool = False,
     ) -> T:
         """Do a call that is known to be legal; ``closes``: nothing can be sent any more."""
+        self._entered = self.at
         self._is_running = True
         try:
             self._set(within=call)

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pytest
 
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
+from txnformat.intents import AppRef
 from txnformat.log import TxnLog
 from txnformat.shield import Errand
 from txnformat.store.base import CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.transactions import TransactionStatus
+from writers.job import JobProducer
 from writers.producer import Producer
 from writers.rows import RowFormat
 from writers.transaction import ProducerStatus
@@ -307,6 +309,69 @@ def test_other_threads_go_on_while_the_caller_was_interrupted(store: _Store, log
         thread.start()
         thread.join()
     assert told == [log.refresh().entry]
+    assert numbers(log) == [1, 2]
+
+
+def test_an_abort_that_never_began_leaves_no_other_call_legal(
+    log: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_begins(errand: Errand[Any]) -> None:
+        raise _Interrupt
+
+    with Producer(log, "p") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(Errand, "run", never_begins)
+            with pytest.raises(_Interrupt):
+                producer.abort()
+        assert kind_of(producer.commit) == "call-interrupted"
+        producer.abort()
+        next_transaction_counts(log, producer, 2)
+    assert numbers(log) == [2]
+
+
+def test_a_send_without_transactions_is_not_forgotten_before_its_flush_is_due(
+    log: TxnLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(log, linger_ms=3_600_000)
+    producer.init()
+
+    def interrupt() -> None:
+        raise _Interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producer._linger, "arm", interrupt)
+        with pytest.raises(_Interrupt):
+            producer.send("t", rows(1))
+    assert kind_of(lambda: producer.send("t", rows(1))) == "call-interrupted"
+    producer.close()
+    assert numbers(log) == [1]
+
+
+def test_a_commit_of_a_job_that_was_interrupted_is_told_by_the_abort(store: _Store, log: TxnLog) -> None:
+    with JobProducer(log, "job") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        interrupted(store, producer.commit)
+        assert kind_of(producer.abort) == "transaction-committed"
+        next_transaction_counts(log, producer, 2)
+
+
+def test_a_version_that_was_interrupted_answers_for_no_other_one(store: _Store, log: TxnLog) -> None:
+    first, second = AppRef("app", "job", 1), AppRef("app", "job", 2)
+    with JobProducer(log, "job") as producer:
+        producer.begin()
+        producer.send("t", rows(1))
+        interrupted(store, lambda: producer.commit_version(first))
+        assert kind_of(lambda: producer.commit_version(second)) == "call-interrupted"
+        assert kind_of(producer.commit) == "call-interrupted"
+        info, is_own = producer.commit_version(first)
+        assert (info.entry, is_own) == (log.refresh().entry, True)
+        producer.begin()
+        producer.send("t", rows(2))
+        interrupted(store, lambda: producer.commit_version(second))
+        assert kind_of(producer.abort) == "transaction-committed"
     assert numbers(log) == [1, 2]
 
 

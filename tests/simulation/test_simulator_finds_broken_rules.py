@@ -81,15 +81,16 @@ def watching_never_begins_anew(patch: Patch) -> None:
     patch.setattr(Watch, "note", _noting_by_name)
 
 
-def _noting_by_name(watch: Watch, state: LogState, boot_ms: int | None) -> None:
+def _noting_by_name(watch: Watch, state: LogState, boot_ms: int | None) -> dict[str, _Seen]:
     """Count from the first time that an id was ever seen with an open transaction, whichever it was."""
     if boot_ms is None:
-        return
+        return watch._seen
     for name in state.undecided:
         known = state.transactional_ids[name]
         seen = watch._seen.get(name)
         since = seen.since_ms if seen is not None else boot_ms
         watch._seen[name] = _Seen(known.producer_id, known.timed_entry, since)
+    return watch._seen
 
 
 def staged_records_go_behind_a_gap(patch: Patch) -> None:
