@@ -64,7 +64,8 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
         return True
     if producer.epoch < owner.epoch:
         if last is None or last.epoch < producer.epoch:
-            return True  # whatever began in that epoch would have been ended
+            # A transaction that began in that epoch would have been ended. A version alone begins none.
+            return bool(write.appends) or write.end is not None or write.prepare
         # The end of that epoch is known, and it is another.
         return (
             write.end is not None
@@ -75,7 +76,7 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
         return True  # every end begins the next epoch
     if write.prepare and owner.status is not TransactionStatus.PREPARED:
         return True  # what is prepared stays so until the end
-    if write.follows is not None and write.follows == owner.used_entry:
+    if write.appends and write.follows is not None and write.follows == owner.used_entry:
         return True
     return _lacks_sequences(state, write, producer)
 

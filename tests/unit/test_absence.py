@@ -162,6 +162,16 @@ def test_what_was_to_be_done_in_an_epoch_that_was_left_without_an_end_is_not_the
     assert refused(long_after(log, Write(producer, rows(0)))) is ProducerFencedError
 
 
+def test_a_version_alone_begins_no_transaction_whose_end_could_be_missed() -> None:
+    log, producer = opened()
+    version = Write(producer, app=AppRef("spark-batch", "job", 0))
+    log.commit(version)
+    log.commit(OpenProducer("etl"))
+    newer = ProducerRef(producer.producer_id, producer.epoch + 1, "etl")
+    log.commit(Write(newer, app=AppRef("spark-batch", "job", 1)))
+    assert long_after(log, version) == Undecidable(LATE)
+
+
 def test_in_a_transaction_sequences_and_preparation_decide() -> None:
     log, producer = opened()
     flush = Write(producer, rows(0))
