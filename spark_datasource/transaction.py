@@ -12,20 +12,21 @@ pyspark is imported by the first write: ``from txnlog import *`` works without i
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from spark_datasource.delegation import TRANSACTION, transaction_option
-from spark_datasource.failures import error_in
 from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
-from spark_datasource.options import VERSION_MAX, parse_write_options
-from spark_datasource.storage import PREFIX, s3a_settings, storage_for
-from spark_datasource.writer_sessions import activate, is_classic
+from spark_datasource.storage import s3a_settings, storage_for
+from spark_datasource.transaction_jobs import ENTER, EXIT, FORSAKE, JobCalls, Writing, check_frame, run_job
+from spark_datasource.transaction_settings import ID_PREFIX, problems_of, write_options
 from txnformat.errors import (
     CommitStateUnknownError,
     InternalError,
@@ -35,12 +36,11 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.intents import AppRef
-from txnformat.keys import TRANSACTIONAL_ID_BYTES_MAX
 from txnformat.log import TxnLog
 from txnformat.operations import DEFERRED_TIMEOUT_MS
 from txnformat.state import LogState
 from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
-from writers.job import JobProducer
+from writers.job import Delegation, JobProducer
 from writers.progress import AckSource
 from writers.record_ids import Records
 from writers.transaction import CommitInfo, ProducerStatus
@@ -53,9 +53,12 @@ __all__ = ["NAMESPACE", "SparkTransaction", "transactional_id_of"]
 NAMESPACE = "spark-transaction"
 """Namespace of the application ids of Spark transactions."""
 
-_ID_PREFIX = "spark/"
-_APP_ID_BYTES_MAX = TRANSACTIONAL_ID_BYTES_MAX - len(_ID_PREFIX)
-_OWN_OPTIONS = frozenset({"path", "txnappid", "txnversion", TRANSACTION})
+_ABORTABLE = frozenset(
+    {ProducerStatus.IN_TRANSACTION, ProducerStatus.ABORT_REQUIRED, ProducerStatus.UNKNOWN_OUTCOME}
+)
+
+
+logger = logging.getLogger("txnlog")
 
 
 class _Phase(Enum):
@@ -99,7 +102,8 @@ class SparkTransaction:
 
     Notes
     -----
-    Safe for use by many threads: calls wait for each other. The constructor does no input or output.
+    Safe for use by many threads: calls wait for each other. The constructor does no input or output. After a call that was
+    interrupted (Ctrl-C, or whatever a signal handler raises) the transaction can only be aborted.
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class SparkTransaction:
         storage_options: Mapping[str, str] | None = None,
         deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS,
     ) -> None:
-        problems = _problems(spark, root, app_id, version)
+        problems = problems_of(spark, root, app_id, version)
         if problems:
             raise InvalidInputError(problems, kind="invalid-spark-transaction")
         self._path = absolute(os.fspath(root))
@@ -122,7 +126,8 @@ class SparkTransaction:
         self._app = None if version is None else AppRef(NAMESPACE, app_id, operator.index(version))
         self._timeout_ms = deferred_timeout_ms
         self._phase = _Phase.NEW
-        self._lock = threading.RLock()
+        self._calls = JobCalls()
+        self._end: BaseException | None = None  # what the exit has raised
         self._log: TxnLog | None = None
         self._producer: JobProducer | None = None
         self._failure: BaseException | None = None
@@ -131,7 +136,7 @@ class SparkTransaction:
 
     def __repr__(self) -> str:
         version = "" if self._app is None else f", version={self._app.version}"
-        return f"{type(self).__name__}({self._path!r}, {self._id.removeprefix(_ID_PREFIX)!r}{version})"
+        return f"{type(self).__name__}({self._path!r}, {self._id.removeprefix(ID_PREFIX)!r}{version})"
 
     def __reduce__(self) -> Any:
         raise InvalidInputError(
@@ -169,26 +174,28 @@ class SparkTransaction:
         PySparkException
             Whatever fails the job that is not of txnlog, as Spark tells it.
         """
-        with self._lock:
-            producer = self._usable("write")
-            _check_frame(df)
-            if producer is None:
-                return
-            given = self._write_options(df, topic, options)
-            # What follows fails the transaction: nobody knows then what the job has done.
-            try:
-                with producer.delegated() as delegation:
-                    _run(df, {**given, TRANSACTION: transaction_option(delegation)}, self._path)
-            except BaseException as error:
-                self._failure = self._failure or error
-                raise
+        self._calls.note_interrupted()
+        producer = self._usable("write")
+        check_frame(df)
+        if producer is None:
+            return
+        given = write_options(df, topic, options, self._storage.pairs, self._path)
+        owner = threading.current_thread()
+        begun = self._calls.in_turn("write", lambda: self._begin_write(owner))
+        if begun is None:
+            return
+        writing, delegation = begun
+        try:
+            run_job(df, {**given, TRANSACTION: transaction_option(delegation)}, self._path)
+        except BaseException as error:
+            failure = error
+            self._calls.run("write", lambda: self._write_failed(writing, failure))
+            raise
+        self._calls.run("write", lambda: self._written(writing))
 
     def send(self, topic: str, data: Any = None, partition: int | None = None, **record: Any) -> None:
         """Send records from this process; see :meth:`writers.producer.Producer.send`. The topic has to exist."""
-        with self._lock:
-            producer = self._usable("send")
-            if producer is not None:
-                producer.send(topic, data, partition, **record)
+        self._do("send", lambda producer: producer.send(topic, data, partition, **record))
 
     def send_offsets(
         self,
@@ -200,30 +207,27 @@ class SparkTransaction:
         expected_positions: Mapping[str, str | None] | None = None,
     ) -> None:
         """Let a group's positions be committed with the transaction; see :meth:`writers.producer.Producer.send_offsets`."""
-        with self._lock:
-            producer = self._usable("send_offsets")
-            if producer is not None:
-                producer.send_offsets(
-                    group,
-                    offsets,
-                    expected=expected,
-                    positions=positions,
-                    expected_positions=expected_positions,
-                )
+        self._do(
+            "send_offsets",
+            lambda producer: producer.send_offsets(
+                group,
+                offsets,
+                expected=expected,
+                positions=positions,
+                expected_positions=expected_positions,
+            ),
+        )
 
     def acknowledge(self, subscription: AckSource, records: Records) -> None:
         """Acknowledge records with the transaction; see :meth:`writers.producer.Producer.acknowledge`."""
-        with self._lock:
-            producer = self._usable("acknowledge")
-            if producer is not None:
-                producer.acknowledge(subscription, records)
+        self._do("acknowledge", lambda producer: producer.acknowledge(subscription, records))
 
     def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
         """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
-        with self._lock:
-            producer = self._usable("acknowledge_cumulative")
-            if producer is not None:
-                producer.acknowledge_cumulative(subscription, record)
+        self._do(
+            "acknowledge_cumulative",
+            lambda producer: producer.acknowledge_cumulative(subscription, record),
+        )
 
     # --- begin and end -----------------------------------------------------------------------------------------------
 
@@ -239,27 +243,18 @@ class SparkTransaction:
         TxnLogError
             As for :meth:`writers.producer.Producer.init`.
         """
-        with self._lock:
-            if self._phase is not _Phase.NEW:
-                raise InvalidTransactionStateError(
-                    "this transaction was entered before",
-                    kind="transaction-open" if self._phase is _Phase.OPEN else "no-transaction",
-                    hint="make a new SparkTransaction for each with statement",
-                )
-            self._phase = _Phase.OVER  # until it has begun
-            self._log = self._open_log()
-            try:
-                # Before anybody is fenced, and again as of the entry that fences: somebody may have committed between.
-                if not self._check_version(self._log.state):
-                    self._producer = JobProducer(self._log, self._id, deferred_timeout_ms=self._timeout_ms)
-                    self._producer.init()
-                    if not self._check_version(self._log.state):
-                        self._producer.begin()
-            except BaseException:
-                self._log.close()
+        self._calls.note_interrupted()
+        is_new = self._phase is _Phase.NEW
+        try:
+            self._calls.run(ENTER, self._enter)
+        except BaseException:
+            if not is_new:
                 raise
-            self._phase = _Phase.OPEN
-            return self
+            # Nobody leaves what nobody has entered: if it has begun although the caller was interrupted, it ends here.
+            self._calls.note_interrupted()
+            self._calls.run(FORSAKE, self._forsake)
+            raise
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -274,32 +269,126 @@ class SparkTransaction:
             Kind ``abort-required``: a write had failed. Nothing was committed.
         CommitStateUnknownError
             It may be committed. Run it again: with the same version, it is done once.
+
+        Notes
+        -----
+        An exit that is interrupted comes to its end without you. Leaving again waits for that, and tells how it ended: an
+        error says that nothing is committed, none says what :attr:`info` and :attr:`is_done` tell.
         """
-        with self._lock:
-            self._phase = _Phase.OVER
-            log, producer = self._log, self._producer
-            if log is None:
-                raise InternalError("a transaction that was left before it was entered")
-            try:
-                if self.is_done or producer is None:
-                    return
-                if error is not None:
-                    _abort(producer, error)
-                    return
-                try:
-                    self._refuse_after_failure("commit")
-                    self.info, is_own = self._commit(producer)
-                except TxnLogError as refused:
-                    if not isinstance(refused, CommitStateUnknownError):
-                        _abort(producer, refused)
-                    if self._failure is not None:
-                        raise refused from self._failure
-                    raise
-                self.is_done = not is_own
-            finally:
-                log.close()
+        if self._calls.is_foreign and error is not None:
+            return
+        self._calls.note_interrupted()
+        self._calls.in_turn(EXIT, lambda: self._leave(error))
 
     # --- how they are done -------------------------------------------------------------------------------------------
+
+    def _do(self, call: str, body: Callable[[JobProducer], None]) -> None:
+        """Do a call of the producer where no signal reaches it; nothing when the version is done."""
+
+        def usable() -> None:
+            producer = self._usable(call)
+            if producer is not None:
+                body(producer)
+
+        self._calls.note_interrupted()
+        self._calls.in_turn(call, usable)
+
+    def _begin_write(self, owner: threading.Thread) -> tuple[Writing, Delegation] | None:
+        """Let a job stage; from here on the transaction can only be aborted, until it is known what the job has done."""
+        producer = self._usable("write")
+        if producer is None:
+            return None
+        block = producer.delegated()
+        try:
+            delegation = block.__enter__()
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+        self._calls.writing = Writing(owner, block)
+        return self._calls.writing, delegation
+
+    def _written(self, writing: Writing) -> None:
+        try:
+            writing.block.__exit__(None, None, None)
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+        finally:
+            self._calls.writing = None
+            writing.end()
+
+    def _write_failed(self, writing: Writing, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._calls.writing = None
+        writing.end()
+        with suppress(TxnLogError):  # the caller sees what the job has failed with
+            writing.block.__exit__(type(error), error, error.__traceback__)
+
+    def _enter(self) -> None:
+        if self._phase is not _Phase.NEW:
+            raise InvalidTransactionStateError(
+                "this transaction was entered before",
+                kind="transaction-open" if self._phase is _Phase.OPEN else "no-transaction",
+                hint="make a new SparkTransaction for each with statement",
+            )
+        self._phase = _Phase.OVER  # until it has begun
+        self._log = self._open_log()
+        try:
+            # Before anybody is fenced, and again as of the entry that fences: somebody may have committed between.
+            if not self._check_version(self._log.state):
+                self._producer = JobProducer(self._log, self._id, deferred_timeout_ms=self._timeout_ms)
+                self._producer.init()
+                if not self._check_version(self._log.state):
+                    self._producer.begin()
+        except BaseException:
+            self._log.close()
+            raise
+        self._phase = _Phase.OPEN
+
+    def _forsake(self) -> None:
+        """End what has begun and was not entered."""
+        if self._phase is not _Phase.OPEN or self._log is None:
+            return
+        self._phase = _Phase.OVER
+        try:
+            if self._producer is not None and not self.is_done:
+                self._producer.abort()
+        except TxnLogError as error:
+            logger.warning("a transaction that was begun for nobody is left to the next instance: %s", error)
+        finally:
+            self._log.close()
+
+    def _leave(self, error: BaseException | None) -> None:
+        """End the transaction; whoever leaves it again is told the same."""
+        log, producer = self._log, self._producer
+        if log is None:
+            raise InternalError("a transaction that was left before it was entered")
+        if self._phase is _Phase.OVER:
+            if self._end is not None:
+                raise self._end
+            return
+        self._phase = _Phase.OVER
+        try:
+            if self.is_done or producer is None:
+                return
+            if error is not None:
+                _abort(producer, error)
+                return
+            try:
+                self._refuse_after_failure("commit")
+                self.info, is_own = self._commit(producer)
+            except TxnLogError as refused:
+                if not isinstance(refused, CommitStateUnknownError):
+                    _abort(producer, refused)
+                if self._failure is not None:
+                    raise refused from self._failure
+                raise
+            self.is_done = not is_own
+        except BaseException as failure:
+            self._end = failure
+            raise
+        finally:
+            log.close()
 
     def _open_log(self) -> TxnLog:
         return TxnLog.open(self._path, storage_options=self._storage.options())
@@ -339,39 +428,18 @@ class SparkTransaction:
     def _refuse_after_failure(self, call: str) -> None:
         """Raise when a write has failed before: what failed is the cause. Who was fenced since is told that instead."""
         producer = self._producer
+        if self._calls.cut is not None and producer and producer.status in _ABORTABLE:
+            raise InvalidTransactionStateError(
+                f"{call}() is not possible now: {self._calls.cut}() of this transaction was interrupted, and the program went on",
+                kind="abort-required",
+                hint="nothing of it is committed: let the error leave the with block, and run the job again",
+            )
         if self._failure is not None and producer and producer.status is ProducerStatus.ABORT_REQUIRED:
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: a write of this transaction has failed, and the program went on",
                 kind="abort-required",
                 hint="nothing of it is committed: let the error leave the with block, and run the job again",
             ) from self._failure
-
-    def _write_options(self, df: DataFrame, topic: object, options: Mapping[str, object]) -> dict[str, str]:
-        """Return the options of a write, all checked."""
-        own = [name for name in options if name.lower() in _OWN_OPTIONS or name.lower().startswith(PREFIX)]
-        problems = [
-            f"option {name} is the transaction's, and given to SparkTransaction" for name in sorted(own)
-        ]
-        given = {name: value for name, value in options.items() if value is not None and name not in own}
-        problems += [
-            f"option {name} is {value!r:.100}; use a text, a number or a boolean"
-            for name, value in given.items()
-            if not isinstance(value, str | bool) and as_whole(value) is None
-        ]
-        if topic is not None and not isinstance(topic, str):
-            problems.append(f"the topic is {topic!r:.100}, not a name")
-        if problems:
-            raise InvalidInputError(problems, kind="invalid-option")
-        texts = {
-            name: value if isinstance(value, str) else str(value if whole is None else whole).lower()
-            for name, value in given.items()
-            for whole in (as_whole(value),)
-        }
-        if topic is not None:
-            texts["topic"] = str(topic)
-        texts |= {PREFIX + name: value for name, value in self._storage.pairs}
-        parse_write_options({**texts, "path": self._path}, df.columns if topic is None else ())
-        return texts
 
     def _commit(self, producer: JobProducer) -> tuple[CommitInfo, bool]:
         """Commit, and return also whether it is this transaction that did it; repeat what nobody can tell about."""
@@ -388,69 +456,7 @@ class SparkTransaction:
 
 def transactional_id_of(app_id: str) -> str:
     """Return the transactional id of the producer behind a job's transactions: what fences its older instances."""
-    return _ID_PREFIX + app_id
-
-
-def _problems(spark: Any, root: object, app_id: object, version: object) -> list[str]:
-    problems = []
-    if not (hasattr(spark, "createDataFrame") and hasattr(spark, "conf")):
-        problems.append(f"spark is {spark!r:.100}, not a SparkSession")
-    if not isinstance(root, str | os.PathLike) or not os.fspath(root):
-        problems.append(f"root is {root!r:.100}, not the path or URL of a log")
-    if not _is_app_id(app_id):
-        problems.append(
-            f"app_id is {app_id!r:.100}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"
-        )
-    number = as_whole(version)
-    if version is not None and (number is None or not 0 <= number <= VERSION_MAX):
-        problems.append(f"version is {version!r:.100}, not a whole number from 0 to 2^63 - 1")
-    return problems
-
-
-def as_whole(value: object) -> int | None:
-    """Return an integer of any type, numpy's too; None for what is none. A boolean is none."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # the question
-    except TypeError:
-        return None
-
-
-def _is_app_id(app_id: object) -> bool:
-    try:
-        return isinstance(app_id, str) and 1 <= len(app_id.encode()) <= _APP_ID_BYTES_MAX
-    except UnicodeEncodeError:
-        return False
-
-
-def _check_frame(df: object) -> None:
-    from pyspark.sql import DataFrame
-
-    if not isinstance(df, DataFrame):
-        name = f"{type(df).__module__}.{type(df).__qualname__}".removeprefix("builtins.")
-        raise InvalidInputError(
-            f"the DataFrame is a {name}, not one of Spark",
-            kind="not-a-dataframe",
-            hint="txn.send(topic, data) takes Arrow, pandas, polars and dicts; spark.createDataFrame makes a DataFrame",
-        )
-    if df.isStreaming:
-        raise InvalidInputError(
-            "a streaming DataFrame cannot be written in a transaction of its own",
-            kind="streaming-dataframe",
-            hint="write its batches: df.writeStream.foreachBatch(function), with a SparkTransaction in the function",
-        )
-
-
-def _run(df: DataFrame, options: Mapping[str, str], path: str) -> None:
-    """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells around it."""
-    if is_classic(df.sparkSession):
-        activate(df.sparkSession)  # this may be any thread, and nobody need have registered the format
-    try:
-        df.write.format("txnlog").mode("append").options(**options).save(path)
-    except Exception as error:
-        known = error_in(str(error))
-        if known is not None:
-            raise known from None
-        raise
+    return ID_PREFIX + app_id
 
 
 def _unknown(error: CommitStateUnknownError, *, has_version: bool) -> CommitStateUnknownError:
@@ -466,11 +472,7 @@ def _unknown(error: CommitStateUnknownError, *, has_version: bool) -> CommitStat
 
 def _abort(producer: JobProducer, error: BaseException) -> None:
     """Abort because of ``error``, which is what the caller must see."""
-    if producer.status not in (
-        ProducerStatus.IN_TRANSACTION,
-        ProducerStatus.ABORT_REQUIRED,
-        ProducerStatus.UNKNOWN_OUTCOME,
-    ):
+    if producer.status not in _ABORTABLE:
         return  # fenced: a newer instance has aborted it
     try:
         producer.abort()
