@@ -438,7 +438,10 @@ class Producer:
             if error is None:
                 raise
             # What went wrong first is what the caller must see.
-            error.add_note(f"the producer could not be closed: {failure}")
+            told = failure.kind == "transaction-committed"
+            error.add_note(
+                f"{'the producer is closed' if told else 'the producer could not be closed'}: {failure}"
+            )
 
     # --- how they are done -------------------------------------------------------------------------------------------
 

@@ -67,7 +67,13 @@ class Standing(NamedTuple):
     def check_status(self, call: Call, is_transactional: bool) -> None:
         """As :meth:`check`, whatever call runs or was cut."""
         unknown = None if self.unsettled is None else self.unsettled.call
-        check_call(call, self.status, is_transactional=is_transactional, unknown=unknown)
+        check_call(
+            call,
+            self.status,
+            is_transactional=is_transactional,
+            unknown=unknown,
+            has_committed=self.has_committed,
+        )
 
     def status_after_cut(self, is_transactional: bool) -> ProducerStatus:
         """Return the status; if a call was cut, the one that says what is left to do."""

@@ -145,13 +145,22 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
 }
 
 
-def check_call(call: Call, status: ProducerStatus, *, is_transactional: bool, unknown: Call | None) -> None:
+def check_call(
+    call: Call,
+    status: ProducerStatus,
+    *,
+    is_transactional: bool,
+    unknown: Call | None,
+    has_committed: bool = False,
+) -> None:
     """Raise unless ``call`` is legal.
 
     Parameters
     ----------
     unknown : Call or None
         The call whose outcome is unknown, in status UNKNOWN_OUTCOME.
+    has_committed : bool
+        Whether the last transaction is committed: told to a caller who was interrupted just before it had the answer.
 
     Raises
     ------
@@ -174,6 +183,8 @@ def check_call(call: Call, status: ProducerStatus, *, is_transactional: bool, un
     else:
         kind, what, hint = _REFUSALS[status]
     values: dict[str, Any] = {} if unknown is None else {"unknown": str(unknown)}
+    if kind == "no-transaction" and has_committed:
+        values["last_transaction"] = "committed"
     raise InvalidTransactionStateError(
         f"{call}() is not possible now: {what}", kind=kind, hint=hint, status=str(status), **values
     )

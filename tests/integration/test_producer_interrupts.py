@@ -22,6 +22,7 @@ from tests.integration.interrupting import (  # noqa: F401  # fixtures
     numbers,
     rows,
 )
+from txnformat.errors import InvalidTransactionStateError
 from txnformat.intents import AppRef
 from txnformat.log import TxnLog
 from txnformat.shield import Errand
@@ -242,6 +243,21 @@ def test_other_threads_go_on_while_the_caller_was_interrupted(store: Interruptin
         thread.join()
     assert told == [log.refresh().entry]
     assert numbers(log) == [1, 2]
+
+
+def test_a_call_without_a_transaction_is_told_that_the_last_one_is_committed(log: TxnLog) -> None:
+    """All that a caller can learn who was interrupted when the commit had ended, and before it had the answer."""
+    with Producer(log, "p") as producer:
+        next_transaction_counts(log, producer, 1)
+        for call in (producer.commit, producer.abort):
+            with pytest.raises(InvalidTransactionStateError) as caught:
+                call()
+            assert caught.value.values["last_transaction"] == "committed"
+        producer.begin()
+        producer.abort()
+        with pytest.raises(InvalidTransactionStateError) as caught:
+            producer.abort()
+        assert "last_transaction" not in caught.value.values
 
 
 def test_an_abort_that_never_began_leaves_no_other_call_legal(
