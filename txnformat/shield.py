@@ -57,7 +57,7 @@ class Errand(Generic[T]):
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
         self._context = copy_context()
-        self._claim = allocate_lock()  # held by the thread that runs it, for good
+        self._claim = allocate_lock()  # held while it runs
         self._ended = allocate_lock()
         self._ended.acquire()
         self._is_cancelled = False
@@ -68,8 +68,11 @@ class Errand(Generic[T]):
 
     def perform(self) -> None:
         """Run the function here, unless another thread has begun to. What it raises becomes the answer."""
-        if not self._claim.acquire(False):
-            return
+        with self._claim:  # of two threads that were given it the second one comes when the first has ended
+            if not self.is_ended:
+                self._perform()
+
+    def _perform(self) -> None:
         try:
             if self._is_cancelled or self._function is None:
                 self._error = _NotRun()
