@@ -47,7 +47,7 @@ class BulkAppend:
             committer.clock,
         )
         self._lock = OwnLock("bulk append")
-        self._calls = Calls(self._lock, ("commit",))
+        self._calls = Calls(self._lock, unrepeatable=("send",))
         self._intent: Intent | None = None
         self._is_cut = False  # whether a call ended as none of them should, and perhaps in the middle
         self._is_closed = False
