@@ -17,7 +17,7 @@ from txnformat.testing.simulator import REQUIRED_HITS, STEPS_MIN, WRITERS_MIN, r
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORIES = 1_800
-CHUNKS = 8
+CHUNKS = 4
 """Parts that processes of the test run can share; each meets everything in REQUIRED_HITS by itself."""
 
 pytestmark = pytest.mark.simulation
