@@ -298,16 +298,17 @@ def test_an_end_recovers_by_itself_or_says_that_nothing_happened(
 @case("librdkafka-0105-transactions_mock", "do_test_commit_after_msg_timeout")
 @SEALED
 def test_after_lost_records_only_abort_is_possible_and_the_next_transaction_is_whole(seals: bool) -> None:
-    """Records that were in a file went down with it: no commit may leave them out."""
+    """Records that were in a file went down with it, after every repeat of the upload: no commit may leave them out."""
     plan = Plan()
     log = broken(plan, seals=seals)
     producer = opened(log, "auto")
     identity = (producer.producer_id, producer.epoch)
-    plan.next(*DATA, Fault(FaultKind.FAIL_BEFORE))
+    plan.always(*DATA, Fault(FaultKind.FAIL_BEFORE))
     begin(producer, 1)  # into an open file
     producer.send("t", rows(2))
     with pytest.raises(StorageError):
         producer.commit()
+    plan.clear()
     for call in (producer.commit, producer.flush, lambda: producer.send("t", rows(3))):
         with pytest.raises(InvalidTransactionStateError) as caught:
             call()
