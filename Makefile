@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
 
 ifdef PYTHON
 export PYTHON
@@ -68,6 +68,9 @@ mutations:  ## Break rules one by one: the conformance tests that claim them mus
 
 kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (KILLS=, SEED=, ARGS="--s3 --json FILE")
 	@$(RUN) -m tests.killing $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+limits:  ## What hostile objects cost a reader, each in a process of its own; fails above 256 MiB or 2 s (ARGS="--only parquet")
+	@$(RUN) -m tests.limits $(ARGS)
 
 power-cuts:  ## Cut the power at every system call of every call that writes, and hold what was told against what is left (ARGS="--only killed --every 3")
 	@$(RUN) -m tests.power $(ARGS)

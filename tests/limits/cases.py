@@ -1,0 +1,10 @@
+"""All cases, by the modules that hold them."""
+
+from __future__ import annotations
+
+from tests.limits import arrow_cases, parquet_cases
+from tests.limits.case import Case
+
+__all__ = ["CASES"]
+
+CASES: tuple[Case, ...] = (*parquet_cases.CASES, *arrow_cases.CASES)

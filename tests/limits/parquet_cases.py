@@ -1,0 +1,80 @@
+"""Segment files that decode to far more than they have bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.limits.case import Case
+from txnformat.datafile import SegmentFileReader
+from txnformat.store.local import LocalStore
+from txnformat.types import FileRecord
+
+__all__ = ["CASES"]
+
+KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
+
+
+def _repeated() -> Iterator[pa.Table]:
+    """Yield row groups of one text of 64 KiB, 7,000 times: a dictionary of one value."""
+    for _ in range(16):
+        yield pa.table(
+            {"c": pa.DictionaryArray.from_arrays(pa.array([0] * 7_000, pa.int32()), ["x" * 65_536])}
+        )
+
+
+def _same_number() -> Iterator[pa.Table]:
+    yield pa.table({"c": pa.repeat(pa.scalar(7, pa.int64()), 100_000_000)})
+
+
+def _nulls() -> Iterator[pa.Table]:
+    yield pa.table({"c": pa.nulls(100_000_000, pa.int64())})
+
+
+def _large_page() -> Iterator[pa.Table]:
+    yield pa.table({"c": pa.array(["x" * 1_000_000_000])})
+
+
+def _make(tables: Callable[[], Iterator[pa.Table]], folder: Path) -> int:
+    path = folder / KEY
+    path.parent.mkdir(parents=True)
+    writer = None
+    for table in tables():
+        if writer is None:
+            writer = pq.ParquetWriter(
+                path, table.schema, compression="zstd", store_schema=False, write_page_checksum=True
+            )
+        writer.write_table(table, row_group_size=table.num_rows)
+    if writer is not None:
+        writer.close()
+    return path.stat().st_size
+
+
+def _use(type_: pa.DataType, folder: Path) -> object:
+    data = (folder / KEY).read_bytes()
+    length = int.from_bytes(data[-8:-4], "little") + 8
+    footer = pq.read_metadata(folder / KEY)
+    file = FileRecord(
+        KEY, len(data), hashlib.sha256(data).hexdigest(), length,
+        hashlib.sha256(data[-length:]).hexdigest(), footer.num_rows,
+    )  # fmt: skip
+    reader = SegmentFileReader(LocalStore(folder), file, pa.schema([("c", type_)]))
+    for batch in reader.read(range(footer.num_row_groups), ["c"], 65_536):
+        return f"read in batches, the first of {batch.num_rows:,} rows"
+    return "nothing"
+
+
+CASES = tuple(
+    Case(f"parquet-{key}", f"data file: {what}", partial(_make, tables), partial(_use, type_))
+    for key, what, tables, type_ in (
+        ("repeated", "16 row groups, each a text of 64 KiB 7,000 times", _repeated, pa.string()),
+        ("same-number", "100,000,000 times the same number in one row group", _same_number, pa.int64()),
+        ("nulls", "100,000,000 nulls in one row group", _nulls, pa.int64()),
+        ("large-page", "a text of 1 GB", _large_page, pa.string()),
+    )
+)
