@@ -7,7 +7,6 @@ correct writer: CorruptDataError, and the log stops rather than guess. Time is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +56,7 @@ from txnformat.operations import (
 from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, record
+from txnformat.replacing import replace
 from txnformat.schema import TopicSchema
 from txnformat.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
 from txnformat.transactions import TransactionStatus, is_legal_transition

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txnformat.ack_operations import SubscriptionKey
 from txnformat.folding import At
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import Outcome
 

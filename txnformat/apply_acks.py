@@ -7,12 +7,12 @@ the log is corrupt.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 
 from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription, DeleteSubscription
 from txnformat.apply_transaction import ongoing, owner_of
 from txnformat.folding import At, corrupt
 from txnformat.ranges import Ranges
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.subscription_state import ACK_RANGES_MAX, PartitionAcks, SubscriptionState
 from txnformat.transactions import TransactionStatus, is_legal_transition

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from txnformat.folding import At, corrupt
 from txnformat.operations import Expire
 from txnformat.partition import PartitionState
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED
 from txnformat.types import IDEMPOTENT_EPOCH

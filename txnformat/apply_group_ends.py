@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txnformat.folding import At
 from txnformat.group_state import Committed, GroupState
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import Outcome
 

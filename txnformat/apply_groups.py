@@ -7,8 +7,6 @@ the position that it brings it for come together or not at all.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txnformat.apply_transaction import ongoing, owner_of
 from txnformat.folding import At, corrupt
 from txnformat.group_operations import (
@@ -20,6 +18,7 @@ from txnformat.group_operations import (
     PositionCommit,
 )
 from txnformat.group_state import Committed, GroupState, Member, PendingPosition
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import TransactionStatus, is_legal_transition
 

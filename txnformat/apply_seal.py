@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from txnformat.folding import At, corrupt
 from txnformat.operations import Seal, SealedPartition, SealedSegment
 from txnformat.partition import SEGMENT, PartitionState, SealedTotals
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
 

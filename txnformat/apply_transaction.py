@@ -6,7 +6,6 @@ commits; never both.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from txnformat.operations import (
 from txnformat.partition import EXTENT, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import (
     LastEnd,

@@ -7,7 +7,7 @@ into this entry waits for the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnformat.apply import At, apply_operation, finish_entry
 from txnformat.decide import decide
@@ -17,6 +17,7 @@ from txnformat.errors import InvalidInputError, StorageError
 from txnformat.intents import EndTransaction, Included, Intent, OpenProducer, Rejected, Verdict, Write
 from txnformat.operation_codec import encode_operation
 from txnformat.operations import Operation
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.version import __version__
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnformat.apply import apply
 from txnformat.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
@@ -47,6 +47,7 @@ from txnformat.operations import Upgrade
 from txnformat.pace import ROUND_TRIP_MS_MAX, Pace
 from txnformat.reads import read_boundary
 from txnformat.repeats import original_result
+from txnformat.replacing import replace
 from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot

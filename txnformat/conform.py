@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
 from txnformat.text import bad_texts
-from txnformat.variants import has_broken_variant
+from txnformat.variants import contains_variant, has_broken_variant
 
 __all__ = ["conform"]
 
@@ -124,9 +124,9 @@ def _check_text(table: pa.Table) -> None:
 
 def _check_variants(table: pa.Table, schema: pa.Schema) -> None:
     problems = [
-        f"column {field.name!r:.300} has a variant whose value or metadata is null"
-        for field in schema
-        if has_broken_variant(table.column(field.name), field.type)
+        f"column {schema.names[number]!r:.300} has a variant whose value or metadata is null"
+        for number, type_ in enumerate(schema.types)
+        if contains_variant(type_) and has_broken_variant(table.column(number), type_)
     ]
     if problems:
         raise _mismatch(problems)

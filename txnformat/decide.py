@@ -12,7 +12,6 @@ Order of the questions (specification, section "Deciding"):
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from txnformat.absence import is_absent
@@ -45,6 +44,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import AllocateProducerIds, CreateTopic, Operation
+from txnformat.replacing import replace
 from txnformat.retention import expire
 from txnformat.state import LogState
 from txnformat.types import TopicPartition

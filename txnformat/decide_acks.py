@@ -17,7 +17,6 @@ The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.subscr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from txnformat import keys
@@ -32,6 +31,7 @@ from txnformat.errors import (
 )
 from txnformat.intents import Acks, ProducerRef
 from txnformat.ranges import Ranges
+from txnformat.replacing import replace
 from txnformat.state import LogState, TopicState
 from txnformat.subscription_state import (
     ACK_PENDING,

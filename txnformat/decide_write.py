@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from txnformat.decide_acks import acknowledge
@@ -41,6 +40,7 @@ from txnformat.operations import (
     Stage,
 )
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import IDEMPOTENT_EPOCH, NO_EPOCH, NO_PRODUCER, TopicPartition

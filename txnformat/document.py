@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import msgspec
 import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, InvalidInputError
@@ -37,7 +38,17 @@ COMPRESS_BYTES_MIN = 16 * 1024
 
 INT64_MAX = 2**63 - 1
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+def _plain(value: object) -> object:
+    """Return a text or a number of a class of its own, such as numpy's str_, as what it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"{value!r:.80} has no form in JSON")
+
+
+_CANONICAL = msgspec.json.Encoder(order="sorted", enc_hook=_plain)
 
 
 def encode_json(value: object) -> bytes:
@@ -47,7 +58,7 @@ def encode_json(value: object) -> bytes:
 
 def plain_json(value: object) -> bytes:
     """Return canonical JSON as it is before it is compressed."""
-    return _CANONICAL.encode(value).encode()
+    return _CANONICAL.encode(value)
 
 
 def packed(data: bytes) -> bytes:

@@ -7,13 +7,14 @@ very many batches, in the rows of a batch table). Sealed segments, then extents 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from txnformat.persistent import Columns
 from txnformat.producer_state import SequenceWindow
+from txnformat.replacing import replace
 from txnformat.visibility import last_stable_offset
 
 __all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]
@@ -101,8 +102,7 @@ class SealedTotals(NamedTuple):
     """ABORT markers below the sealed end of transactions with data."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(msgspec.Struct, frozen=True):
     """One partition after some entry.
 
     Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to ``sealed_end`` in
@@ -117,16 +117,16 @@ class PartitionState:
     """End of what the segment list describes (exclusive)."""
     sealed_end: int = 0
     """End of the sealed segments (exclusive); at most the last stable offset."""
-    segments: Columns = field(default_factory=lambda: Columns(SEGMENT))
+    segments: Columns = msgspec.field(default_factory=lambda: Columns(SEGMENT))
     """Sealed segments that are not in the segment list, ascending."""
-    sealed: SealedTotals = field(default_factory=SealedTotals)
-    open: dict[Transaction, int] = field(default_factory=dict)
+    sealed: SealedTotals = msgspec.field(default_factory=SealedTotals)
+    open: dict[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction."""
-    sequences: dict[Transaction, SequenceWindow] = field(default_factory=dict)
+    sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
     """Windows of producers without a transactional id, and of open transactions."""
-    extents: Columns = field(default_factory=lambda: Columns(EXTENT))
-    markers: Columns = field(default_factory=lambda: Columns(MARKER))
-    aborted: Columns = field(default_factory=lambda: Columns(ABORTED))
+    extents: Columns = msgspec.field(default_factory=lambda: Columns(EXTENT))
+    markers: Columns = msgspec.field(default_factory=lambda: Columns(MARKER))
+    aborted: Columns = msgspec.field(default_factory=lambda: Columns(ABORTED))
     """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only."""
 
     @property

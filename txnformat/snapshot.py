@@ -43,7 +43,6 @@ digest after. Whatever does not fit is CorruptDataError with object, expected, g
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -52,7 +51,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
-from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json
+from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json, plain_json
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operations import Checkpoint
@@ -114,9 +113,7 @@ def state_digest(state: LogState) -> str:
 
 
 def _digest(parts: _Parts) -> str:
-    digest = hashlib.sha256(
-        json.dumps(parts.state, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    )
+    digest = hashlib.sha256(plain_json(parts.state))
     for rows in parts.rows:
         digest.update(rows.view(np.uint8).data if len(rows) else b"")
     for number, file in zip(parts.files.numbers(), parts.files, strict=True):

@@ -7,8 +7,10 @@ live things: topics, ids, partitions, and extents that are not sealed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from txnformat.ack_operations import SubscriptionKey
 from txnformat.app_versions import VersionAt
@@ -17,6 +19,7 @@ from txnformat.group_state import GroupState
 from txnformat.operations import Checkpoint, CreateTopic
 from txnformat.partition import PartitionState
 from txnformat.persistent import Vector
+from txnformat.replacing import replace
 from txnformat.schema import TopicSchema
 from txnformat.subscription_state import SubscriptionState
 from txnformat.transactions import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
@@ -110,8 +113,7 @@ class IntentWindow:
         return IntentWindow(entry + 1 - len(entries), entries)
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(msgspec.Struct, frozen=True):
     """A log after entry ``entry``."""
 
     log_id: str
@@ -122,36 +124,36 @@ class LogState:
     timestamp_ms: int = 0
     """Log time: the last entry's timestamp."""
     features: Features = FEATURES
-    topics: dict[str, TopicState] = field(default_factory=dict)
+    topics: dict[str, TopicState] = msgspec.field(default_factory=dict)
     """By topic id."""
-    topic_ids: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
     """Topic id by name."""
-    partitions: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
     """Partitions that hold or held something; one that is not here is empty."""
-    transactional_ids: dict[str, TransactionalIdState] = field(default_factory=dict)
+    transactional_ids: dict[str, TransactionalIdState] = msgspec.field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
     """Transactional ids with an open or prepared transaction."""
     max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     """Longest timeout that a producer may ask for, of transactions with offsets."""
     next_producer_id: int = 0
     blocks: tuple[ProducerIdBlock, ...] = ()
-    producers: dict[int, UsedAt] = field(default_factory=dict)
+    producers: dict[int, UsedAt] = msgspec.field(default_factory=dict)
     """Producers without a transactional id that the log remembers sequences of, by id."""
     retired_below: int = 0
     """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
-    app_versions: dict[tuple[str, str], VersionAt] = field(default_factory=dict)
+    app_versions: dict[tuple[str, str], VersionAt] = msgspec.field(default_factory=dict)
     """By (namespace, application id)."""
-    groups: dict[str, GroupState] = field(default_factory=dict)
+    groups: dict[str, GroupState] = msgspec.field(default_factory=dict)
     """Consumer groups by name."""
     retired_generation: int = 0
     """Largest generation of a group that has left the state: new groups go on from it, so that none comes twice."""
-    subscriptions: dict[SubscriptionKey, SubscriptionState] = field(default_factory=dict)
+    subscriptions: dict[SubscriptionKey, SubscriptionState] = msgspec.field(default_factory=dict)
     """By topic id and name; they never expire."""
-    files: Vector[FileRecord] = field(default_factory=Vector)
+    files: Vector[FileRecord] = msgspec.field(default_factory=Vector)
     """Segment files that extents in the state may refer to."""
-    tables: Vector[ObjectRecord] = field(default_factory=Vector)
+    tables: Vector[ObjectRecord] = msgspec.field(default_factory=Vector)
     """Batch tables that extents in the state refer to."""
-    segments: Vector[SegmentRecord] = field(default_factory=Vector)
+    segments: Vector[SegmentRecord] = msgspec.field(default_factory=Vector)
     """Sealed segments that are not in the segment list."""
     segment_list: ObjectRecord | None = None
     """The object that describes all segments below number ``listed_segments``."""
@@ -160,7 +162,7 @@ class LogState:
     """Number of extents in all partitions."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """The newest two named snapshots, oldest first."""
-    window: IntentWindow = field(default_factory=IntentWindow)
+    window: IntentWindow = msgspec.field(default_factory=IntentWindow)
 
     def with_transactional_id(self, name: str, known: TransactionalIdState) -> LogState:
         """Return the state with what is known of one transactional id replaced."""

@@ -19,6 +19,8 @@ __all__ = ["BadText", "bad_texts", "is_text"]
 FIRST_OF_A_CHARACTER = -64
 """As signed bytes, those below are the second to fourth of a character in UTF-8."""
 
+_TEXTS = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.string_view()))
+
 VALUES_AT_ONCE = 16_384
 """Values whose first bytes are looked at together: few enough for the processor's cache."""
 
@@ -55,21 +57,21 @@ def bad_texts(data: Any) -> Iterator[BadText]:
     ----------
     data : pyarrow.Table or RecordBatch
     """
-    for number, field in enumerate(data.schema):
-        if not _holds_text(field.type):
+    for number, type_ in enumerate(data.schema.types):
+        if not _holds_text(type_):
             continue
         column = data.column(number)
         first = 0
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
-            if not _is_sound(chunk, field.type):
-                for row, value in _bad_rows(chunk, field.type):
-                    yield BadText(field.name, first + row, value)
+            if not _is_sound(chunk, type_):
+                for row, value in _bad_rows(chunk, type_):
+                    yield BadText(data.schema.names[number], first + row, value)
             first += len(chunk)
 
 
 def _holds_text(type_: pa.DataType) -> bool:
     """Return whether values of a type are text, or have some inside."""
-    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+    if type_.id in _TEXTS:
         return True
     if pt.is_dictionary(type_):
         return _holds_text(type_.value_type)

@@ -5,8 +5,10 @@ Kafka's PrepareCommit and PrepareAbort cannot be observed here: the decision and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from txnformat.ack_operations import SubscriptionKey
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, PendingPartition
@@ -90,8 +92,7 @@ class StagedFlush:
     partitions: tuple[PendingPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalIdState:
+class TransactionalIdState(msgspec.Struct, frozen=True):
     """What the log knows of one transactional id."""
 
     producer_id: int
@@ -108,7 +109,7 @@ class TransactionalIdState:
     last_end: LastEnd | None = None
     staged: tuple[StagedFlush, ...] = ()
     """What the open transaction has staged, in order; a transaction appends or stages, never both."""
-    staged_sequences: dict[TopicPartition, SequenceWindow] = field(default_factory=dict)
+    staged_sequences: dict[TopicPartition, SequenceWindow] = msgspec.field(default_factory=dict)
     """Of the partitions that it has staged records for."""
     timeout_ms: int = TIMEOUT_MS
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS

@@ -9,7 +9,7 @@ entries are deleted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from txnformat import keys
@@ -19,6 +19,7 @@ from txnformat.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.invariants import check_state, check_whole
 from txnformat.operations import Checkpoint
+from txnformat.replacing import replace
 from txnformat.snapshot import decode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.types import TopicPartition

@@ -20,6 +20,7 @@ from txnformat.errors import InternalError, ProducerFencedError, TxnLogError
 from txnformat.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.operations import DEFERRED_TIMEOUT_MS
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import Outcome
@@ -57,7 +58,7 @@ class _JobSession(Session):
         before = self.at
         ref = self._identity()
         delegation = Delegation(ref, self._owner(ref, self._log.state).used_entry)
-        self.at = before._replace(appended=True, status=ProducerStatus.ABORT_REQUIRED)
+        self.at = replace(before, appended=True, status=ProducerStatus.ABORT_REQUIRED)
         return delegation, before
 
     def take_back(self, before: Standing) -> None:
@@ -72,8 +73,8 @@ class _JobSession(Session):
         if is_ongoing:
             windows = owner.staged_sequences.items()
             self._staging.follow_sequences({key: window[-1].last_sequence for key, window in windows})
-        self.at = self.at._replace(
-            appended=before.appended or is_ongoing, status=ProducerStatus.IN_TRANSACTION
+        self.at = replace(
+            self.at, appended=before.appended or is_ongoing, status=ProducerStatus.IN_TRANSACTION
         )
 
     def note_refusal(self, error: TxnLogError) -> None:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
@@ -57,6 +56,7 @@ from txnformat.intents import (
 from txnformat.log import TxnLog
 from txnformat.operations import InitProducer
 from txnformat.prepared import PreparedTransaction
+from txnformat.replacing import replace
 from txnformat.state import LogState, TopicState
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
@@ -104,7 +104,7 @@ class Session:
         self._streams = settings.is_transactional and settings.buffer is not Buffer.INLINE
 
     def _set(self, **changes: object) -> None:
-        self.at = self.at._replace(**changes)  # type: ignore[arg-type]
+        self.at = replace(self.at, **changes)
 
     @property
     def status(self) -> ProducerStatus:
@@ -446,8 +446,8 @@ class Session:
             if isinstance(write, Write):
                 self._staging.landed(write.appends)
                 self._progress.landed()
-            self.at = before.known(self._settings.is_transactional)._replace(
-                uploading_since=None, appended=True
+            self.at = replace(
+                before.known(self._settings.is_transactional), uploading_since=None, appended=True
             )
             return result
         raise InternalError("a write that was neither done nor refused")
@@ -483,7 +483,7 @@ class Session:
             asked = before.unsettled
         else:
             asked = Unsettled(call, self._log.committer.intend(action))
-        self.at = before._replace(unsettled=asked, status=ProducerStatus.UNKNOWN_OUTCOME)
+        self.at = replace(before, unsettled=asked, status=ProducerStatus.UNKNOWN_OUTCOME)
         try:
             return self._log.committer.commit(asked.intent)
         except (CommitStateUnknownError, InternalError):
@@ -498,16 +498,20 @@ class Session:
             self.at = before
         elif isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
             self._discard()
-            self.at = before._replace(fatal=error, unsettled=None, status=ProducerStatus.FENCED)
+            self.at = replace(before, fatal=error, unsettled=None, status=ProducerStatus.FENCED)
         elif isinstance(error, TransactionTimedOutError):
             # Somebody has aborted it for us. The abort that is asked for makes no entry, and begins the next epoch.
             self._discard()
-            self.at = before._replace(
-                unsettled=None, appended=True, uploading_since=None, status=ProducerStatus.ABORT_REQUIRED
+            self.at = replace(
+                before,
+                unsettled=None,
+                appended=True,
+                uploading_since=None,
+                status=ProducerStatus.ABORT_REQUIRED,
             )
         elif call is not Call.ABORT and self._progress.is_refused_by(error):
             # Nothing of this call is in the log, and what was read is not this transaction's to bring any more.
-            self.at = before._replace(unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
+            self.at = replace(before, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
         elif isinstance(error, ConflictError) and call is not Call.ABORT:
             # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
             # attempts of its own: what it was to settle stays open.
@@ -546,7 +550,8 @@ class Session:
         at, ref = self.at, self._identity()
         self._discard()
         self._staging.restart_sequences()
-        ended = at._replace(
+        ended = replace(
+            at,
             appended=False,
             unsettled=None,
             prepared=None,
@@ -555,10 +560,10 @@ class Session:
             uploading_since=None,
         )
         if not at.is_recovered:
-            self.at = ended._replace(ref=replace(ref, epoch=ref.epoch + 1), status=ProducerStatus.READY)
+            self.at = replace(ended, ref=replace(ref, epoch=ref.epoch + 1), status=ProducerStatus.READY)
             return
         # Others may have taken over the same transaction, and the next epoch would be theirs as well.
-        self.at = ended._replace(ref=None, status=ProducerStatus.UNINITIALISED)
+        self.at = replace(ended, ref=None, status=ProducerStatus.UNINITIALISED)
         try:
             self.open()
         except TxnLogError as error:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from txnformat.clock import Instant
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
 from txnformat.intents import ProducerRef
 from txnformat.prepared import PreparedTransaction
+from txnformat.replacing import replace
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 
 __all__ = ["Standing"]
 
 
-class Standing(NamedTuple):
+class Standing(msgspec.Struct, frozen=True):
     """A producer's protocol state: its identity, its open transaction, and what is not known of them."""
 
     status: ProducerStatus = ProducerStatus.UNINITIALISED
@@ -95,4 +96,4 @@ class Standing(NamedTuple):
             status = ProducerStatus.ABORT_REQUIRED if self.is_torn else ProducerStatus.IN_TRANSACTION
         else:
             status = ProducerStatus.READY
-        return self._replace(unsettled=None, status=status)
+        return replace(self, unsettled=None, status=status)

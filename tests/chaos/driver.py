@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests.chaos.jobs import Job
 from tests.chaos.origin import INPUT_DDL, TOPIC, TOPIC_DDL, with_origin
 from tests.chaos.source import BROKEN, CONTROL, ChaosSource
 from tests.jvm import java_options
+from txnformat.replacing import replace
 
 CONF = {
     "spark.ui.enabled": "false",

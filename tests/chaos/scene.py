@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.chaos.outside import Tail, examine, versions_of
 from txnformat import keys
 from txnformat.entry import decode_entry
 from txnformat.operations import Append
+from txnformat.replacing import replace
 from txnlog import TxnLog
 
 __all__ = ["ROWS", "Scene", "data_files", "named_files"]

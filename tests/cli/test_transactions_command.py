@@ -6,7 +6,6 @@ What hangs is made by naming a damaged snapshot in a checkpoint: no writer can b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from txnformat import keys
 from txnformat.entry import sha256_hex
 from txnformat.intents import TakeCheckpoint
 from txnformat.operations import Checkpoint
+from txnformat.replacing import replace
 from txnformat.snapshot import encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.store.local import LocalStore

@@ -6,6 +6,8 @@ from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from txnformat.abort_index import AbortedTransaction
 from txnformat.assemble import assemble
 from txnformat.clock import SystemClock
@@ -247,4 +249,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(one) for key, one in value.items()}
     if is_dataclass(value):
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat import keys
@@ -22,6 +21,7 @@ from txnformat.intents import (
 )
 from txnformat.invariants import check_whole
 from txnformat.operations import Cause, Operation
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import TransactionalIdState

@@ -6,8 +6,6 @@ that would place the records is decided on the state that holds the transactions
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -26,6 +24,7 @@ from txnformat.errors import (
 )
 from txnformat.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write
 from txnformat.operations import Append
+from txnformat.replacing import replace
 from txnformat.snapshot import state_digest
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -16,6 +15,7 @@ from txnformat.entry import CommitEntry, decode_entry, encode_entry
 from txnformat.intents import AllocateIds, ProducerRef, Write
 from txnformat.operations import Append, Upgrade
 from txnformat.producer_state import AppendedRange, SequenceVerdict, classify
+from txnformat.replacing import replace
 from txnformat.state import FEATURES
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
@@ -123,7 +123,7 @@ def _fork(producer: Producer) -> Producer:
     twin = Producer(
         producer._log, producer.settings.transactional_id, buffer="inline" if _id(producer) else "auto"
     )
-    twin._session.at = twin._session.at._replace(ref=producer._session.at.ref, status=ProducerStatus.READY)
+    twin._session.at = replace(twin._session.at, ref=producer._session.at.ref, status=ProducerStatus.READY)
     return twin
 
 
@@ -178,7 +178,7 @@ def test_a_plain_producer_that_the_log_no_longer_knows_ends_and_a_new_one_begins
     log = faulty(Plan())
     producer = Producer(log, linger_ms=10**9)
     producer.init()
-    producer._session.at = producer._session.at._replace(ref=ProducerRef(4711, 0))
+    producer._session.at = replace(producer._session.at, ref=ProducerRef(4711, 0))
     producer.send("t", rows(1))
     _fatal(producer, UnknownProducerIdError, producer.flush)
     with Producer(log) as fresh:
@@ -200,7 +200,7 @@ def test_an_append_to_a_transaction_that_its_twin_has_ended_is_refused_and_an_ab
         producer.flush()
         twin = _fork(producer)
         twin.begin()
-        twin._session.at = twin._session.at._replace(appended=True)
+        twin._session.at = replace(twin._session.at, appended=True)
         twin.commit() if commit else twin.abort()
         producer.send("t", rows(2))
         with pytest.raises(InvalidTransactionStateError) as caught:
@@ -230,7 +230,7 @@ def test_a_producer_whose_identity_the_log_does_not_know_ends_and_can_be_closed(
     producer.begin()
     producer.send("t", rows(1))
     producer.flush()
-    producer._session.at = producer._session.at._replace(ref=stranger)
+    producer._session.at = replace(producer._session.at, ref=stranger)
     producer.send("t", rows(2))
     calls: dict[str, Callable[[], object]] = {
         "flush": producer.flush,

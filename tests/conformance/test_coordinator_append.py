@@ -6,8 +6,6 @@ gives the offsets is what registers: these tests hold that nothing else can, and
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -15,6 +13,7 @@ from tests.conformance.core_log import ABORT, AUDIT, COMMIT, NAME, ORDERS, CoreL
 from txnformat.errors import InvalidTransactionStateError, NotFoundError, ProducerFencedError
 from txnformat.intents import Included, ProducerRef, Write
 from txnformat.operations import Cause
+from txnformat.replacing import replace
 from txnformat.testing.strategies import make_append
 from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition

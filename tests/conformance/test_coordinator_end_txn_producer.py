@@ -17,6 +17,7 @@ from txnformat.entry import decode_entry
 from txnformat.intents import EndTransaction, ProducerRef, Write
 from txnformat.log import TxnLog
 from txnformat.operations import Cause, EndTxn
+from txnformat.replacing import replace
 from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.types import Outcome
@@ -101,15 +102,15 @@ def _prepared(scene: Scene) -> None:
 
 def _ahead(scene: Scene) -> None:
     _send(scene)
-    scene.producer._session.at = scene.producer._session.at._replace(
-        ref=ProducerRef(scene.ref().producer_id, scene.ref().epoch + 1, NAME)
+    scene.producer._session.at = replace(
+        scene.producer._session.at, ref=ProducerRef(scene.ref().producer_id, scene.ref().epoch + 1, NAME)
     )
 
 
 def _stranger(scene: Scene) -> None:
     _send(scene)
-    scene.producer._session.at = scene.producer._session.at._replace(
-        ref=ProducerRef(scene.ref().producer_id + 1, scene.ref().epoch, NAME)
+    scene.producer._session.at = replace(
+        scene.producer._session.at, ref=ProducerRef(scene.ref().producer_id + 1, scene.ref().epoch, NAME)
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -18,6 +17,7 @@ from txnformat.intents import AllocateIds, ExpireIdle, Included, OpenProducer, W
 from txnformat.invariants import check_whole
 from txnformat.log import TxnLog
 from txnformat.operations import Expire
+from txnformat.replacing import replace
 from txnformat.retention import EXPIRED_MAX, TRANSACTIONAL_ID_RETENTION_MS, expirable
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -12,6 +10,7 @@ from txnformat.assemble import assemble
 from txnformat.errors import ProducerFencedError, UnknownProducerIdError
 from txnformat.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
 from txnformat.operations import AllocateProducerIds, Cause, InitProducer
+from txnformat.replacing import replace
 from txnformat.transactions import LastEnd, TransactionStatus
 from txnformat.types import Outcome
 

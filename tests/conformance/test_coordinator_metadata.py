@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -15,6 +14,7 @@ from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import CorruptDataError
 from txnformat.intents import AllocateIds, OpenProducer, ProducerRef, Write
 from txnformat.operations import EndTxn, InitProducer
+from txnformat.replacing import replace
 from txnformat.transactions import LEGAL_TRANSITIONS, TransactionStatus, is_legal_transition
 
 KAFKA_STATES = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -26,6 +24,7 @@ from txnformat.intents import (
 )
 from txnformat.log import TxnLog
 from txnformat.operations import Cause, EndTxn
+from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.transactions import (

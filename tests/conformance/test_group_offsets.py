@@ -6,8 +6,6 @@ fail between two steps. Here a commit is an operation of an entry; what a coordi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -21,6 +19,7 @@ from txnformat.errors import (
 from txnformat.folding import At
 from txnformat.group_operations import DeleteGroup
 from txnformat.intents import RemoveGroup, Write
+from txnformat.replacing import replace
 from txnformat.retention import GROUP_RETENTION_MS, expirable
 from txnformat.types import Outcome
 

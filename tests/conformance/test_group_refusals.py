@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -19,6 +17,7 @@ from txnformat.errors import (
 )
 from txnformat.group_operations import OffsetCommit
 from txnformat.intents import GroupOffsets, OpenProducer, ProducerRef, Write
+from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.types import Outcome
 from txnlog import Producer

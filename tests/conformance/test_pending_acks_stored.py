@@ -6,7 +6,6 @@ entries of the log, and the state that folds them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from txnformat.errors import CorruptDataError
 from txnformat.intents import Acks, Write
 from txnformat.keys import entry_key
 from txnformat.operations import EndTxn
+from txnformat.replacing import replace
 from txnformat.snapshot import encode_snapshot
 from txnformat.state import IntentWindow
 from txnformat.store.counting import CountingStore

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from txnformat.entry import decode_entry
 from txnformat.errors import CorruptDataError
 from txnformat.intents import AllocateIds
 from txnformat.operations import AllocateProducerIds
+from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.testing.entries import replaced_in_entry

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -21,6 +19,7 @@ from txnformat.errors import (
 from txnformat.follow import fold_bytes
 from txnformat.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
 from txnformat.operations import Append, Cause, EndTxn
+from txnformat.replacing import replace
 from txnformat.snapshot import state_digest
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

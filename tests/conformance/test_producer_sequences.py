@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.conformance.cases import case
@@ -22,6 +20,7 @@ from txnformat.errors import (
 from txnformat.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
 from txnformat.operations import Append
 from txnformat.producer_state import WINDOW_APPENDS
+from txnformat.replacing import replace
 from txnformat.snapshot import state_digest
 from txnformat.types import Outcome, TopicPartition
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.abort_index import AbortedTransaction
 from txnformat.errors import OutOfOrderSequenceError, ProducerFencedError
 from txnformat.intents import AllocateIds, Done, OpenProducer, ProducerRef, Write
+from txnformat.replacing import replace
 from txnformat.sealing import sealable
 from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from txnformat.abort_index import ENTRY_BYTES, AbortedTransaction, collect, deco
 from txnformat.entry import decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, InternalError, StorageError
 from txnformat.operations import Seal
+from txnformat.replacing import replace
 from txnformat.sealing import write_segments
 from txnformat.sidecar import decode_txnindex
 from txnformat.store.base import CreateOutcome, CreateResult

@@ -12,7 +12,6 @@ import select
 import sys
 import threading
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from txnformat import commit, keys
@@ -32,6 +31,7 @@ from txnformat.intents import (
 )
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds, InitProducer
+from txnformat.replacing import replace
 from txnformat.slot import Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.state import TopicState
 from txnformat.store.base import CreateOutcome

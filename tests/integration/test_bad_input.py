@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import BUFFERS, NUMBERS, read, rows
+from txnformat.replacing import replace
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     InvalidInputError,
@@ -95,8 +96,8 @@ def test_the_end_of_a_transaction_that_the_log_does_not_know(log: TxnLog, buffer
     other.create_topic("t", NUMBERS)
     with Producer(log, "p", buffer=buffer) as producer:
         lost = Producer(other, "p", buffer=buffer)
-        lost._session.at = lost._session.at._replace(
-            ref=producer._session.at.ref, status=ProducerStatus.READY
+        lost._session.at = replace(
+            lost._session.at, ref=producer._session.at.ref, status=ProducerStatus.READY
         )
         lost.begin()
         lost.send("t", rows(1))

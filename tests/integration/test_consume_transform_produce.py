@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.killing.etl import SUMS, WINDOW, Job
 from tests.killing.outside import feed, glance, inputs, look, prepare, window_sums
 from tests.killing.workers import Nursery
+from txnformat.replacing import replace
 from txnlog import Producer, TxnLog
 
 KILLED = -9

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows, unclear_commit
 from txnformat.intents import AppRef, ProducerRef, Write
 from txnformat.log import TxnLog
+from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore

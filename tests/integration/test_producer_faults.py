@@ -14,6 +14,7 @@ from tests.integration.failing import (
     read,
     rows,
 )
+from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
@@ -159,8 +160,8 @@ def test_two_processes_with_one_identity_are_found_and_end(monkeypatch: pytest.M
     one, two = Producer(log), Producer(log)
     one.init()
     two.init()
-    two._session.at = two._session.at._replace(
-        ref=one._session.at.ref
+    two._session.at = replace(
+        two._session.at, ref=one._session.at.ref
     )  # what a fork or a cloned machine does
     one.send("t", rows(1))
     one.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from txnformat.follow import empty_state, fold_bytes
 from txnformat.intents import TakeCheckpoint
 from txnformat.partition import ABORTED, PartitionState
 from txnformat.persistent import Columns
+from txnformat.replacing import replace
 from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore

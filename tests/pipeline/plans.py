@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tests.chaos import plans
 from tests.chaos.faults import Fault
 from tests.chaos.plans import VICTIMS, Kind, Strike
+from txnformat.replacing import replace
 
 __all__ = ["doom_of", "master_of", "next_strike", "settings_of"]
 

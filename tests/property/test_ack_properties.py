@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from txnformat.folding import At
 from txnformat.intents import Included, OpenProducer, Rejected, Write
 from txnformat.invariants import check_state, check_whole
 from txnformat.ranges import Ranges
+from txnformat.replacing import replace
 from txnformat.snapshot_subscriptions import encode_subscription
 from txnformat.subscription_state import PartitionAcks
 from txnformat.types import Outcome, TopicPartition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds, Append, InitProducer
 from txnformat.read_plan import ReadPlan, open_range
 from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
+from txnformat.replacing import replace
 from txnformat.sealed import SidecarCache
 from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.state import TopicState

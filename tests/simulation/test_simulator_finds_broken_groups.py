@@ -6,7 +6,6 @@ As in :mod:`tests.simulation.test_simulator_finds_broken_rules`; the seeds are t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from txnformat.group_operations import CommitOffsets
 from txnformat.group_state import GroupState
 from txnformat.intents import ExpireIdle, GroupOffsets, Included, ResetOffsets
 from txnformat.operations import EndTxn
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import Outcome
 

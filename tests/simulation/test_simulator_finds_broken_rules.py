@@ -7,7 +7,6 @@ the judges of the simulator can tell. The seeds are those of histories with many
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from txnformat.effects import DrawId, Times
 from txnformat.expiry import Watch, _Seen
 from txnformat.intents import EndTransaction, Intent, OpenProducer
 from txnformat.operations import Cause, EndTxn, InitProducer, Operation
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import TransactionalIdState, TransactionStatus
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -20,6 +19,7 @@ from txnformat.effects import CreateObject, DrawId, Effect, ListObjects, ReadClo
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
 from txnformat.follow import refresh
 from txnformat.intents import Intent, Rejected
+from txnformat.replacing import replace
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_actors import CommitStep, Protocol
 from txnformat.testing.simulator import SimulationError, run_history

@@ -6,7 +6,6 @@ import itertools
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from txnformat.errors import ConflictError, InternalError, InvalidInputError, St
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.operations import Append, AppVersion, CreateTopic
+from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from txnformat.errors import (
 )
 from txnformat.keys import SNAPSHOT_PREFIX, boundary_key, entry_key, parse_snapshot_key
 from txnformat.partition import PartitionState
+from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition

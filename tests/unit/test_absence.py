@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
@@ -37,6 +35,7 @@ from txnformat.intents import (
 from txnformat.keys import snapshot_key
 from txnformat.operations import Append, Cause, Checkpoint, Expire
 from txnformat.producer_state import WINDOW_APPENDS
+from txnformat.replacing import replace
 from txnformat.state import INTENT_WINDOW_ENTRIES, IntentWindow
 from txnformat.testing.strategies import make_topic
 from txnformat.types import Outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from txnformat.folding import At
 from txnformat.intents import Write
 from txnformat.invariants import check_whole
 from txnformat.operations import InitProducer, Operation
+from txnformat.replacing import replace
 from txnformat.subscription_state import ACK_RANGES_MAX
 
 # --- what a fold refuses ---------------------------------------------------------------------------------------------

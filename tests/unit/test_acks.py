@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, ORDERS, Log, rows
@@ -25,6 +23,7 @@ from txnformat.errors import (
 from txnformat.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.invariants import check_whole
 from txnformat.operations import Cause
+from txnformat.replacing import replace
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.subscription_state import PartitionAcks
 from txnformat.transactions import TransactionStatus

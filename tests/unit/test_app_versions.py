@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from txnformat.entry import decode_entry, encode_entry
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
 from txnformat.intents import AppRef, Done, Included, Write
 from txnformat.operations import AppVersion
+from txnformat.replacing import replace
 from txnformat.snapshot import decode_snapshot, encode_snapshot
 from txnformat.testing.entries import changed_entry
 from txnformat.testing.strategies import make_append, make_topic

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer,
 from txnformat.keys import snapshot_key
 from txnformat.operation_codec import decode_operation
 from txnformat.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.testing.entries import changed_entry, replaced_in_entry
 from txnformat.testing.strategies import make_append, make_topic

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.chaos.oracle import (
     Place,
     Row,
@@ -16,6 +14,7 @@ from tests.chaos.oracle import (
     check_versions,
     judge,
 )
+from txnformat.replacing import replace
 
 
 def rows_of(batches: int = 3, tasks: int = 2, each: int = 4, partitions: int = 2) -> list[Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from txnformat.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Wri
 from txnformat.log import TxnLog
 from txnformat.partition import EXTENT, PartitionState
 from txnformat.persistent import Columns
+from txnformat.replacing import replace
 from txnformat.scan import plan_partition
 from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore

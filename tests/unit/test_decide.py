@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from txnformat.apply import apply
@@ -41,6 +39,7 @@ from txnformat.intents import (
 )
 from txnformat.keys import snapshot_key
 from txnformat.operations import Append, Cause, Checkpoint, CreateTopic, EndTxn, InitProducer
+from txnformat.replacing import replace
 from txnformat.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.transactions import LastEnd

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
@@ -32,6 +30,7 @@ from txnformat.intents import (
 )
 from txnformat.invariants import check_whole
 from txnformat.operations import Cause, EndTxn, PlacedPartition, Stage
+from txnformat.replacing import replace
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.testing.seal_of import seal_of
 from txnformat.testing.strategies import make_append, make_topic
@@ -237,7 +236,7 @@ def test_a_stage_that_does_not_fit_is_corrupt(change: dict[str, object]) -> None
     at = At(before.entry + 1, NOW_MS)
     assert apply_operation(before, made, at).transactional_ids["etl"].staged
     with pytest.raises(CorruptDataError):
-        apply_operation(before, replace(made, **changed), at)  # type: ignore[arg-type]
+        apply_operation(before, replace(made, **changed), at)
 
 
 def test_a_stage_that_joins_appended_or_prepared_records_is_corrupt() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +31,7 @@ from txnformat.invariants import check_state, check_whole
 from txnformat.keys import snapshot_key, topic_directory
 from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import AlterTopic, Append, Checkpoint, CreateTopic
+from txnformat.replacing import replace
 from txnformat.schema import TopicSchema, conform, fields_to_json
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState

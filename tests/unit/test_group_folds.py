@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import COMMIT, ORDERS, opened
@@ -18,6 +16,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import Cause, EndTxn, Expire, Operation, PrepareTxn
+from txnformat.replacing import replace
 
 
 def _offset(offset: int = 1, partition: int = 0, expected: int | None = None) -> OffsetCommit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
@@ -31,6 +29,7 @@ from txnformat.intents import (
 )
 from txnformat.invariants import check_whole
 from txnformat.operations import Cause
+from txnformat.replacing import replace
 from txnformat.retention import GROUP_RETENTION_MS, expirable
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.transactions import TransactionStatus

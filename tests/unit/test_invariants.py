@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from txnformat.operations import PendingPartition
 from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
 from txnformat.ranges import NO_RANGES, Ranges
+from txnformat.replacing import replace
 from txnformat.state import IntentWindow, LogState, ProducerIdBlock
 from txnformat.subscription_state import PendingAcks
 from txnformat.testing.strategies import make_append, make_topic

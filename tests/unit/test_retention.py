@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
@@ -19,6 +17,7 @@ from txnformat.folding import At
 from txnformat.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
 from txnformat.invariants import check_state, check_whole
 from txnformat.operations import Expire, InitProducer
+from txnformat.replacing import replace
 from txnformat.retention import (
     EXPIRED_MAX,
     PRODUCER_RETENTION_MS,
@@ -186,7 +185,7 @@ def test_an_expiry_that_does_not_fit_is_corrupt(change: dict[str, tuple[object, 
     at = At(log.state.entry + 1, NOW_MS)
     assert apply_operation(log.state, sound, at).retired_below == 4
     with pytest.raises(CorruptDataError):
-        apply_operation(log.state, replace(sound, **change), at)  # type: ignore[arg-type]
+        apply_operation(log.state, replace(sound, **change), at)
 
 
 def test_an_id_that_expires_and_opens_in_one_entry_is_a_new_one_and_no_broken_invariant() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +32,7 @@ from txnformat.invariants import check_whole
 from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.operations import Seal, SealedPartition
 from txnformat.read_plan import plan_read
+from txnformat.replacing import replace
 from txnformat.sealed import SidecarCache
 from txnformat.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.sidecar import (

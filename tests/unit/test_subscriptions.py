@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_acks import (
@@ -36,6 +34,7 @@ from txnformat.errors import (
     OffsetOutOfRangeError,
 )
 from txnformat.intents import Acks, ChangeTopic, Included, OpenProducer, Write
+from txnformat.replacing import replace
 from txnformat.retention import expirable
 from txnformat.subscription_state import ACK_RANGES_MAX
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
@@ -24,6 +22,7 @@ from txnformat.errors import (
 from txnformat.expiry import Watch
 from txnformat.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
 from txnformat.operations import Cause, EndTxn, InitProducer, Marker, Operation
+from txnformat.replacing import replace
 from txnformat.testing.sim_hand import Hand
 from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS, TransactionStatus
 from txnformat.types import Outcome, TopicPartition

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.integration.failing import QuickClock
@@ -12,6 +10,7 @@ from tests.unit.test_deferred import staged
 from txnformat.hanging import HoldCause, find_hanging
 from txnformat.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
 from txnformat.operations import Cause
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore

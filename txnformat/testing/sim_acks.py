@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnformat.ack_operations import (
     AckedPartition,
@@ -16,6 +16,7 @@ from txnformat.ack_operations import (
 from txnformat.errors import TxnLogError
 from txnformat.intents import Acks, Action, Intent, Write
 from txnformat.ranges import Ranges
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.testing.sim_ack_ledger import AckClaim
 from txnformat.testing.sim_clients import Client

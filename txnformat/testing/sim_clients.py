@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import AllocateProducerIds, CreateTopic
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.testing.sim_oracle import is_definite
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition

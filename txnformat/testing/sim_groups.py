@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from txnformat.errors import TxnLogError
 from txnformat.group_operations import NO_OFFSET, JoinGroup, OffsetCommit, PositionCommit
@@ -24,6 +24,7 @@ from txnformat.intents import (
     ResetOffsets,
     Write,
 )
+from txnformat.replacing import replace
 from txnformat.retention import expirable
 from txnformat.state import LogState
 from txnformat.testing.sim_clients import BulkClient, Client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from txnformat import keys
 from txnformat.batch_table import encode_batch_table
@@ -20,6 +20,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import Cause, InitProducer
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.testing.sim_clients import Client
 from txnformat.transactions import TransactionStatus

@@ -8,7 +8,7 @@ stale identities.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -28,6 +28,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
+from txnformat.replacing import replace
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from txnformat.replacing import replace
 from txnformat.testing.checker.vocabulary import (
     CommitOffsets,
     Event,
@@ -124,7 +125,7 @@ class _World:
             value=None if value is None else tuple(value),
             index=index,
         )
-        self.events.append(replace(event, **more))  # type: ignore[arg-type]  # members of Event
+        self.events.append(replace(event, **more))
 
     def sends(self, keys: tuple[Key, ...], most: int, *, sequences: bool = False) -> list[Send]:
         chosen = [self.rng.choice(keys) for _ in range(self.rng.randint(1, most))]
