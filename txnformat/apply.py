@@ -53,6 +53,7 @@ from txnformat.operations import (
     Stage,
     Upgrade,
 )
+from txnformat.ownership import check_files, shares_directory
 from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, record
@@ -157,6 +158,8 @@ def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
 def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
     if op.name in state.topic_ids or op.topic_id in state.topics:
         corrupt(at, "a topic is created twice", topic=op.name, topic_id=op.topic_id)
+    if shares_directory(state.topics.values(), op):
+        corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
     topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
     return replace(
@@ -229,6 +232,7 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
     newest = max((file.schema_id for file in op.files), default=0)
     if newest > topic.schema.schema_id:
         corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
+    check_files(topic, op.files, at)
     owner = None
     if op.transactional_id is not None:
         owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)

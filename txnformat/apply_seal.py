@@ -6,6 +6,7 @@ import numpy as np
 
 from txnformat.folding import At, corrupt
 from txnformat.operations import Seal, SealedPartition, SealedSegment
+from txnformat.ownership import check_segment
 from txnformat.partition import SEGMENT, PartitionState, SealedTotals
 from txnformat.replacing import replace
 from txnformat.state import LogState
@@ -38,6 +39,7 @@ def _seal(
     topic_id = segment.record.topic_id
     if topic_id not in state.topics or not segment.partitions:
         corrupt(at, "a sealed segment is of no topic, or of no partition", topic_id=topic_id)
+    check_segment(state.topics[topic_id], segment.record, at)
     first_aborted = 0
     for part in segment.partitions:
         key = TopicPartition(topic_id, part.partition)

@@ -24,6 +24,7 @@ from txnformat.operations import (
     PrepareTxn,
     Stage,
 )
+from txnformat.ownership import check_files
 from txnformat.partition import EXTENT, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
@@ -153,6 +154,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     newest = max((file.schema_id for file in op.files), default=0)
     if newest > topic.schema.schema_id:
         corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
+    check_files(topic, op.files, at)
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if owner.partitions or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "a stage joins a transaction that appends, or is prepared", producer_id=op.producer_id)

@@ -30,6 +30,7 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
+from txnformat.keys import has_own_directory_only, is_topics_file
 from txnformat.operations import (
     Append,
     AppendedPartition,
@@ -39,6 +40,7 @@ from txnformat.operations import (
     PendingPartition,
     Stage,
 )
+from txnformat.ownership import shares_directory, topic_exists
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
 from txnformat.replacing import replace
 from txnformat.state import LogState
@@ -98,13 +100,18 @@ def _decide(state: LogState, write: Write) -> Verdict:
 
 def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[CreateTopic], dict[str, str]]:
     """Return the topics that must be made, and the ids of those that somebody else has made meanwhile."""
-    created, renamed = [], {}
+    created: list[CreateTopic] = []
+    renamed: dict[str, str] = {}
     for wanted in create:
         topic_id = state.topic_ids.get(wanted.name)
         if topic_id is None:
+            if shares_directory([*state.topics.values(), *created], wanted):
+                raise topic_exists(wanted.name)
             created.append(replace(wanted, intent=0))
             continue
         topic = state.topics[topic_id]
+        if has_own_directory_only(topic.directory) and topic.directory != wanted.directory:
+            raise topic_exists(wanted.name)  # what was uploaded could be another topic's
         mine = (wanted.partitions, wanted.fields, wanted.key_columns, wanted.timestamp_column)
         theirs = topic.created
         if mine != (theirs.partitions, theirs.fields, theirs.key_columns, theirs.timestamp_column):
@@ -283,6 +290,12 @@ def _check_topic(
     newest = max((file.schema_id for file in append.files), default=0)
     if newest > (topic.schema.schema_id if topic else 0):
         raise InternalError("a file has a schema that its topic does not have", schema_id=newest)
+    directory = topic.directory if topic else made.directory if made else ""
+    foreign = [file.key for file in append.files if not is_topics_file(file.key, directory)]
+    if foreign:
+        raise InternalError(
+            "an append names files of another topic", expected=f"in {directory}/", got=foreign[:3]
+        )
 
 
 def _is_repeat(

@@ -17,6 +17,7 @@ from txnformat.app_versions import NO_VERSION
 from txnformat.entry import CommitEntry
 from txnformat.group_invariants import check_groups, check_groups_step
 from txnformat.group_operations import CommitOffsets
+from txnformat.key_invariants import check_keys, check_keys_step
 from txnformat.operations import (
     AlterTopic,
     Append,
@@ -59,6 +60,7 @@ INVARIANTS: dict[str, str] = {
     "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
     "I18": "A pending position is of an undecided transaction that names its group; one that holds is the only one.",
     "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
+    "I20": "What is named for a topic lies in its directories: files of appends and stages, sidecars of segments.",
 }
 """One line per invariant."""
 
@@ -84,6 +86,7 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     problems += check_subscriptions_step(before, entry, after)
     problems += _check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
+    problems += check_keys_step(entry, after)
     return problems
 
 
@@ -106,6 +109,7 @@ def check_whole(state: LogState) -> list[str]:
     problems += check_groups(state)
     problems += check_subscriptions(state)
     problems += _check_window(state)
+    problems += check_keys(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
     return problems

@@ -42,10 +42,15 @@ __all__ = [
     "check_key",
     "check_reader_name",
     "check_topic_name",
+    "check_topics_file",
+    "check_topics_sidecar",
     "check_transactional_id",
     "check_uuid",
     "data_key",
     "entry_key",
+    "has_own_directory_only",
+    "is_topics_file",
+    "is_topics_sidecar",
     "parse_boundary_key",
     "parse_bundle_key",
     "parse_data_key",
@@ -177,6 +182,31 @@ def parse_data_key(key: str) -> ObjectName | None:
     return ObjectName(int(match[2]), match[3]) if match else None
 
 
+def has_own_directory_only(directory: str) -> bool:
+    """Return whether a topic's name was cut in its directory's: then ``<name>-<8 hex>`` may be another topic's, too."""
+    return len(directory) >= NAME_CHARS_MAX
+
+
+def is_topics_file(key: str, directory: str) -> bool:
+    """Return whether a segment file may be named for the topic with this directory.
+
+    It lies there, or in a directory that the topic would have with another id: a writer that lost the creation of the
+    topic to another one has uploaded there. No other topic can have such a directory.
+
+    Parameters
+    ----------
+    key : str
+        One that :func:`parse_data_key` recognises.
+    """
+    found = key[: key.find("/")]
+    return found == directory or (found[:-8] == directory[:-8] and not has_own_directory_only(directory))
+
+
+def is_topics_sidecar(key: str, directory: str) -> bool:
+    """Return whether a sidecar (its key recognised as one) may be named for the topic with this directory: it lies there."""
+    return key[: key.find("/")] == directory
+
+
 def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
     """Return the key of a sidecar; ``kind`` is "index", "markers" or "txnindex"."""
     return f"{directory}/segments/{born:020d}-{uuid}.{kind}"
@@ -225,6 +255,35 @@ def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str
         kind="invalid-key",
         hint="do not read this log before its origin is clear",
         where=where,
+        key=repr(key),
+    )
+
+
+def check_topics_file(key: str, directory: str, *, where: str) -> None:
+    """Raise CorruptDataError unless segment file ``key`` may be named for the topic with this directory.
+
+    Parameters
+    ----------
+    where : str
+        The object that names it, for the message.
+    """
+    if not is_topics_file(key, directory):
+        raise _foreign_key(key, directory, where)
+
+
+def check_topics_sidecar(key: str, directory: str, *, where: str) -> None:
+    """Raise CorruptDataError unless sidecar ``key`` may be named for the topic with this directory."""
+    if not is_topics_sidecar(key, directory):
+        raise _foreign_key(key, directory, where)
+
+
+def _foreign_key(key: str, directory: str, where: str) -> CorruptDataError:
+    return CorruptDataError(
+        "an object is named for a topic, and is in the directory of another one",
+        kind="invalid-key",
+        hint="do not read this log before its origin is clear",
+        where=where,
+        expected=f"in {directory}/",
         key=repr(key),
     )
 

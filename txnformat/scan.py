@@ -291,6 +291,17 @@ def expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
                 expected=f"{expected[0]} records in {expected[1]} batches",
                 got=f"{found[0]} records in {found[1]} batches",
             )
+        files = int(extent["file_count"][0])
+        if (batches["file"] >= files).any():  # it would be a file of another append
+            raise CorruptDataError(
+                "a batch table names a file that its append does not have",
+                hint="run no writer on this log before its cause is known",
+                partition=number,
+                entry=int(extent["entry"][0]),
+                section=int(extent["section"][0]),
+                expected=f"below {files}",
+                got=int(batches["file"].max()),
+            )
         rows = np.repeat(extent, len(batches))
         before = np.concatenate(([0], np.cumsum(batches["records"])[:-1]))
         rows["base_offset"] += before

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.forking import renew_after_fork
+from txnformat.ownership import directories
 from txnformat.persistent import Rows
 from txnformat.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
 from txnformat.sidecar import SegmentIndex, decode_index
@@ -60,9 +61,13 @@ class SidecarCache:
         """
         return self._get(named, decode_index, lambda index: index.rows.nbytes + FILE_BYTES * len(index.files))
 
-    def listed(self, named: ObjectRecord) -> ListedSegments:
-        """Return a segment list. Requests: 1 GET, none when it is kept."""
-        return self._get(named, decode_segment_list, lambda found: PART_BYTES * sum(map(len, found.values())))
+    def listed(self, named: ObjectRecord, state: LogState) -> ListedSegments:
+        """Return a segment list that a state names. Requests: 1 GET, none when it is kept."""
+        return self._get(
+            named,
+            lambda data, named: decode_segment_list(data, named, directories(state)),
+            lambda found: PART_BYTES * sum(map(len, found.values())),
+        )
 
     def table(self, named: ObjectRecord) -> Rows:
         """Return the rows of a batch table. Requests: 1 GET, none when it is kept."""
@@ -98,7 +103,7 @@ class SidecarCache:
         partition = state.partition(key)
         found: list[SegmentPart] = []
         if wanted.start < min(wanted.end, partition.listed_end) and state.segment_list is not None:
-            found += segments_in(self.listed(state.segment_list).get(key, ()), wanted)
+            found += segments_in(self.listed(state.segment_list, state).get(key, ()), wanted)
         if wanted.start < min(wanted.end, partition.sealed_end):
             newer = [
                 SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()

@@ -18,6 +18,7 @@ from txnformat.effects import DrawId, Steps
 from txnformat.entry import sha256_hex
 from txnformat.follow import get_object
 from txnformat.operations import Seal, SealedPartition, SealedSegment
+from txnformat.ownership import directories
 from txnformat.partition import PartitionState
 from txnformat.persistent import Rows
 from txnformat.scan import commit_entries, committed, expanded, extents_in
@@ -267,7 +268,7 @@ def _write_list(state: LogState) -> Steps[ObjectRecord | None]:
     segments: ListedSegments = {}
     if state.segment_list is not None:
         data = yield from get_object(state.segment_list.key)
-        segments = decode_segment_list(data, state.segment_list)
+        segments = decode_segment_list(data, state.segment_list, directories(state))
     for key, partition in state.partitions.items():
         parts = tuple(
             SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()

@@ -6,7 +6,7 @@ sidecars (an empty key: the segment has no such sidecar).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -95,19 +95,26 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def decode_segment_list(data: bytes | None, named: ObjectRecord) -> ListedSegments:
+def decode_segment_list(
+    data: bytes | None, named: ObjectRecord, directories: Mapping[str, str]
+) -> ListedSegments:
     """Return the segments of a list, verified against what the log says first.
+
+    Parameters
+    ----------
+    directories : mapping of str to str
+        The directory of each topic, by id: where its sidecars must be. Nothing is asked of topics that are not there.
 
     Raises
     ------
     CorruptDataError
-        It is missing, not the object that was named, or not such a file.
+        It is missing, not the object that was named, not such a file, or names a sidecar of another topic.
     """
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
     table = decode_arrow_file(data, _SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, SEGMENT)
-    records = _records(table, named)
+    records = _records(table, named, directories)
     found: dict[TopicPartition, list[SegmentPart]] = {}
     for number, (topic_id, partition) in enumerate(
         zip(table.column("topic_id").to_pylist(), table.column("partition").to_pylist(), strict=True)
@@ -120,18 +127,22 @@ def decode_segment_list(data: bytes | None, named: ObjectRecord) -> ListedSegmen
     return {key: tuple(parts) for key, parts in found.items()}
 
 
-def _records(table: pa.Table, named: ObjectRecord) -> list[SegmentRecord]:
+def _records(table: pa.Table, named: ObjectRecord, directories: Mapping[str, str]) -> list[SegmentRecord]:
+    topic_ids = table.column("topic_id").to_pylist()
     sidecars = []
     for sidecar, parse in _SIDECARS.items():
         columns = [table.column(f"{sidecar}_{name}").to_pylist() for name in ("key", "size", "sha256")]
         one = [ObjectRecord(*values) if values[0] else None for values in zip(*columns, strict=True)]
         for key in {record.key for record in one if record is not None}:
             keys.check_key(key, parse, where=named.key)
+        for topic_id, key in {
+            (topic, record.key) for topic, record in zip(topic_ids, one, strict=True) if record
+        }:
+            if topic_id in directories:
+                keys.check_topics_sidecar(key, directories[topic_id], where=named.key)
         sidecars.append(one)
     found = []
-    for topic_id, index, markers, txnindex in zip(
-        table.column("topic_id").to_pylist(), *sidecars, strict=True
-    ):
+    for topic_id, index, markers, txnindex in zip(topic_ids, *sidecars, strict=True):
         if index is None:
             raise _corrupt(named, "a segment without an .index")
         found.append(SegmentRecord(topic_id, index, markers, txnindex))

@@ -180,6 +180,7 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     records = [FileRecord(*values) for values in zip(*columns, strict=True)]
     for record in records:
         keys.check_key(record.key, keys.parse_data_key, where=named.key)
+        keys.check_topics_file(record.key, named.key.partition("/")[0], where=named.key)
     return SegmentIndex(rows, dict(zip(numbers.tolist(), records, strict=True)))
 
 

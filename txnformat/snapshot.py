@@ -55,6 +55,7 @@ from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json, pla
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operations import Checkpoint
+from txnformat.ownership import check_snapshot
 from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.snapshot_state import Tables, decode_state, encode_state
@@ -230,7 +231,9 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
         [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
         [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
     )
-    return decode_state(doc, tables)
+    state = decode_state(doc, tables)
+    check_snapshot(state, name)
+    return state
 
 
 def _read(data: Any, schema: Any, name: str) -> Any:

@@ -23,6 +23,7 @@ from txnformat.errors import FormatError, InvalidInputError, NotFoundError, Stor
 from txnformat.evolution import next_version
 from txnformat.follow import empty_state, parse_hint
 from txnformat.operations import AlterTopic, CreateTopic
+from txnformat.ownership import directories
 from txnformat.persistent import Rows
 from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.schema import TopicSchema
@@ -86,6 +87,7 @@ class _Verification:
         self._record = Record()
         self._references = References(self._record)
         self._schemas: dict[str, TopicSchema] = {}
+        self._directories: dict[str, str] = {}
         self._deleted_below = 0
         self._table_rows: dict[str, Rows] = {}
         self._sizes: dict[str, int] = {}
@@ -116,6 +118,7 @@ class _Verification:
         for anchor in chain.anchors:
             self._references.add_state(anchor)
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
+            self._directories |= directories(anchor)
         self._check_tables()
         self._check_segments(chain)
         self._check_files()
@@ -229,6 +232,7 @@ class _Verification:
                 except (FormatError, InvalidInputError):
                     continue  # the fold has said so
                 self._schemas[op.topic_id] = schema
+                self._directories[op.topic_id] = op.directory
             elif isinstance(op, AlterTopic) and op.fields is not None and op.topic_id in self._schemas:
                 try:
                     newer = next_version(self._schemas[op.topic_id], op.fields)
@@ -363,7 +367,7 @@ class _Verification:
         if not check_bytes(self._record, named.key, data, named.size, named.sha256, advice):
             return
         try:
-            listed = decode_segment_list(data, named)
+            listed = decode_segment_list(data, named, self._directories)
         except FormatError as error:
             self._record.add_error(decode_problem(error), named.key, error, advice)
             return

@@ -11,6 +11,7 @@ import pytest
 
 from txnformat import keys
 from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.errors import CorruptDataError
 from txnformat.follow import empty_state, fold_bytes
 from txnformat.intents import TakeCheckpoint
 from txnformat.partition import ABORTED, PartitionState
@@ -175,3 +176,35 @@ def test_a_fold_that_is_wrong_differs_from_the_second_derivation(
     found = list(derivation.compare(wrong))
     assert any(told in violation.what for violation in found), found
     assert {violation.partition for violation in found} == {key}
+
+
+def test_rows_of_another_topic_cannot_be_forged_into_one(store: MemoryStore) -> None:
+    """An entry that chains names a file of a topic that its readers may not read."""
+    log = TxnLog.open(store)
+    log.create_topic("secrets", NUMBERS)
+    with Producer(log) as producer:
+        producer.send("secrets", pa.table({"n": [4711]}, schema=NUMBERS))
+        producer.flush()
+        producer.send("t", pa.table({"n": [1]}, schema=NUMBERS))
+        producer.flush()
+    state = log.refresh()
+    assert verify_log(store).ok
+    (secret,) = (file for file in state.files if file.key.startswith("secrets-"))
+
+    def forge(entry: Json) -> None:
+        entry["operations"][0]["files"][0].update(
+            key=secret.key,
+            size=secret.size,
+            sha256=secret.sha256,
+            footer_bytes=secret.footer_bytes,
+            footer_sha256=secret.footer_sha256,
+        )
+
+    rewrite(store, state.entry, forge)
+    with pytest.raises(CorruptDataError) as caught:
+        list(TxnLog.open(store).read("t"))
+    assert (caught.value.kind, caught.value.values["got"]) == ("invalid-entry", secret.key)
+    report = verify_log(store)
+    problem = report.problems[0]
+    assert (problem.kind.value, problem.object) == ("invalid-entry", keys.entry_key(state.entry))
+    assert secret.key in str(problem)

@@ -73,6 +73,7 @@ def _plan_with_table(table: list[BatchRecord]) -> None:
     """Plan a read of one extent of 10 records in 2 batches that a batch table says."""
     extent = np.zeros(1, EXTENT)
     extent["records"], extent["batch_count"], extent["file"], extent["producer_id"] = 10, 2, -1, -1
+    extent["file_count"] = 1
     partition = PartitionState(log_end=10, extents=Columns(EXTENT).append(extent))
     data = encode_batch_table([(0, table)])
     named = ObjectRecord(keys.table_key(0, UUID), len(data), hashlib.sha256(data).hexdigest())

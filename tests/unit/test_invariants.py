@@ -142,6 +142,25 @@ def known(name: str, **changes: Any) -> State:
     return change
 
 
+def foreign_files(state: LogState) -> LogState:
+    """Name a file of another topic."""
+    files = [replace(file, key=f"audit-12345678/{file.key.partition('/')[2]}") for file in state.files]
+    return replace(state, files=Vector(files))
+
+
+def shared_directory(state: LogState) -> LogState:
+    """Give two topics one directory."""
+    return replace(
+        state, topics={key: replace(topic, directory=ORDERS.directory) for key, topic in state.topics.items()}
+    )
+
+
+def moved_topic(state: LogState) -> LogState:
+    """Give the topic that the entry appends to another name and directory."""
+    moved = replace(state.topics[ORDERS.topic_id], name="moved", directory="moved-12345678")
+    return replace(state, topics={**state.topics, ORDERS.topic_id: moved})
+
+
 def group(**changes: Any) -> State:
     return lambda state: replace(state, groups={"readers": replace(state.groups["readers"], **changes)})
 
@@ -242,6 +261,8 @@ WHOLE: list[tuple[str, State]] = [
     ("I19", subscription(pending=held("etl") | held("third", start=2, position=1))),
     ("I19", known("etl", subscriptions=frozenset({(ORDERS.topic_id, "old")}))),
     ("I6", known("third", subscriptions=frozenset({BILLING}))),
+    ("I20", foreign_files),
+    ("I20", shared_directory),
 ]
 
 STEP: list[tuple[str, State]] = [
@@ -287,6 +308,7 @@ STEP: list[tuple[str, State]] = [
     ("I19", subscription(pending=held("etl", start=1))),
     ("I19", of_state(subscriptions=BEFORE.subscriptions)),
     ("I19", of_state(subscriptions={**BEFORE.subscriptions, BILLING: AFTER.subscriptions[BILLING]})),
+    ("I20", moved_topic),
 ]
 
 
