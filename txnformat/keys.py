@@ -35,6 +35,7 @@ __all__ = [
     "NAME_CHARS_MAX",
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
+    "TABLE_PREFIX",
     "TRANSACTIONAL_ID_BYTES_MAX",
     "ObjectName",
     "boundary_key",

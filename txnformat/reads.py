@@ -6,6 +6,7 @@ from txnformat import keys
 from txnformat.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
+from txnformat.object_sizes import TOO_LARGE, is_hint
 
 __all__ = [
     "READ_ATTEMPTS_MAX",
@@ -38,8 +39,18 @@ def request(effect: Effect) -> Steps[object]:
 
 def get_object(key: str) -> Steps[bytes | None]:
     """Return an object's bytes, or None."""
-    data = yield from request(GetObject(key))
+    try:
+        data = yield from request(GetObject(key))
+    except StorageError as error:
+        if _is_useless_hint(key, error):
+            return None
+        raise
     return data if isinstance(data, bytes) else None
+
+
+def _is_useless_hint(key: str, error: StorageError) -> bool:
+    """Return whether a log can be read without this object, which is larger than any that a writer makes."""
+    return error.kind == TOO_LARGE and is_hint(key)
 
 
 def list_keys(prefix: str, start_after: str | None = None) -> Steps[list[str]]:
@@ -53,9 +64,14 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
     answers = yield Simultaneous(requests)
     for index, answer in enumerate(answers):
         if isinstance(answer, StorageError):
-            if not answer.transient:
+            asked = requests[index]
+            if answer.transient:
+                is_get = isinstance(asked, GetObject)
+                answers[index] = yield from get_object(asked.key) if is_get else request(asked)
+            elif isinstance(asked, GetObject) and _is_useless_hint(asked.key, answer):
+                answers[index] = None
+            else:
                 raise answer
-            answers[index] = yield from request(requests[index])
     return list(answers)
 
 

@@ -84,7 +84,7 @@ class SidecarCache:
                 self._kept.move_to_end(named.key)
                 kept: T = self._kept[named.key][0]
                 return kept
-        found = parse(self.store.get(named.key), named)
+        found = parse(self.store.get(named.key, named.size), named)
         size = size_of(found)
         with self._lock:
             _, replaced = self._kept.pop(named.key, (None, 0))  # another thread was as fast

@@ -158,7 +158,7 @@ def _whole(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:
     digest = hashlib.sha256()
     source = store
     if file.size <= WHOLE_BYTES_MAX:
-        data = store.get(file.key)
+        data = store.get(file.key, file.size)
         if data is None:
             raise NotFoundError("no such object", store=store.url, object=file.key)
         digest.update(data)

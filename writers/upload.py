@@ -309,7 +309,7 @@ def _create(store: ObjectStore, key: str, data: bytes, pauses: Pauses | None) ->
         if result.outcome is CreateOutcome.REFUSED or (error is not None and not error.transient):
             break
         try:
-            found = store.get(key)
+            found = store.get(key, len(data))
         except StorageError as failed:
             if pauses is None:
                 raise

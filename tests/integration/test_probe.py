@@ -50,7 +50,7 @@ class Racing(LocalStore):
 class Stale(LocalStore):
     """Reads do not see new objects."""
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         return None
 
 

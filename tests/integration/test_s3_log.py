@@ -106,8 +106,8 @@ class Far(CountingStore):
         super().__init__(inner)
         self.spans: list[tuple[float, float]] = []
 
-    def get(self, key: str) -> bytes | None:
-        return self._travel(lambda: super(Far, self).get(key))
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
+        return self._travel(lambda: super(Far, self).get(key, bytes_max))
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
         return self._travel(lambda: super(Far, self).list(prefix, start_after))

@@ -94,8 +94,8 @@ class KillingStore:
     def store_time_ms(self) -> int:
         return self._inner.store_time_ms()
 
-    def get(self, key: str) -> bytes | None:
-        return self._inner.get(key)
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
+        return self._inner.get(key, bytes_max)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._inner.get_range(key, start, length)

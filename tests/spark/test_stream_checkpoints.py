@@ -372,11 +372,11 @@ class _Failing(CountingStore):
     failures = 0
     transient = True
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         if self.failures:
             self.failures -= 1
             raise StorageError("the store is busy", transient=self.transient)
-        return super().get(key)
+        return super().get(key, bytes_max)
 
 
 def test_reads_that_fail_for_now_are_repeated_for_a_minute(clock: StillClock) -> None:

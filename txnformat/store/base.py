@@ -22,7 +22,15 @@ from typing import NamedTuple, Protocol, Self
 
 from txnformat.errors import StorageError
 
-__all__ = ["CreateOutcome", "CreateResult", "ObjectInfo", "ObjectStore", "ObjectWriter", "make_durable"]
+__all__ = [
+    "CreateOutcome",
+    "CreateResult",
+    "ObjectInfo",
+    "ObjectStore",
+    "ObjectWriter",
+    "make_durable",
+    "too_large",
+]
 
 
 class CreateOutcome(StrEnum):
@@ -95,8 +103,20 @@ class ObjectStore(Protocol):
         """Return the store's time, ms since the epoch (local disk and memory: the own clock is store time)."""
         ...
 
-    def get(self, key: str) -> bytes | None:
-        """Return the whole object, or None when there is none. Requests: 1 GET."""
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
+        """Return the whole object, or None when there is none. Requests: 1 GET.
+
+        Parameters
+        ----------
+        bytes_max : int, optional
+            Bytes that the object may have (inclusive), for callers who know its size; by default those of its class of
+            key (:func:`~txnformat.object_sizes.bytes_max`). A store never holds more of it in memory.
+
+        Raises
+        ------
+        StorageError
+            Kind ``object-too-large``: it has more.
+        """
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -149,3 +169,16 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     method = getattr(store, "make_durable", None)
     if method is not None:
         method(keys)
+
+
+def too_large(url: str, key: str, expected: int, got: int | None) -> StorageError:
+    """Return the error about an object with more than ``expected`` bytes; ``got`` is None when nothing says how many."""
+    return StorageError(
+        "an object is larger than what belongs there",
+        kind="object-too-large",
+        hint="no version of txnlog writes such an object: find out who did, and restore it from a copy",
+        store=url,
+        key=key,
+        expected=f"at most {expected} bytes",
+        got="more" if got is None else f"{got} bytes",
+    )

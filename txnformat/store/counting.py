@@ -131,11 +131,11 @@ class CountingStore:
         """Return the inner store's time; costs no request."""
         return self._inner.store_time_ms()
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None."""
         data: bytes | None = None
         try:
-            data = self._inner.get(key)
+            data = self._inner.get(key, bytes_max)
         finally:
             self.record(Operation.GET, key, len(data or b""))
         return data

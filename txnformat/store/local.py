@@ -34,8 +34,9 @@ from typing import NamedTuple, Self
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
+from txnformat.object_sizes import bytes_max as object_bytes_max
 from txnformat.shield import shielded
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
 from txnformat.store.directories import Directories
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
 from txnformat.store.ranges import check_range
@@ -45,6 +46,9 @@ __all__ = ["TEMPORARY_PREFIX", "LocalStore"]
 
 TEMPORARY_PREFIX = ".tmp-"
 """How the names of files in the making begin. No component of a key may begin so."""
+
+READ_BYTES = 1 << 20
+"""What is read at once of a file that has another size than it had."""
 
 DIRECTORY_ATTEMPTS_MAX = 3
 """How often a directory is made anew when somebody removes it under us."""
@@ -108,16 +112,20 @@ class LocalStore:
         """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None."""
         path = self._readable_path(key)
+        most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # no Path object per read
-                return file.readall()
+                data = _read_all(file.fileno(), most)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_error(error, "read", path) from error
+        if isinstance(data, int):
+            raise too_large(self.url, key, most, data)
+        return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly ``length`` bytes from ``start`` (inclusive)."""
@@ -484,3 +492,21 @@ def _read_exactly(file: int, start: int, length: int, path: str) -> bytes:
         start += len(part)
         length -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_all(file: int, most: int) -> bytes | int:
+    """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read of it."""
+    size = os.fstat(file).st_size
+    if size > most:
+        return size
+    data = os.read(file, size + 1)  # the one more tells that there is no more
+    if len(data) == size:
+        return data
+    parts = [data]  # it grows, or is above the 2 GiB of one call
+    count = len(data)
+    while part := os.read(file, min(most + 1 - count, READ_BYTES)):
+        parts.append(part)
+        count += len(part)
+        if count > most:
+            return count
+    return b"".join(parts)

@@ -12,7 +12,8 @@ from collections.abc import MutableSequence, Sequence
 from txnformat.clock import Clock, SystemClock
 from txnformat.errors import NotFoundError
 from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
 from txnformat.store.ranges import check_range
 from txnformat.store.writer import Writer, object_exists, writer_ended
 
@@ -59,14 +60,20 @@ class MemoryStore:
         """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None."""
         with self._lock:
-            return self._objects.get(key)
+            data = self._objects.get(key)
+        if data is not None and len(data) > (
+            most := object_bytes_max(key) if bytes_max is None else bytes_max
+        ):
+            raise too_large(self._url, key, most, len(data))
+        return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly ``length`` bytes from ``start`` (inclusive)."""
-        data = self.get(key)
+        with self._lock:
+            data = self._objects.get(key)
         if data is None:
             raise NotFoundError("no such object", store=self._url, key=key)
         check_range(self._url, key, start, length, len(data))
@@ -74,7 +81,8 @@ class MemoryStore:
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size, or None."""
-        data = self.get(key)
+        with self._lock:
+            data = self._objects.get(key)
         return None if data is None else ObjectInfo(key, len(data))
 
     def create(self, key: str, data: bytes) -> CreateResult:

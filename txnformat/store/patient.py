@@ -102,9 +102,9 @@ class PatientStore:
         """Return the inner store's time."""
         return self._patiently("the time", self._inner.store_time_ms)
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None."""
-        return self._patiently(key, lambda: self._inner.get(key))
+        return self._patiently(key, lambda: self._inner.get(key, bytes_max))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly ``length`` bytes from ``start`` (inclusive)."""

@@ -17,7 +17,8 @@ from typing import Any
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
+from txnformat.object_sizes import bytes_max as object_bytes_max
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
 from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
 from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
@@ -126,13 +127,16 @@ class S3Store:
             )
         return known
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None."""
+        most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
             data: bytes = self.request("get_object", key)["Body"]
         except RequestFailedError as error:
             self._check_missing(error)
             return None
+        if len(data) > most:
+            raise too_large(self.url, key, most, len(data))
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:

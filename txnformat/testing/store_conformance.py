@@ -78,6 +78,17 @@ class StoreConformance:
         assert store.get("a/created") == store.get("a/streamed") == data
         assert store.get_range("a/streamed", 4_000_000, 1_000_000) == data[4_000_000:5_000_000]
 
+    def test_an_object_that_is_too_large(self, store: ObjectStore) -> None:
+        """More bytes than the caller, or the class of the key, allows is an error, and no repeat helps."""
+        store.create("a/b", b"12345")
+        store.put("_txnlog/latest", bytes(64 * 1024 + 1))
+        assert store.get("a/b", 5) == b"12345"
+        for key, bytes_max in (("a/b", 4), ("_txnlog/latest", None)):
+            with pytest.raises(StorageError) as caught:
+                store.get(key, bytes_max)
+            assert caught.value.kind == "object-too-large"
+            assert not caught.value.transient
+
     def test_missing_object(self, store: ObjectStore) -> None:
         """A missing object is None, a range of it NotFoundError, and its deletion no error."""
         assert store.get(KEY) is None

@@ -1,0 +1,48 @@
+"""How many bytes an object of each class of key may have: a store stops reading there. Pure.
+
+What is above is refused before it is in memory, whoever wrote it. Objects that an entry names have their size there, and
+are asked for with it.
+"""
+
+from __future__ import annotations
+
+from txnformat import keys
+from txnformat.bundle import BUNDLE_BYTES_MAX
+from txnformat.document import METADATA_BYTES_MAX
+from txnformat.entry import ENTRY_BYTES_MAX
+
+__all__ = ["OTHER_BYTES_MAX", "SMALL_BYTES_MAX", "SNAPSHOT_BYTES_MAX", "TOO_LARGE", "bytes_max", "is_hint"]
+
+SMALL_BYTES_MAX = 64 * 1024
+"""Of format.json, ``latest``, a boundary and what a probe makes: they have some hundred bytes."""
+SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
+"""Of a snapshot: its columns and its JSON."""
+OTHER_BYTES_MAX = 1024 * 1024 * 1024
+"""Of everything else that is asked for without its size. Readers of segment files take ranges of them."""
+
+TOO_LARGE = "object-too-large"
+"""Kind of the error about an object that has more."""
+
+_SMALL = (keys.FORMAT_KEY, keys.LATEST_KEY, keys.BOUNDARY_PREFIX, keys.PROBE_PREFIX)
+_HINTS = (keys.LATEST_KEY, keys.BUNDLE_PREFIX, keys.SNAPSHOT_PREFIX)
+_SIDECARS = (".index", ".markers", ".txnindex")
+
+
+def bytes_max(key: str) -> int:
+    """Return how many bytes the object called ``key`` may have at most (inclusive)."""
+    if key.startswith(keys.LOG_PREFIX):  # by far the most
+        return ENTRY_BYTES_MAX
+    if key.startswith(_SMALL):
+        return SMALL_BYTES_MAX
+    if key.startswith(keys.BUNDLE_PREFIX):
+        return BUNDLE_BYTES_MAX
+    if key.startswith(keys.SNAPSHOT_PREFIX):
+        return SNAPSHOT_BYTES_MAX
+    if key.startswith(keys.TABLE_PREFIX) or key.endswith(_SIDECARS):
+        return METADATA_BYTES_MAX
+    return OTHER_BYTES_MAX
+
+
+def is_hint(key: str) -> bool:
+    """Return whether a log can be read without this object: one that is of no use is passed over."""
+    return key.startswith(_HINTS)
