@@ -133,6 +133,10 @@ class _Worker(threading.Thread):
         self.errands: SimpleQueue[Errand[Any] | None] = SimpleQueue()
         self.newest: ReferenceType[Errand[Any]] | None = None
         """What it was given last; not kept alive by it, for the answer may be large."""
+        self.is_at_work = False
+        """Whether its thread has begun, and has not ended. Set by that thread alone."""
+        self.is_retired = False
+        """Whether it was told to end. Set by the main thread alone."""
 
     def running(self) -> Errand[Any] | None:
         """Return what it was given last, unless that has ended."""
@@ -141,9 +145,13 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         """Perform errands."""
-        while (errand := self.errands.get()) is not None:
-            errand.perform()
-            del errand  # while it waits it keeps nothing alive
+        self.is_at_work = True
+        try:
+            while (errand := self.errands.get()) is not None:
+                errand.perform()
+                del errand  # while it waits it keeps nothing alive
+        finally:
+            self.is_at_work = False
 
 
 _main = threading.main_thread().ident
@@ -174,11 +182,14 @@ def _submit(errand: Errand[T]) -> None:
     """Hand an errand to a worker; an errand that was handed over before is not run again."""
     global _worker
     worker = _worker
-    if worker is None or not worker.is_alive() or worker.running() is not None:
+    if worker is None or worker.is_retired or not worker.is_at_work or worker.running() is not None:
         if worker is not None:
-            worker.errands.put(None)  # it ends with what it does: an errand whose caller was interrupted
+            # It ends with what it does: an errand whose caller was interrupted. It is out of use before it is told so, for an
+            # errand behind the None would never be done, and an interrupt may leave it here as the newest worker.
+            worker.is_retired = True
             _retired[:] = [worker, *(one for one in _retired if one.running() is not None)]
-        _worker = worker = _Worker()  # one whose start is cut short is not alive, and is replaced
+            worker.errands.put(None)
+        _worker = worker = _Worker()  # one whose start is cut short is not at work, and is replaced
         try:
             start_new_thread(_start, (worker,))
         except RuntimeError:  # the interpreter ends, or there are too many threads

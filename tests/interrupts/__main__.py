@@ -1,4 +1,4 @@
-"""`make interrupts`: calls are interrupted at every point; what their caller was told must be so."""
+"""Interrupt calls, and hold what their caller was told against the log: `make interrupt-points` does it at every point, `make interrupts` by real signals."""
 
 from __future__ import annotations
 

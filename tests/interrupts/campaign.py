@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from tests.interrupts.ledger import Ledger
@@ -141,9 +142,9 @@ class _Worker:
             self._history.problems.append(f"{name}: {error}")
         except TxnLogError as error:
             outcome = error.kind
-        except Hung:
+        except Hung as hung:
             outcome = "hangs"
-            self._history.problems.append(f"{name} hangs")
+            self._history.problems.append(f"{name} hangs at {_stack(hung.__traceback__)}; {_others_stacks()}")
         except Exception as error:  # noqa: BLE001  # that is what is looked for
             outcome = type(error).__name__
             self._history.problems.append(f"{name}: {error!r:.200}")
@@ -234,7 +235,7 @@ class _Worker:
             return
         threading.Thread(target=ask, daemon=True).start()
         if not answered.wait(CALL_SECONDS):
-            self._history.problems.append("another thread hangs")
+            self._history.problems.append(f"another thread hangs; {_others_stacks()}")
 
     def _close(self) -> None:
         for chance in (0.5, 0.3, 0.0, 0.0, 0.0):
@@ -287,6 +288,23 @@ def _ignored(history: History, what: Any) -> None:
     """Note what is raised where nobody can catch it. The interruption itself may be: no call is cut short by it then."""
     if not isinstance(what.exc_value, Interruption):
         history.problems.append(f"ignored in {what.object!r:.80}: {what.exc_value!r:.120}")
+
+
+def _stack(trace: TracebackType | FrameType | None) -> str:
+    frames = (
+        traceback.extract_tb(trace) if isinstance(trace, TracebackType) else traceback.extract_stack(trace)
+    )
+    return " < ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(frames[-12:]))
+
+
+def _others_stacks() -> str:
+    """Return where every other thread is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "; ".join(
+        f"{names.get(ident, ident)}: {_stack(frame)}"
+        for ident, frame in sys._current_frames().items()
+        if ident != threading.get_ident()
+    )
 
 
 def judge(history: History, root: Path) -> list[str]:

@@ -100,7 +100,8 @@ class User:
 
     def send_offsets(self) -> None:
         """Let a group's position be committed with the transaction."""
-        name = f"group-{len(self.ledger.groups)}"
+        (number,) = self.ledger.new_values(1)
+        name = f"group-{number}"
         self.producer.send_offsets(name, {(SEED, 0): 1})
         if self.group is not None:
             self.group.consumer_groups.append(name)
@@ -204,14 +205,22 @@ class User:
 
     def transaction(self) -> None:
         """Send in a ``with`` statement; what raises inside is aborted by it."""
-        group = self.ledger.begin(is_transaction=True)
+        before, group = self.group, self.ledger.begin(is_transaction=True)
         values = self.ledger.new_values(3)
         batch = Batch(NUMBERS, values)
         group.batches.append(batch)
         group.fate = Fate.UNKNOWN
         self.group = group
-        with self.producer.transaction() as transaction:
-            transaction.send(NUMBERS, [{"n": n} for n in values])
-            batch.is_certain = True
+        try:
+            with self.producer.transaction() as transaction:
+                transaction.send(NUMBERS, [{"n": n} for n in values])
+                batch.is_certain = True
+        except InvalidTransactionStateError as error:
+            if error.kind in (
+                "transaction-open",
+                "call-interrupted",
+            ):  # it was not begun: what is open is another one
+                self.group = before
+            raise
         group.fate = Fate.ACKNOWLEDGED
         self.group = None

@@ -11,6 +11,7 @@ from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, section, tables
 from tests.meta.test_docs import KINDS
 from txnformat.metrics import METRICS
+from txnformat.verify_report import ProblemKind
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DATABRICKS = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
@@ -94,3 +95,8 @@ def test_what_databricks_has_to_bring_is_what_the_package_requires() -> None:
 def test_every_block_about_databricks_says_that_it_was_not_run() -> None:
     assert DATABRICKS.count("```python") == DATABRICKS.count("<!-- not run: needs a") > 3
     assert "has been run on Databricks" in DATABRICKS.split("\n\n")[1]
+
+
+def test_what_verify_finds_is_listed_as_the_code_describes_it() -> None:
+    (listed,) = tables(section(OPERATIONS, "### What verify finds"))
+    assert [codes(row[0]) for row in listed.rows] == [[kind.value] for kind in ProblemKind]

@@ -8,13 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from contextvars import ContextVar
+from queue import SimpleQueue
+from typing import Any, cast
 
 import pytest
 
 from txnformat import shield
 from txnformat.errors import InternalError
 from txnformat.shield import Errand, is_interruptible, shielded
+from txnformat.testing.interrupts import Point, interrupt, record
 
 COLOUR: ContextVar[str] = ContextVar("COLOUR", default="none")
 
@@ -77,6 +81,75 @@ def test_an_interrupt_reaches_the_caller_and_the_errand_goes_on() -> None:
     go_on.set()
     assert errand.settle()
     assert errand.answer() == "done"
+
+
+class _Stuck(Exception):
+    """What the watchdog of these tests raises."""
+
+
+class _Held:
+    """A worker's queue. Once the worker was told to end it gets nothing for now, as if it had not come to ask again yet."""
+
+    def __init__(self, queue: SimpleQueue[Any]) -> None:
+        self._queue = queue
+        self._is_told = False
+        self.go_on = threading.Event()
+
+    def put(self, errand: Any) -> None:
+        self._is_told = self._is_told or errand is None
+        self._queue.put(errand)
+
+    def get(self) -> Any:
+        if self._is_told:
+            self.go_on.wait()
+        return self._queue.get()
+
+
+def _points_while_another_runs(strike: Point | None) -> list[Point]:
+    """Be cut in a call beside one that still runs; afterwards, when that has ended, the next call is answered."""
+    go_on = threading.Event()
+
+    def work() -> None:
+        _interrupt_main()
+        go_on.wait()
+
+    first = Errand(work)
+    with pytest.raises(_Interrupt):
+        first.run()
+    worker = shield._worker
+    assert worker is not None
+    held = worker.errands = cast("Any", _Held(worker.errands))
+    points: list[Point] = []
+    cut = record() if strike is None else interrupt(strike, _Interrupt)
+    with suppress(_Interrupt), cut as found:
+        shielded(lambda: None)
+    if isinstance(found, list):
+        points = found
+    go_on.set()
+    first.wait()
+
+    def stop(number: int, frame: object) -> None:
+        raise _Stuck
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 3.0)
+    try:
+        assert shielded(lambda: "answered") == "answered"
+    except _Stuck:
+        pytest.fail(f"no answer after an interrupt at {strike}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        held.go_on.set()
+    return points
+
+
+def test_an_interrupt_while_a_thread_is_replaced_leaves_one_that_answers() -> None:
+    """A thread that was told to end and is still the one that gets the next errand would never do it."""
+    points = _points_while_another_runs(None)
+    assert any("_submit" in point.place for point in points)
+    for point in points:
+        _points_while_another_runs(point)
 
 
 def test_an_errand_that_was_never_handed_over_never_runs() -> None:
