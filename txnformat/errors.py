@@ -63,9 +63,23 @@ VALUE_CHARS_MAX = 300
 """Longest value shown in a message; longer ones are cut, so that an error never floods a log."""
 
 
+def printable(text: str) -> str:
+    """Return text in which a backslash escape stands for each character that would not show.
+
+    Those are control characters (C0 and C1), bidirectional and other invisible ones, line breaks, and halves of surrogate
+    pairs. Names and values in a log are anybody's: they must not steer a terminal, nor begin a line of their own in a log file.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def _shown(value: object) -> str:
     text = str(value)
-    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"
+    return printable(text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…")
 
 
 class TxnLogError(Exception):
@@ -98,8 +112,7 @@ class TxnLogError(Exception):
             text += ": " + " ".join(f"{key}=`{_shown(value)}`" for key, value in self.values.items())
         if self.hint:
             text += f"; {self.hint}"
-        # Half a surrogate pair could be neither printed nor logged.
-        return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+        return printable(text)  # one line, wherever it is printed or logged
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark ships errors between processes: rebuild from the parts, not from the formatted text.

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 import click
 
@@ -31,6 +31,7 @@ from txnlog.cli import (
     verify,
 )
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
+from txnlog.cli.output import Guarded, is_terminal, show_lines
 
 __all__ = ["application", "main", "run"]
 
@@ -111,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:  # "txnlog", "txnlog dump": the help is the answer
-        print(error.format_message(), file=sys.stderr)
+        show_lines(error.format_message(), sys.stderr)
         return error.exit_code
     except (TxnLogError, click.ClickException, Interrupted) as error:
         return report(error, as_json=as_json)
@@ -137,6 +138,8 @@ def _occupy_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # print would take stdout instead
+    if is_terminal(sys.stderr):
+        sys.stderr = cast(TextIO, Guarded(sys.stderr))
 
 
 def main() -> NoReturn:

@@ -8,6 +8,8 @@ from pathlib import PurePath
 import click
 from click.shell_completion import get_completion_class
 
+from txnlog.cli.output import print_exact
+
 __all__ = ["completion"]
 
 SHELLS = ("bash", "zsh", "fish")
@@ -28,4 +30,4 @@ def completion(context: click.Context, shell: str | None) -> None:
     if complete is None:
         raise click.UsageError(f"name the shell: one of {', '.join(SHELLS)}", ctx=context)
     program = context.find_root()
-    print(complete(program.command, {}, "txnlog", "_TXNLOG_COMPLETE").source())
+    print_exact(complete(program.command, {}, "txnlog", "_TXNLOG_COMPLETE").source())

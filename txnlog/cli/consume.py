@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
 from txnformat.errors import InvalidInputError
 from txnlog.cli.options import Place, json_option, parse_numbers, parse_offsets, with_place
-from txnlog.cli.output import print_table
+from txnlog.cli.output import TerminalBytes, is_terminal, print_table, printable_json, printable_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,13 @@ Batches = Iterator["pa.RecordBatch"]
     type=click.Choice(["utf8", "base64", "hex"]),
     default="utf8",
     show_default=True,
-    help="How JSON and tables show the bytes of binary columns.",
+    help="How JSON, CSV and tables show the bytes of binary columns.",
+)
+@click.option(
+    "--no-formulas",
+    is_flag=True,
+    help="CSV only: put ' before text that a spreadsheet would take for a formula, which begins with =, +, -, @, a tab "
+    "or a line break.",
 )
 @click.option(
     "--end-expired",
@@ -111,6 +117,7 @@ def consume(
     format_: str | None,
     output: str | None,
     binary: str,
+    no_formulas: bool,
     end_expired: bool,
     as_json: bool,
 ) -> None:
@@ -119,6 +126,8 @@ def consume(
     As it is now: partition by partition, each in offset order.
     """
     chosen = _format(format_, output, as_json)
+    if no_formulas and chosen != "csv":
+        raise click.UsageError("--no-formulas is for --format csv")
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
         reader = log.read(
@@ -136,8 +145,14 @@ def consume(
         if limit is None and chosen == "table":
             limit = TABLE_ROWS
         batches = _limited(iter(reader), limit)
-        with _target(output) as file:
-            _WRITERS[chosen](batches, reader.schema, file, binary)
+        with _target(output, chosen) as file:
+            if chosen == "csv":
+                from txnlog.cli.csv_output import write_csv
+                from txnlog.cli.json_values import Binary
+
+                write_csv(batches, reader.schema, file, Binary(binary), no_formulas=no_formulas)
+            else:
+                _WRITERS[chosen](batches, reader.schema, file, binary)
 
 
 def _format(format_: str | None, output: str | None, as_json: bool) -> str:
@@ -168,11 +183,15 @@ def _limited(batches: Batches, limit: int | None) -> Batches:
 
 
 @contextmanager
-def _target(output: str | None) -> Iterator[BinaryIO]:
+def _target(output: str | None, format_: str) -> Iterator[BinaryIO]:
     """Give stdout, or a file that takes its name only when everything went well."""
     if output is None:
         sys.stdout.flush()
-        yield sys.stdout.buffer
+        if is_terminal(sys.stdout):
+            show = printable_json if format_ == "json" else printable_lines
+            yield cast(BinaryIO, TerminalBytes(sys.stdout.buffer, show))
+        else:
+            yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     path = Path(output)
@@ -217,24 +236,6 @@ def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str
             yield dict(zip(schema.names, values, strict=True))
 
 
-def _write_csv(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    import pyarrow.csv as pc
-    import pyarrow.types as pt
-
-    nested = [
-        f"column {field.name!r:.300} of type {field.type}" for field in schema if pt.is_nested(field.type)
-    ]
-    if nested:
-        raise InvalidInputError(
-            [f"{what} cannot be CSV" for what in nested],
-            kind="unsupported-column",
-            hint="leave it out with --columns, or use json",
-        )
-    with pc.CSVWriter(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
 def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
     import pyarrow.parquet as pq
 
@@ -244,7 +245,7 @@ def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: 
 
 
 def _write_table(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    if file is not sys.stdout.buffer:
+    if file is not sys.stdout.buffer and not isinstance(file, TerminalBytes):
         raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
     print_table(schema.names, [_cells(row) for row in _rows(batches, schema, binary)])
 
@@ -256,4 +257,4 @@ def _cells(row: dict[str, Any]) -> list[object]:
     ]
 
 
-_WRITERS = {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet, "table": _write_table}
+_WRITERS = {"json": _write_json, "parquet": _write_parquet, "table": _write_table}

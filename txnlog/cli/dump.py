@@ -11,7 +11,7 @@ import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import instant, plain_values, print_json, say
+from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
@@ -62,7 +62,7 @@ def entries(
         if data is None:
             raise NotFoundError("there is no such entry", kind="unknown-entry", entry=number, object=key)
         if raw:
-            print(decompressed(data, name=key).decode("utf-8", "backslashreplace"))
+            print_exact(decompressed(data, name=key).decode("utf-8", "backslashreplace"))
             continue
         entry = decode_entry(data, number)
         document = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ import click
 
 from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnlog.cli.output import plain_values, printable
+from txnlog.cli.output import json_for, plain_values, printable, show_lines
 
 __all__ = [
     "BROKEN_PIPE",
@@ -89,8 +88,10 @@ def exit_code(error: BaseException) -> int:
 def report(error: BaseException, *, as_json: bool) -> int:
     """Print an error on stderr, and return its exit code."""
     document = _document(error)
-    text = json.dumps({"error": document}, ensure_ascii=False) if as_json else _for_people(document)
-    print(text, file=sys.stderr)
+    if as_json:
+        print(json_for(sys.stderr, {"error": document}), file=sys.stderr)
+    else:
+        show_lines(_for_people(document), sys.stderr)
     return int(document["exit_code"])
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from txnlog.cli.options import Place, json_option, parse_numbers, with_place
-from txnlog.cli.output import instant, plain_values, print_json, print_table, say
+from txnlog.cli.output import instant, plain_values, print_exact, print_json, print_table, say
 
 if TYPE_CHECKING:
     from txnformat.group_listing import GroupDetails, PendingCommit
@@ -223,7 +223,7 @@ def _show_positions(found: Sequence[GroupDetails]) -> None:
     ]
     for columns, table in ((POSITION_COLUMNS, rows), (FOREIGN_COLUMNS, foreign)):
         if table:
-            print()
+            say("")
             print_table(columns, table)
 
 
@@ -321,7 +321,7 @@ def reset_offsets(
         return
     if export:
         for one in done.offsets:
-            print(f"{one.topic},{one.partition},{one.offset}")
+            print_exact(f"{one.topic},{one.partition},{one.offset}")
         return
     print_table(
         RESET_COLUMNS,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import print_json, print_table, say
+from txnlog.cli.output import print_exact, print_json, print_table, say
 
 __all__ = ["metrics"]
 
@@ -42,7 +40,7 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
     with place.open() as log:
         measured = log.metrics()
     if prometheus:
-        sys.stdout.write(measured.to_prometheus())
+        print_exact(measured.to_prometheus().removesuffix("\n"))
     elif as_json:
         print_json(measured.to_dict())
     else:
@@ -79,7 +77,7 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
             for part in group.partitions
         ]
         if groups:
-            print()
+            say("")
             print_table(GROUP_COLUMNS, groups)
         say(
             f"{measured.entries} entries, {measured.tail_entries} after the newest snapshot; "

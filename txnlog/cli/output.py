@@ -1,16 +1,40 @@
-"""Printing: JSON for programs; for people tables, drawn with rich on a terminal and plainly aligned elsewhere."""
+"""Printing: JSON for programs; for people tables, drawn with rich on a terminal and plainly aligned elsewhere.
+
+Names and values in a log are anybody's, and a terminal does what control characters say. So everything that a command
+prints goes through this module: text for people always shows such characters escaped; what programs read (JSON, CSV,
+Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
+"""
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
-__all__ = ["instant", "plain_values", "print_json", "print_table", "printable", "say"]
+from txnformat.errors import printable
+
+__all__ = [
+    "Guarded",
+    "TerminalBytes",
+    "instant",
+    "is_terminal",
+    "json_for",
+    "plain_values",
+    "print_exact",
+    "print_json",
+    "print_table",
+    "printable",
+    "printable_json",
+    "printable_lines",
+    "say",
+    "show_lines",
+    "unguarded",
+]
 
 _NOTHING = "-"
 
@@ -21,14 +45,6 @@ def instant(ms: int | None) -> str | None:
         return None
     time = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def printable(text: str) -> str:
-    """Return text without control characters: names in a log are anybody's, and must not steer a terminal."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def plain_values(value: Any) -> Any:
@@ -45,25 +61,133 @@ def plain_values(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
+def is_terminal(file: TextIO | None) -> bool:
+    """Return whether a person looks at what is written to ``file``."""
+    return file is not None and not file.closed and file.isatty()
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines, each as :func:`printable` gives it."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    r"""Return the text of JSON documents with ``\uXXXX`` for each character that would not show: the values stay the same."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+        for character in text
+    )
+
+
+def json_for(file: TextIO, document: Any, *, indent: int | None = None) -> str:
+    """Return a document as JSON, as ``file`` can take it."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
+    if is_terminal(file):
+        return printable_json(text)
+    return text if _fits(text, file) else json.dumps(document, indent=indent)
+
+
+def _fits(text: str, file: TextIO) -> bool:
+    """Return whether the encoding of ``file`` has all characters; UTF-8 lacks halves of surrogate pairs."""
+    try:
+        text.encode(file.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fitting(text: str, file: TextIO) -> str:
+    if _fits(text, file):
+        return text
+    encoding = file.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document; with ``indent=None`` on one line."""
-    print(json.dumps(plain_values(value), ensure_ascii=False, indent=indent))
+    print(json_for(sys.stdout, plain_values(value), indent=indent))
+
+
+def print_exact(text: str) -> None:
+    """Print lines for programs: as they are, unless a terminal shows them."""
+    print(_fitting(printable_lines(text) if is_terminal(sys.stdout) else text, sys.stdout))
 
 
 def say(text: str) -> None:
     """Print a line for people."""
-    print(printable(text))
+    print(_fitting(printable(text), sys.stdout))
+
+
+def show_lines(text: str, file: TextIO) -> None:
+    """Print lines for people, such as an error, to ``file``."""
+    print(_fitting(printable_lines(text), file), file=file)
+
+
+class Guarded:
+    """A terminal's standard error for text that no command makes: warnings, log lines, tracebacks, whoever prints them."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.unguarded = file
+
+    def write(self, text: str) -> int:
+        """Write lines, escaped."""
+        self.unguarded.write(_fitting(printable_lines(text), self.unguarded))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines, escaped."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+
+class TerminalBytes:
+    """A terminal's standard output for a writer of bytes: UTF-8, which goes through ``show`` on its way."""
+
+    def __init__(self, file: BinaryIO, show: Callable[[str], str]) -> None:
+        self._file = file
+        self._show = show
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write bytes; a character may be cut between two calls."""
+        view = memoryview(data)
+        self._file.write(self._show(self._decoder.decode(bytes(view))).encode("utf-8", "backslashreplace"))
+        return view.nbytes
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        """Write lines of bytes."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Show what was written."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Do nothing: the terminal is not ours to close."""
+
+
+def unguarded(file: TextIO) -> TextIO:
+    """Return the file itself, for rich, which draws with control characters of its own."""
+    return file.unguarded if isinstance(file, Guarded) else file
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table for people; in a pipe one line per row, columns two spaces apart, nothing cut off."""
+    columns = [printable(name) for name in columns]
     values = [list(row) for row in rows]
     cells = [[_NOTHING if value is None else printable(str(value)) for value in row] for row in values]
     right = [
         bool(values) and all(isinstance(row[index], int | None) for row in values)
         for index in range(len(columns))
     ]
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         _draw(columns, cells, right)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
@@ -72,7 +196,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
             cell.rjust(width) if is_right else cell.ljust(width)
             for cell, width, is_right in zip(row, widths, right, strict=True)
         )
-        print(line.rstrip())
+        print(_fitting(line.rstrip(), sys.stdout))
 
 
 def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[bool]) -> None:
@@ -83,7 +207,7 @@ def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequenc
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, is_right in zip(columns, right, strict=True):
-        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from txnlog.cli.output import is_terminal, printable, unguarded
+
 __all__ = ["Advance", "progress"]
 
 
@@ -20,7 +22,7 @@ class Advance(Protocol):
 @contextmanager
 def progress(*, wanted: bool = True) -> Iterator[Advance]:
     """Give what moves the bar; it goes away at the end."""
-    if not (wanted and sys.stderr.isatty()):
+    if not (wanted and is_terminal(sys.stderr)):
         yield lambda done, total, text: None
         return
     from rich.console import Console
@@ -32,10 +34,10 @@ def progress(*, wanted: bool = True) -> Iterator[Advance]:
         TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=unguarded(sys.stderr)), transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int | None, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
+            bar.update(task, completed=done, total=total, description=printable(text))
 
         yield advance

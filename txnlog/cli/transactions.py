@@ -155,7 +155,7 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
         for part in one.partitions
     ]
     if opened:
-        print()
+        say("")
         print_table(OPEN_COLUMNS, opened)
 
 
@@ -243,7 +243,7 @@ def _show_hanging(found: HangingReport) -> None:
     )
     if not found.held:
         return
-    print()
+    say("")
     say("Not hanging, but late or prepared:")
     print_table(
         HELD_COLUMNS,

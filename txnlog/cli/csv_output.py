@@ -1,0 +1,97 @@
+"""Records as CSV: text and numbers as pyarrow writes them, bytes as text, and formulas made harmless if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from txnformat.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txnlog.cli.json_values import Binary
+
+__all__ = ["FORMULA_BEGINNINGS", "write_csv"]
+
+FORMULA_BEGINNINGS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+"""First characters of text that spreadsheets compute; the last four are the wide forms of the first."""
+
+
+def write_csv(
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    file: BinaryIO,
+    binary: Binary,
+    *,
+    no_formulas: bool,
+) -> None:
+    """Write a header and the rows.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-column``: a nested column. Kind ``not-utf8``: bytes that ``binary`` cannot show.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.types as pt
+
+    nested = [
+        f"column {field.name!r:.300} of type {field.type}" for field in schema if pt.is_nested(field.type)
+    ]
+    if nested:
+        raise InvalidInputError(
+            [f"{what} cannot be CSV" for what in nested],
+            kind="unsupported-column",
+            hint="leave it out with --columns, or use json",
+        )
+    written = pa.schema(
+        [
+            (
+                _harmless(field.name) if no_formulas else field.name,
+                pa.string() if _is_bytes(field.type) else field.type,
+            )
+            for field in schema
+        ]
+    )
+    with pc.CSVWriter(file, written) as writer:
+        for batch in batches:
+            columns = [
+                _column(column, field, binary, no_formulas=no_formulas)
+                for column, field in zip(batch.columns, schema, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=written))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    return bool(pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_fixed_size_binary(type_))
+
+
+def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) -> Any:
+    """Return a column as it is written."""
+    import pyarrow as pa
+    import pyarrow.types as pt
+
+    from txnlog.cli.json_values import encoder
+
+    if _is_bytes(field.type):
+        encode = encoder(field.type, binary)
+        try:
+            column = pa.array([encode(value) for value in column.to_pylist()], pa.string())
+        except ValueError as error:
+            raise InvalidInputError(
+                f"column {field.name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
+            ) from None
+    if no_formulas and (pt.is_string(column.type) or pt.is_large_string(column.type)):
+        return pa.array(
+            [None if text is None else _harmless(text) for text in column.to_pylist()], column.type
+        )
+    return column
+
+
+def _harmless(text: str) -> str:
+    """Return text that no spreadsheet computes."""
+    return f"'{text}" if text.startswith(tuple(FORMULA_BEGINNINGS)) else text
