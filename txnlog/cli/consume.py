@@ -161,6 +161,8 @@ def _format(format_: str | None, output: str | None, as_json: bool) -> str:
     chosen = format_ or ("parquet" if output and output.endswith(".parquet") else "json")
     if chosen == "parquet" and output is None:
         raise click.UsageError("--format parquet needs a file: add -o FILE")
+    if chosen == "table" and output is not None:
+        raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
     return chosen
 
 
@@ -245,8 +247,6 @@ def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: 
 
 
 def _write_table(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    if file is not sys.stdout.buffer and not isinstance(file, TerminalBytes):
-        raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
     print_table(schema.names, [_cells(row) for row in _rows(batches, schema, binary)])
 
 
