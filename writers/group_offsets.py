@@ -111,7 +111,7 @@ def group_offsets(
         *((name, text) for name, text in compared_foreign.items() if text is not None),
     ]
     problems += [
-        f"the position of {name!r:.80} is {text!r:.80}: name and position are texts"
+        f"the position of {name!r:.80} is {text!r:.80}: name and position are texts in UTF-8"
         for name, text in texts
         if not (isinstance(name, str) and isinstance(text, str) and is_text(name) and is_text(text))
     ]

@@ -111,6 +111,8 @@ def test_credentials_in_a_location_are_not_repeated() -> None:
         "s3://bucket//log",
         "s3://bucket/a/../b",
         "s3://bucket/a\nb",
+        "s3://bucket/\ud800",
+        "/data/\ud800",
     ],
 )
 def test_what_is_no_location_is_refused(location: str) -> None:

@@ -25,6 +25,7 @@ from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
 from txnformat.store.s3_options import S3Options, parse_s3_options
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
+from txnformat.text import is_text
 
 __all__ = ["RequestFailedError", "S3Store", "checksum"]
 
@@ -367,7 +368,7 @@ def _parse(location: str) -> tuple[str, str]:
             kind="invalid-location",
             hint="pass them as the storage options key and secret",
         )
-    if not bucket or _CONTROL.search(location) or any(part in ("", ".", "..") for part in parts):
+    if not bucket or not is_text(location) or _CONTROL.search(location) or any(part in ("", ".", "..") for part in parts):
         raise InvalidInputError(
             f"{location!r:.300} is not a location",
             kind="invalid-location",
