@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txnformat.document import METADATA_BYTES_MAX
+from txnformat.arrow_messages import ArrowFileError, read_arrow_file
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 
@@ -37,24 +37,13 @@ def decode_arrow_file(data: bytes, schema: pa.Schema, corrupt: Callable[[str], C
     Raises
     ------
     CorruptDataError
-        The bytes are no Arrow file, have other columns, nulls, or are above 256 MiB when decompressed.
+        The bytes are no Arrow file of one record batch, have other columns, nulls, or are too large when decompressed.
     """
     try:
-        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            # The schema first: it says what the buffers may be, and it is small.
-            if not reader.schema.equals(schema):
-                raise corrupt(f"columns {reader.schema.names}")
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, CorruptDataError):
-            raise
+        _, columns = read_arrow_file(data, schema)
+    except ArrowFileError as error:
         raise corrupt(str(error)) from error
-    if table.nbytes > METADATA_BYTES_MAX:
-        raise corrupt(f"{table.nbytes} bytes when decompressed")
-    if any(column.null_count for column in table.columns):
-        raise corrupt("nulls")
-    return table.combine_chunks()
+    return pa.table(list(columns.values()), schema=schema)
 
 
 def rows_of(table: pa.Table, dtype: np.dtype[Any]) -> Rows:

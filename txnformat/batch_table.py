@@ -7,12 +7,13 @@ never rewrites a table.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from txnformat.document import METADATA_BYTES_MAX
+from txnformat.arrow_file import decode_arrow_file, rows_of
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
@@ -88,24 +89,7 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
             expected=f"{named.size} bytes, sha256 {named.sha256}",
             got=got,
         )
-    try:
-        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-            if not reader.schema.equals(_SCHEMA):
-                raise CorruptDataError(
-                    "a batch table has other columns", object=named.key, expected=_SCHEMA, got=reader.schema
-                )
-            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        table = pa.Table.from_batches(batches, _SCHEMA)
-        if table.nbytes > METADATA_BYTES_MAX:
-            raise CorruptDataError("a batch table is too large", object=named.key, got=table.nbytes)
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, CorruptDataError):
-            raise
-        raise CorruptDataError("a batch table cannot be decoded", object=named.key, got=str(error)) from error
-    rows = np.empty(table.num_rows, TABLE_ROW)
-    for name in TABLE_ROW.names or ():
-        rows[name] = table.column(name).to_numpy()
+    rows = rows_of(decode_arrow_file(data, _SCHEMA, partial(_corrupt, named)), TABLE_ROW)
     for name, minimum in _MINIMA.items():
         if len(rows) and rows[name].min() < minimum:
             raise CorruptDataError(
@@ -116,3 +100,7 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
                 got=int(rows[name].min()),
             )
     return rows
+
+
+def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
+    return CorruptDataError("a batch table cannot be decoded", object=named.key, got=got)

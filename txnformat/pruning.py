@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.footer import ChunkStatistics
 from txnformat.persistent import Rows
 from txnformat.predicate import (
     And,
@@ -253,13 +254,16 @@ def _time_bounds(rows: Rows, names: frozenset[str], *, may_be_null: bool) -> Bou
 
 
 def statistics_bounds(
-    statistics: Sequence[Any], rows: Sequence[int], file_type: pa.DataType, type_: pa.DataType
+    statistics: Sequence[ChunkStatistics | None],
+    rows: Sequence[int],
+    file_type: pa.DataType,
+    type_: pa.DataType,
 ) -> Bounds | None:
     """Return the bounds of a column in row groups.
 
     Parameters
     ----------
-    statistics : sequence of pyarrow.parquet.Statistics or None
+    statistics : sequence of ChunkStatistics or None
         Of each row group.
     rows : sequence of int
         Of each row group.
@@ -280,12 +284,12 @@ def statistics_bounds(
     nothing = _placeholder(type_)
     for index, (found, total) in enumerate(zip(statistics, rows, strict=True)):
         lower[index] = upper[index] = nothing
-        null_count = found.null_count if found is not None and found.has_null_count else None
+        null_count = None if found is None else found.null_count
         nulls[index] = null_count is None or null_count > 0
         values[index] = null_count is None or null_count < total
-        if found is None or not found.has_min_max:
+        if found is None or found.lower is None:
             continue
-        low, high = (_bound(raw, file_type, type_) for raw in (found.min_raw, found.max_raw))
+        low, high = (_bound(raw, file_type, type_) for raw in (found.lower, found.upper))
         if low is not None and high is not None and low <= high:
             lower[index], upper[index], known[index] = low, high, True
     return Bounds(lower, upper, known, nulls, values)

@@ -2,13 +2,19 @@
 
 The footer is compared with its hash before it is parsed, every column chunk with its CRC-32 before it is decoded
 (files of other writers that have none: with Parquet's page checksums while decoding).
+
+A hash says that the bytes are those that the log names, not that they are harmless. So pyarrow gets no footer but one
+that was made here (:mod:`txnformat.footer`), no page that was not looked at (:mod:`txnformat.pages`), and no more than
+WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,8 +23,11 @@ import pyarrow.parquet as pq
 
 from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
+from txnformat.footer import Chunk, ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
+from txnformat.footer_shape import Leaf, shape_of
+from txnformat.pages import Pages, decoded_bytes, look, repeats, whole_values, with_values
 from txnformat.ranged_file import RangedFile
-from txnformat.segment_writer import CHUNK_CRC32_KEY, chunk_range, leaf_count
+from txnformat.segment_writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -30,26 +39,56 @@ WINDOW_BYTES = 8 * 1024 * 1024
 WINDOW_DECODED_BYTES = 32 * 1024 * 1024
 """The same for what they decode to: what compresses well would fill the memory."""
 
+WHOLE_BYTES_MAX = 80 * 1024 * 1024
+"""Most bytes that are decoded in one piece: a writer's largest row group, and a fourth."""
+
+PART_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a piece of what decodes to more; at least a row."""
+
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
 
+FOOTER_BYTES_MAX = 256 * 1024 * 1024
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class _Chunk(NamedTuple):
+class _Window(NamedTuple):
+    groups: list[int]
+    chunks: list[Chunk]
+    """The asked ones of each row group, in the order of its leaves."""
+    decoded: int
+    """Bytes, about, if the footer says the truth."""
+
+
+class _Place(NamedTuple):
     start: int
     """First byte in the object (inclusive)."""
     length: int
     crc32: int | None
     """None in files of other writers."""
+
+
+class _Looked(NamedTuple):
+    """What the pages of some columns will take."""
+
     decoded: int
-    """Bytes before they were compressed, as the footer says."""
+    """Bytes, at most."""
+    width: int
+    """Bytes of a row, about."""
+    numbered: Sequence[str]
+    """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known how often."""
 
 
-_Window = tuple[list[int], list[_Chunk]]
-"""Row groups, and the asked chunks of each."""
+class _Parts(NamedTuple):
+    """A window that is not decoded in one piece."""
+
+    ranges: dict[int, bytes]
+    groups: list[int]
+
+
+_Loaded = pa.Table | _Parts
 
 
 class SegmentFileReader:
@@ -82,9 +121,8 @@ class SegmentFileReader:
         self._schema = schema
         self._threads = threads
         self._alone = alone
-        self._footer: Any = None  # pyarrow.parquet.FileMetaData
+        self._footer: Footer | None = None
         self._checksums: str | None = None
-        self._leaves: dict[str, range] = {}
 
     def read(
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
@@ -121,8 +159,8 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
-        self._metadata()
-        unknown = [name for name in columns if name not in self._leaves]
+        known = self._metadata().shape.columns
+        unknown = [name for name in columns if name not in known]
         if unknown:
             raise InvalidInputError(
                 [f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column"
@@ -135,36 +173,52 @@ class SegmentFileReader:
         return self._batches(chain(first, windows), columns, batch_rows_max)
 
     def _batches(
-        self, windows: Iterator[pa.Table | _Window], columns: Sequence[str], batch_rows_max: int
+        self, windows: Iterator[_Loaded | _Window], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of windows in order; the next windows are on their way meanwhile."""
-        tables = ahead(
-            lambda window: window if isinstance(window, pa.Table) else self._load(window, columns),
+        loaded = ahead(
+            lambda window: self._load(window, columns) if isinstance(window, _Window) else window,
             windows,
             threads=self._threads,
-            weight=lambda window: 0 if isinstance(window, pa.Table) else 1,
+            weight=self._weight,
             weight_max=self._threads,
             count_max=self._threads + 1,
         )
-        for table in tables:
-            yield from table.to_batches(max_chunksize=batch_rows_max)
+        for one in loaded:
+            batches = (
+                one.to_batches(max_chunksize=batch_rows_max)
+                if isinstance(one, pa.Table)
+                else chain.from_iterable(
+                    self._by_rows(one.ranges, group, columns, batch_rows_max) for group in one.groups
+                )
+            )
+            for batch in batches:
+                yield from with_values(batch, PART_BYTES_MAX)
 
-    def statistics(self, row_groups: Sequence[int], column: str) -> tuple[pa.DataType, list[Any]] | None:
-        """Return a column's type in the file, and its statistics (``pyarrow.parquet.Statistics`` or None) by row group.
+    def _weight(self, window: _Loaded | _Window) -> int:
+        """Return how many of the windows on their way one counts for: a large one keeps the others waiting."""
+        if not isinstance(window, _Window):
+            return 0
+        return self._threads if window.decoded > WINDOW_DECODED_BYTES else 1
 
-        None for a column that is nested.
-        """
+    def statistics(
+        self, row_groups: Sequence[int], column: str
+    ) -> tuple[pa.DataType, list[ChunkStatistics | None]] | None:
+        """Return a column's type in the file, and its statistics by row group. None for a column that is nested."""
         footer = self._metadata()
         type_ = self._schema.field(column).type
         if type_.num_fields:
             return None
-        leaves = self._leaves[column]
+        leaf = footer.shape.columns[column][0]
         self.check_row_groups(row_groups)
-        return type_, [footer.row_group(group).column(leaves[0]).statistics for group in row_groups]
+        try:
+            return type_, [footer.statistics(group, leaf) for group in row_groups]
+        except FooterError as error:
+            raise self._refused(error) from error
 
     def check_row_groups(self, row_groups: Sequence[int]) -> None:
         """Raise CorruptDataError about row groups that the file does not have."""
-        known = self._metadata().num_row_groups
+        known = len(self._metadata().groups)
         for group in row_groups:
             if not 0 <= group < known:
                 raise self._corrupt("a row group that the log names is not there", f"below {known}", group)
@@ -177,12 +231,11 @@ class SegmentFileReader:
 
     def row_group_rows(self, row_group: int) -> int:
         """Return the number of records of a row group."""
-        rows: int = self._metadata().row_group(row_group).num_rows
-        return rows
+        return self._metadata().groups[row_group].rows
 
     def row_group_counts(self) -> list[int]:
         """Return the number of records of every row group, in order."""
-        return [self.row_group_rows(group) for group in range(self._metadata().num_row_groups)]
+        return [group.rows for group in self._metadata().groups]
 
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         for group in row_groups:
@@ -193,36 +246,37 @@ class SegmentFileReader:
                 yield pa.RecordBatch.from_struct_array(nothing)
                 left -= count
 
-    def _metadata(self) -> Any:
-        """Return the footer (pyarrow.parquet.FileMetaData), fetched and checked at the first call."""
+    def _metadata(self) -> Footer:
+        """Return the footer, fetched and checked at the first call."""
         if self._footer is not None:
             return self._footer
         file = self._file
-        data = self._fetch(file.size - file.footer_bytes, file.footer_bytes)
+        if not 0 < file.footer_bytes <= min(file.size, FOOTER_BYTES_MAX):
+            raise self._corrupt(
+                "a segment file cannot have such a footer",
+                f"1 to {min(file.size, FOOTER_BYTES_MAX)} bytes",
+                file.footer_bytes,
+            )
+        end = file.size - file.footer_bytes
+        data = self._fetch(end, file.footer_bytes)
         digest = hashlib.sha256(data).hexdigest()
         if digest != file.footer_sha256:
             raise self._corrupt("the footer of a segment file has another hash", file.footer_sha256, digest)
         try:
-            footer = pq.read_metadata(pa.BufferReader(data))
-            schema = footer.schema.to_arrow_schema()
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._corrupt("the footer of a segment file cannot be parsed", "Parquet", error) from error
-        if not schema.equals(self._schema):
-            raise self._corrupt("a segment file has another schema", self._schema, schema)
-        if footer.num_rows != file.rows:
-            raise self._corrupt("a segment file has another number of records", file.rows, footer.num_rows)
+            footer = decode_footer(data, shape_of(self._schema), end)
+        except FooterError as error:
+            raise self._refused(error) from error
+        if footer.rows != file.rows:
+            raise self._corrupt("a segment file has another number of records", file.rows, footer.rows)
         self._checksums = self._parse_checksums(footer)
-        first = 0
-        for field in schema:
-            self._leaves[field.name] = range(first, first := first + leaf_count(field.type))
         self._footer = footer
         return footer
 
-    def _parse_checksums(self, footer: Any) -> str | None:
-        found = (footer.metadata or {}).get(CHUNK_CRC32_KEY)
+    def _parse_checksums(self, footer: Footer) -> str | None:
+        found = footer.metadata.get(CHUNK_CRC32_KEY)
         if found is None:
             return None
-        digits = 8 * footer.num_row_groups * footer.num_columns
+        digits = 8 * len(footer.groups) * len(footer.shape.leaves)
         text: str = found.decode("ascii", "replace")
         if len(text) != digits or set(text) - set("0123456789abcdef"):
             raise self._corrupt(
@@ -230,95 +284,181 @@ class SegmentFileReader:
             )
         return text
 
-    def _chunk(self, group: int, leaf: int) -> _Chunk:
-        footer = self._footer
-        column = footer.row_group(group).column(leaf)
-        start, length = chunk_range(column)
-        if start < 4 or length < 0 or start + length > self._file.size - self._file.footer_bytes:
-            raise self._corrupt(
-                "a column chunk lies outside the data of its file", "a range inside", (start, length)
-            )
-        crc32 = None
-        if self._checksums is not None:
-            place = 8 * (group * footer.num_columns + leaf)
-            crc32 = int(self._checksums[place : place + 8], 16)
-        return _Chunk(start, length, crc32, column.total_uncompressed_size)
+    def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
+        """Return the chunks of columns in a row group."""
+        footer = self._metadata()
+        leaves = footer.shape.columns
+        try:
+            return [footer.chunk(group, leaf) for name in columns for leaf in leaves[name]]
+        except FooterError as error:
+            raise self._refused(error) from error
 
     def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
         """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
-        leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
+        described = self._described(columns)
         groups: list[int] = []
-        chunks: list[_Chunk] = []
+        chunks: list[Chunk] = []
         size = decoded = 0
         for group in row_groups:
-            found = [self._chunk(group, leaf) for leaf in leaves]
-            size += sum(chunk.length for chunk in found)
-            decoded += sum(chunk.decoded for chunk in found)
-            if groups and (size > WINDOW_BYTES or decoded > WINDOW_DECODED_BYTES):
-                yield groups, chunks
-                groups, chunks = [], []
-                size = sum(chunk.length for chunk in found)
-                decoded = sum(chunk.decoded for chunk in found)
+            found = self._chunks(group, columns)
+            more = sum(chunk.length for chunk in found)
+            more_decoded = sum(
+                chunk.num_values * leaf.width or max(chunk.uncompressed, chunk.text_bytes)
+                for chunk, leaf in zip(found, described, strict=True)
+            )
+            if groups and (size + more > WINDOW_BYTES or decoded + more_decoded > WINDOW_DECODED_BYTES):
+                yield _Window(groups, chunks, decoded)
+                groups, chunks, size, decoded = [], [], 0, 0
             groups.append(group)
             chunks += found
+            size += more
+            decoded += more_decoded
         if groups:
-            yield groups, chunks
+            yield _Window(groups, chunks, decoded)
 
-    def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> pa.Table:
-        """Fetch, check and decode one window."""
-        groups, chunks = window
-        ranges = self._fetch_chunks(sorted(chunks))
+    def _described(self, columns: Sequence[str]) -> list[Leaf]:
+        shape = self._metadata().shape
+        return [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
+
+    def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
+        """Fetch and check one window, and decode it unless that is too much for one piece."""
+        ranges = self._fetch_chunks(window.groups, columns)
+        looked = self._look(ranges, window.groups, columns)
+        if looked.decoded > WHOLE_BYTES_MAX:
+            return _Parts(ranges, window.groups)
         parts = min(len(columns), pa.cpu_count()) if alone else 1
         tables = _together(
-            lambda names: self._decode(ranges, groups, names),
+            lambda names: self._decode(ranges, window.groups, names, looked),
             [columns[part::parts] for part in range(parts)],
             threads=parts,
         )
         arrays = {name: table.column(name) for table in tables for name in table.column_names}
-        return pa.Table.from_arrays([arrays[name] for name in columns], schema=self._part_of_schema(columns))
+        return pa.Table.from_arrays([arrays[name] for name in columns], names=list(columns))
 
-    def _decode(self, ranges: dict[int, bytes], groups: list[int], columns: Sequence[str]) -> pa.Table:
+    def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> _Looked:
+        """Look at the pages of columns, before a decoder gets them."""
+        starts = sorted(ranges)
+        found: list[tuple[Leaf, Chunk, bytes, Pages]] = []
+        described = self._described(columns)
+        plain: set[bytes] = set()
+        try:
+            for group in groups:
+                for chunk, leaf in zip(self._chunks(group, columns), described, strict=True):
+                    start = starts[bisect_right(starts, chunk.start) - 1]
+                    data = memoryview(ranges[start])[chunk.start - start : chunk.start - start + chunk.length]
+                    pages = look(data, chunk, leaf)
+                    found.append((leaf, chunk, data, pages))
+                    if not leaf.flat or not repeats(pages):
+                        plain.add(leaf.path[0])
+            decoded = 0
+            widths: dict[tuple[bytes, ...], int] = {}
+            for leaf, chunk, data, pages in found:
+                size, width = decoded_bytes(data, chunk, leaf, pages, as_numbers=leaf.path[0] not in plain)
+                decoded += size
+                widths[leaf.path] = max(width, widths.get(leaf.path, 0))
+        except FooterError as error:
+            raise self._refused(error) from error
+        numbered = [leaf.path[0].decode() for leaf in described if leaf.path[0] not in plain]
+        return _Looked(decoded, sum(widths.values()), numbered)
+
+    def _opened(
+        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: _Looked
+    ) -> Any:
+        """Return pyarrow's reader of a file that has these row groups and columns only."""
+        rows = [self.row_group_rows(group) for group in groups]
+        chunks = [self._chunks(group, columns) for group in groups]
+        footer = encode_footer(self._metadata().shape.part(columns), list(zip(rows, chunks, strict=True)))
+        return pq.ParquetFile(
+            pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r"),
+            metadata=pq.read_metadata(pa.BufferReader(footer)),
+            read_dictionary=[name for name in columns if name in looked.numbered],
+            pre_buffer=False,
+            page_checksum_verification=self._checksums is None,
+        )
+
+    def _decode(
+        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: _Looked
+    ) -> pa.Table:
         """Decode columns of fetched row groups, in this thread.
 
         Arrow's own threads let go of a file a moment after the caller has its table. That ends the process when the
         file is Python's and the interpreter shuts down just then, so they never get to see one.
         """
-        leaves = sorted(leaf for name in columns for leaf in self._leaves[name])
-        try:
-            parquet = pq.ParquetFile(
-                pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r"),
-                metadata=self._footer,
-                pre_buffer=False,
-                page_checksum_verification=self._checksums is None,
+        with self._decoding():
+            parquet = self._opened(ranges, groups, columns, looked)
+            table = parquet.reader.read_row_groups(list(range(len(groups))), use_threads=False)
+        self._check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
+        return whole_values(table, WHOLE_BYTES_MAX)
+
+    def _by_rows(
+        self, ranges: dict[int, bytes], group: int, columns: Sequence[str], batch_rows_max: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one row group of a window that is too much for one piece."""
+        looked = self._look(ranges, [group], columns)
+        if looked.decoded <= WHOLE_BYTES_MAX:
+            yield from self._decode(ranges, [group], columns, looked).to_batches(max_chunksize=batch_rows_max)
+            return
+        rows = max(1, min(batch_rows_max, PART_BYTES_MAX // max(1, looked.width)))
+        with self._decoding():
+            batches = self._opened(ranges, [group], columns, looked).iter_batches(rows, use_threads=False)
+        done = 0
+        while True:
+            with self._decoding():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            done += batch.num_rows
+            self._check_decoded(batch, batch.num_rows, columns, looked)
+            yield batch
+        if done != self.row_group_rows(group):
+            raise self._corrupt(
+                "row groups of a segment file are not what its footer says", self.row_group_rows(group), done
             )
-            table = parquet.reader.read_row_groups(groups, column_indices=leaves, use_threads=False)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        try:
+            yield
         except MemoryError:
             raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error) from error
-        table = table.select(list(columns))
-        rows = sum(self.row_group_rows(group) for group in groups)
-        if table.num_rows != rows or not table.schema.equals(self._part_of_schema(columns)):
+
+    def _check_decoded(
+        self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: _Looked
+    ) -> None:
+        wanted = [self._schema.field(name).type for name in columns]
+        types = [
+            type_.value_type if name in looked.numbered else type_
+            for name, type_ in zip(found.schema.names, found.schema.types, strict=True)
+        ]
+        if found.num_rows != rows or found.schema.names != list(columns) or types != wanted:
             raise self._corrupt(
-                "row groups of a segment file are not what its footer says", rows, table.num_rows
+                "row groups of a segment file are not what its footer says", rows, found.num_rows
             )
-        return table
 
-    def _part_of_schema(self, columns: Sequence[str]) -> pa.Schema:
-        return pa.schema([self._schema.field(name) for name in columns])
-
-    def _fetch_chunks(self, chunks: list[_Chunk]) -> dict[int, bytes]:
+    def _fetch_chunks(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
         """Return start to content of the runs of adjacent chunks; as many at a time as the store likes."""
-        runs: list[list[_Chunk]] = []
-        for chunk in chunks:
-            if runs and runs[-1][-1].start + runs[-1][-1].length == chunk.start:
-                runs[-1].append(chunk)
-            elif not runs or runs[-1][-1] != chunk:  # a row group may be asked for twice
-                runs.append([chunk])
+        footer = self._metadata()
+        leaves = [leaf for name in columns for leaf in footer.shape.columns[name]]
+        places = [group * len(footer.shape.leaves) + leaf for group in groups for leaf in leaves]
+        chunks = [chunk for group in groups for chunk in self._chunks(group, columns)]
+        runs: list[list[_Place]] = []
+        for place in sorted(
+            _Place(chunk.start, chunk.length, self._crc32(number))
+            for chunk, number in zip(chunks, places, strict=True)
+        ):
+            if runs and runs[-1][-1].start + runs[-1][-1].length == place.start:
+                runs[-1].append(place)
+            elif not runs or runs[-1][-1] != place:  # a row group may be asked for twice
+                runs.append([place])
         contents = _together(self._fetch_run, runs, threads=self._store.reads_in_flight)
         return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
 
-    def _fetch_run(self, run: list[_Chunk]) -> bytes:
+    def _crc32(self, place: int) -> int | None:
+        return None if self._checksums is None else int(self._checksums[8 * place : 8 * place + 8], 16)
+
+    def _fetch_run(self, run: list[_Place]) -> bytes:
         """Return the content of adjacent chunks, each compared with its checksum."""
         start = run[0].start
         data = self._fetch(start, run[-1].start + run[-1].length - start)
@@ -350,6 +490,9 @@ class SegmentFileReader:
             if error.kind != "invalid-range":
                 raise
             raise self._corrupt("a segment file is too short", f"{self._file.size} bytes", error) from error
+
+    def _refused(self, error: FooterError) -> CorruptDataError:
+        return self._corrupt(error.what, error.expected, error.got)
 
     def _corrupt(self, what: str, expected: object, got: object, **values: Any) -> CorruptDataError:
         return CorruptDataError(

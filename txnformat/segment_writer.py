@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
+from txnformat.footer import TAIL_BYTES
+from txnformat.footer_shape import leaf_count
 from txnformat.forking import renew_after_fork
 from txnformat.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
-__all__ = ["CHUNK_CRC32_KEY", "ROW_GROUP_BYTES_MAX", "SegmentFileWriter", "chunk_range", "leaf_count"]
+__all__ = ["CHUNK_CRC32_KEY", "ROW_GROUP_BYTES_MAX", "SegmentFileWriter", "chunk_range"]
 
 ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 """Largest row group, in Arrow bytes in memory: bounds what a writer and a reader hold at a time."""
@@ -39,16 +41,6 @@ CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
 
 PIECE_BYTES = 256 * 1024
 """pyarrow writes a header and a body for every page: below this they go to the store together."""
-
-TAIL_BYTES = 8
-"""What ends a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
-
-
-def leaf_count(type_: pa.DataType) -> int:
-    """Return the number of Parquet columns that hold a column of this type."""
-    if type_.num_fields == 0:
-        return 1
-    return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:

@@ -1,0 +1,300 @@
+"""Arrow IPC files of flat columns, decoded without Arrow's decoder: integers, and texts in dictionaries. Pure.
+
+What a file declares (places, rows, sizes after decompression) is checked before anything is made of it, and nothing is
+larger than it declares. Only what the format's own files have is read: one record batch, no nulls.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["ArrowFileError", "Columns", "read_arrow_file"]
+
+MAGIC = b"ARROW1"
+CONTINUATION = 0xFFFFFFFF
+DICTIONARY_BATCH, RECORD_BATCH = 2, 3
+INT, UTF8 = 2, 5
+CODECS = {0: "lz4", 1: "zstd"}
+FIELDS_MAX = 1_000
+"""Columns of a file (inclusive)."""
+
+WHOLE_BYTES_MAX = 64 * 1024 * 1024
+"""Decompressed bytes of a file (inclusive), unless they are at most RATIO_MAX times as many as the file has."""
+RATIO_MAX = 100
+
+Columns = Mapping[str, pa.Array]
+
+
+class ArrowFileError(ValueError):
+    """The bytes are no such file."""
+
+
+class _Table(NamedTuple):
+    """A table of a flatbuffer."""
+
+    data: memoryview
+    at: int
+
+    def field(self, index: int) -> int | None:
+        """Return where a field's value is; None where it has its default."""
+        vtable = self.at - _unpack(self.data, "<i", self.at)
+        if 4 + 2 * index + 2 > _unpack(self.data, "<H", vtable):
+            return None
+        offset = _unpack(self.data, "<H", vtable + 4 + 2 * index)
+        return self.at + offset if offset else None
+
+    def number(self, index: int, form: str, default: int = 0) -> int:
+        at = self.field(index)
+        return default if at is None else _unpack(self.data, form, at)
+
+    def table(self, index: int) -> _Table | None:
+        at = self.field(index)
+        return None if at is None else _Table(self.data, at + _unpack(self.data, "<I", at))
+
+    def vector(self, index: int, size: int) -> tuple[int, int]:
+        """Return where the elements of a vector begin, each of ``size`` bytes, and how many there are."""
+        at = self.field(index)
+        if at is None:
+            return 0, 0
+        at += _unpack(self.data, "<I", at)
+        count = _unpack(self.data, "<I", at)
+        if count * size > len(self.data) - at - 4:
+            raise ArrowFileError(f"{count} elements of {size} bytes are more than there are")
+        return at + 4, count
+
+    def tables(self, index: int) -> Iterator[_Table]:
+        at, count = self.vector(index, 4)
+        for place in range(at, at + 4 * count, 4):
+            yield _Table(self.data, place + _unpack(self.data, "<I", place))
+
+    def text(self, index: int) -> str:
+        at, count = self.vector(index, 1)
+        return bytes(self.data[at : at + count]).decode("utf-8", "replace")
+
+
+def _unpack(data: memoryview, form: str, at: int) -> int:
+    if not 0 <= at <= len(data) - struct.calcsize(form):
+        raise ArrowFileError(f"byte {at} is outside of {len(data)}")
+    value: int = struct.unpack_from(form, data, at)[0]
+    return value
+
+
+class _Field(NamedTuple):
+    name: str
+    nullable: bool
+    type: str
+    dictionary: int | None
+    """Number of its dictionary."""
+
+
+class _Batch(NamedTuple):
+    """A record batch, or a dictionary as one."""
+
+    rows: int
+    buffers: list[tuple[memoryview, int]]
+    """Stored bytes, and how many they decompress to; -1 where they are not compressed."""
+    codec: str | None
+    dictionary: int | None
+
+
+def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
+    """Return number of rows and columns of a file.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        int32, int64, and dictionaries of strings with int32 numbers, none nullable.
+
+    Raises
+    ------
+    ArrowFileError
+        The bytes are not such a file with one record batch, or are too large when decompressed.
+    """
+    view = memoryview(data)
+    if data[:8] != MAGIC + b"\0\0" or data[-6:] != MAGIC or len(data) < 18:
+        raise ArrowFileError("no Arrow file")
+    size = int.from_bytes(data[-10:-6], "little")
+    if size > len(data) - 18:
+        raise ArrowFileError(f"a footer of {size} bytes in {len(data)}")
+    footer_data = view[len(data) - 10 - size : len(data) - 10]
+    footer = _Table(footer_data, _unpack(footer_data, "<I", 0))
+    fields = _fields(footer.table(1))
+    _check_fields(fields, schema)
+    numbered = {field.dictionary for field in fields if field.dictionary is not None}
+    body_end = len(data) - 10 - size
+    batches = [_batch(view[:body_end], *block) for block in _blocks(footer, 3, 1)]
+    dictionaries = [_batch(view[:body_end], *block) for block in _blocks(footer, 2, len(numbered))]
+    if len(batches) != 1 or batches[0].dictionary is not None:
+        raise ArrowFileError(f"{len(batches)} record batches, not one")
+    if {each.dictionary for each in dictionaries} != numbered or len(dictionaries) != len(numbered):
+        raise ArrowFileError("other dictionaries than columns that need one")
+    declared = sum(
+        max(length, len(stored)) for each in (*batches, *dictionaries) for stored, length in each.buffers
+    )
+    allowed = max(WHOLE_BYTES_MAX, RATIO_MAX * len(data))
+    if declared > allowed:
+        raise ArrowFileError(f"{declared} bytes when decompressed, more than {allowed}")
+    values = {each.dictionary: _texts(each) for each in dictionaries}
+    return batches[0].rows, _columns(batches[0], fields, schema, values)
+
+
+def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, int]]:
+    """Return start, length of metadata and length of body of messages."""
+    at, count = footer.vector(index, 24)
+    if count > count_max:
+        raise ArrowFileError(f"{count} batches, more than {count_max}")
+    return [
+        (
+            _unpack(footer.data, "<q", place),
+            _unpack(footer.data, "<i", place + 8),
+            _unpack(footer.data, "<q", place + 16),
+        )
+        for place in range(at, at + 24 * count, 24)
+    ]
+
+
+def _fields(schema: _Table | None) -> list[_Field]:
+    if schema is None or schema.number(0, "<h") != 0:
+        raise ArrowFileError("no schema, or one of big-endian values")
+    found = []
+    for field in schema.tables(1):
+        if len(found) == FIELDS_MAX:
+            raise ArrowFileError(f"more than {FIELDS_MAX} columns")
+        dictionary = field.table(4)
+        number = None
+        kind = _type(field.number(2, "<B"), field.table(3))
+        if dictionary is not None:
+            number = dictionary.number(0, "<q")
+            kind = f"dictionary<values={kind}, indices={_type(INT, dictionary.table(1))}, ordered=0>"
+        found.append(_Field(field.text(0), bool(field.number(1, "<B")), kind, number))
+    return found
+
+
+def _type(kind: int, type_: _Table | None) -> str:
+    if kind == INT and type_ is not None:
+        return f"{'' if type_.number(1, '<B') else 'u'}int{type_.number(0, '<i')}"
+    return "string" if kind == UTF8 else f"type {kind}"
+
+
+def _check_fields(fields: Sequence[_Field], schema: pa.Schema) -> None:
+    found = [(field.name, field.nullable, field.type) for field in fields]
+    if found != [(field.name, field.nullable, str(field.type)) for field in schema]:
+        raise ArrowFileError(f"columns {[field.name for field in fields]}")
+
+
+def _batch(data: memoryview, start: int, length: int, body_length: int) -> _Batch:
+    """Return the batch of a message: its places and declared sizes, all within the file."""
+    if not 8 <= start <= len(data) or not 8 <= length <= len(data) - start or body_length < 0:
+        raise ArrowFileError(f"a message at {start} of {length} and {body_length} bytes")
+    body = data[start + length :]
+    if body_length > len(body):
+        raise ArrowFileError(f"a body of {body_length} bytes, more than there are")
+    body = body[:body_length]
+    message = data[start : start + length]
+    if _unpack(message, "<I", 0) == CONTINUATION:
+        message = message[4:]
+    message = message[4:]
+    root = _Table(message, _unpack(message, "<I", 0))
+    kind = root.number(1, "<B")
+    header = root.table(2)
+    dictionary = None
+    if kind == DICTIONARY_BATCH and header is not None:
+        dictionary = header.number(0, "<q")
+        if header.number(2, "<B"):
+            raise ArrowFileError("a dictionary in several parts")
+        header = header.table(1)
+    elif kind != RECORD_BATCH:
+        raise ArrowFileError(f"a message of kind {kind}")
+    if header is None:
+        raise ArrowFileError("a message without a batch")
+    compression = header.table(3)
+    codec = None if compression is None else CODECS.get(compression.number(0, "<b"), "unknown")
+    if codec == "unknown" or (compression is not None and compression.number(1, "<b")):
+        raise ArrowFileError("an unknown compression")
+    rows = header.number(0, "<q")
+    at, count = header.vector(1, 16)
+    for place in range(at, at + 16 * count, 16):
+        if _unpack(message, "<q", place) != rows or _unpack(message, "<q", place + 8):
+            raise ArrowFileError("nulls, or a column of another length")
+    at, buffers = header.vector(2, 16)
+    if rows < 0 or count > FIELDS_MAX or buffers > 3 * FIELDS_MAX:
+        raise ArrowFileError(f"{rows} rows of {count} columns in {buffers} buffers")
+    return _Batch(
+        rows,
+        [_buffer(message, place, body, codec) for place in range(at, at + 16 * buffers, 16)],
+        codec,
+        dictionary,
+    )
+
+
+def _buffer(message: memoryview, place: int, body: memoryview, codec: str | None) -> tuple[memoryview, int]:
+    at, length = _unpack(message, "<q", place), _unpack(message, "<q", place + 8)
+    if not 0 <= at <= len(body) or not 0 <= length <= len(body) - at:
+        raise ArrowFileError(f"a buffer of {length} bytes at {at}, outside of {len(body)}")
+    stored = body[at : at + length]
+    if codec is None or not length:
+        return stored, -1
+    declared = _unpack(stored, "<q", 0)
+    if declared < -1:
+        raise ArrowFileError(f"a buffer of {declared} bytes")
+    return stored[8:], declared
+
+
+def _content(batch: _Batch, index: int, size: int) -> Any:
+    """Return the first ``size`` bytes of a buffer, decompressed."""
+    if index >= len(batch.buffers):
+        raise ArrowFileError(f"{len(batch.buffers)} buffers, too few")
+    stored, declared = batch.buffers[index]
+    if size > (len(stored) if declared < 0 else declared):
+        raise ArrowFileError(f"a buffer of {max(declared, len(stored))} bytes, fewer than {size}")
+    if declared < 0 or not size:
+        return stored[:size]
+    try:
+        found = memoryview(pa.Codec(batch.codec).decompress(pa.py_buffer(stored), declared))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ArrowFileError(str(error)) from error
+    if len(found) != declared:
+        raise ArrowFileError(f"a buffer of {len(found)} bytes that declares {declared}")
+    return found[:size]
+
+
+def _texts(batch: _Batch) -> pa.Array:
+    """Return the values of a dictionary of strings."""
+    ends = np.frombuffer(_content(batch, 1, 4 * (batch.rows + 1) if batch.rows else 0), "<i4")
+    if not len(ends):
+        return pa.array([], pa.string())
+    if ends[0] != 0 or (np.diff(ends) < 0).any():
+        raise ArrowFileError("texts that end before they begin")
+    texts = _content(batch, 2, int(ends[-1]))
+    found = pa.Array.from_buffers(pa.string(), batch.rows, [None, pa.py_buffer(ends), pa.py_buffer(texts)])
+    try:
+        found.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise ArrowFileError(str(error)) from error
+    return found
+
+
+def _columns(
+    batch: _Batch, fields: Sequence[_Field], schema: pa.Schema, values: Mapping[int | None, pa.Array]
+) -> Columns:
+    """Return the columns of a batch: two buffers each, validity and values."""
+    if len(batch.buffers) != 2 * len(fields):
+        raise ArrowFileError(f"{len(batch.buffers)} buffers of {len(fields)} columns")
+    found = {}
+    for index, field in enumerate(fields):
+        type_ = schema.field(index).type
+        kind = np.dtype("<i4" if field.dictionary is not None or type_ == pa.int32() else "<i8")
+        numbers = np.frombuffer(_content(batch, 2 * index + 1, kind.itemsize * batch.rows), kind)
+        array = pa.array(numbers)
+        if field.dictionary is not None:
+            texts = values[field.dictionary]
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(texts):
+                raise ArrowFileError(f"column {field.name!r} names values that its dictionary does not have")
+            array = pa.DictionaryArray.from_arrays(array, texts, safe=False)
+        found[field.name] = array
+    return found

@@ -1,0 +1,320 @@
+"""The pages of a fetched column chunk, looked at before a decoder gets them: what they will take in memory. Pure.
+
+A chunk of a few kilobytes may hold a page of gigabytes, or a dictionary of one large value that every row repeats. What
+the headers claim is checked against the chunk and its footer; the rest is arithmetic on what they say.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnformat.footer import Chunk, FooterError
+from txnformat.footer_shape import CODECS, ENCODINGS, Leaf, chunk_statistics
+from txnformat.thrift_compact import ThriftError, read_struct, read_varint
+
+__all__ = [
+    "PAGE_BYTES_MAX",
+    "RATIO_MAX",
+    "Pages",
+    "decoded_bytes",
+    "look",
+    "repeats",
+    "whole_values",
+    "with_values",
+]
+
+PAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it."""
+
+RATIO_MAX = 100
+"""Beyond this, what cannot be read in parts and is large is refused."""
+
+HEADER_BYTES_MAX = 64 * 1024
+"""Longest page header: it may have the smallest and the largest value."""
+
+DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
+DICTIONARY_ENCODINGS = frozenset({2, 8})
+
+CRUDE_BYTES_MAX = 8 * 1024 * 1024
+"""Up to this, a dictionary counts with the largest value that it could have; beyond it is looked at."""
+
+
+class Pages(NamedTuple):
+    """What the pages of a chunk hold."""
+
+    plain_bytes: int
+    """Decompressed, of data pages that have their values themselves."""
+    plain_width: int
+    """Most bytes a value of them, on the average of a page."""
+    encoded: int
+    """Values that are numbers of a dictionary."""
+    dictionary: tuple[int, int, int, int] | None
+    """Where its body begins, the bytes of that, decompressed, and its values."""
+
+
+def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
+    """Return what the pages of a chunk hold.
+
+    Parameters
+    ----------
+    data : memoryview
+        The chunk; its checksum was compared, if it has one.
+
+    Raises
+    ------
+    FooterError
+        The headers are no headers, do not add up to the chunk, or claim a page that is too large.
+    """
+    at, end = 0, len(data)
+    plain = width = encoded = count = 0
+    dictionary: tuple[int, int, int, int] | None = None
+    match_data = _data_pattern(leaf.width).match
+    while at < end:
+        match = match_data(data, at)
+        body = -1 if match is None else match.end()
+        if match is not None and not leaf.width and match[5] is not None:
+            body = _past_texts(data, body + match[5][0])
+        if match is not None and body >= 0:
+            size, stored, values = (_number(part) for part in match.group(1, 2, 3))
+            at, kind, encoding = body, DATA, match[4][0] >> 1
+        else:
+            at, kind, size, stored, values, encoding = _header(bytes(data[at : at + HEADER_BYTES_MAX]), at)
+        if min(size, stored, values) < 0 or stored > end - at or (chunk.codec == 0 and size != stored):
+            raise FooterError(
+                "a page claims bytes that its column chunk does not have", end - at, (size, stored, values)
+            )
+        if size > PAGE_BYTES_MAX and size > RATIO_MAX * stored:
+            raise FooterError(
+                "a page of a segment file is too large when decompressed",
+                f"at most {PAGE_BYTES_MAX} bytes, or {RATIO_MAX} times what is stored",
+                f"{size} bytes of {stored}",
+            )
+        if kind == DICTIONARY:
+            if dictionary is not None or count or values * (leaf.width or 4) > size:
+                raise FooterError("a dictionary is out of place or has other values than bytes", size, values)
+            dictionary = (at, stored, size, values)
+        else:
+            count += values
+            if encoding not in DICTIONARY_ENCODINGS:
+                plain += size
+                width = max(width, -(-size // max(1, values)))
+            elif dictionary is None:
+                raise FooterError(
+                    "a page needs a dictionary that its column chunk does not have", "a dictionary", at
+                )
+            else:
+                encoded += values
+        at += stored
+    if count != chunk.num_values or (dictionary is not None) != chunk.has_dictionary:
+        raise FooterError(
+            "the pages of a column chunk have other values than its footer says", chunk.num_values, count
+        )
+    return Pages(plain, width, encoded, dictionary)
+
+
+def repeats(pages: Pages) -> bool:
+    """Tell whether all values are numbers of a dictionary that is small against them: it pays to decode the numbers."""
+    return pages.dictionary is not None and not pages.plain_bytes and 4 * pages.dictionary[3] <= pages.encoded
+
+
+def decoded_bytes(
+    data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, *, as_numbers: bool
+) -> tuple[int, int]:
+    """Return what a chunk decodes to at most, and what one of its values does about, in bytes.
+
+    Parameters
+    ----------
+    as_numbers : bool
+        It is decoded as numbers of a dictionary.
+
+    Raises
+    ------
+    FooterError
+        It cannot be read in parts and is too large.
+    """
+    if leaf.width:
+        size, width = chunk.num_values * leaf.width, leaf.width
+    elif as_numbers:
+        size, width = 4 * chunk.num_values + (pages.dictionary or (0, 0, 0, 0))[2], 4
+    else:
+        longest = _value_bytes_max(data, chunk, pages)
+        size, width = (
+            4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
+            max(pages.plain_width, longest),
+        )
+    if leaf.repeated and size > PAGE_BYTES_MAX and size > RATIO_MAX * chunk.length:
+        raise FooterError(
+            "lists of a segment file are too large when decoded",
+            f"at most {PAGE_BYTES_MAX} bytes in a row group, or {RATIO_MAX} times what is stored",
+            f"up to {size} bytes of {chunk.length}",
+        )
+    return size, width
+
+
+def _value_bytes_max(data: memoryview, chunk: Chunk, pages: Pages) -> int:
+    """Return a length that no value in the dictionary of a column without a width exceeds."""
+    if pages.dictionary is None:
+        return 0
+    at, stored, size, values = pages.dictionary
+    crude = size - 4 * values  # all others are empty
+    if pages.encoded * crude <= CRUDE_BYTES_MAX:
+        return crude
+    return _longest(data[at : at + stored], chunk.codec, size, values)
+
+
+def _number(data: bytes) -> int:
+    value = data[0]
+    if value > 127:
+        value, _ = read_varint(data, 0)
+    return (value >> 1) ^ -(value & 1)
+
+
+_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_patterns: dict[int, re.Pattern[bytes]] = {}
+
+
+def _data_pattern(width: int) -> re.Pattern[bytes]:
+    """Return what matches the header of a data page as pyarrow writes it: sizes, values, encoding."""
+    found = _patterns.get(width)
+    if found is None:
+        parts = (
+            rb"\x15\x00\x15(%b)\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)\x15([\x00\x04\x10])\x15\x06\x15\x06"
+            % ((_NUMBER,) * 4)
+        )
+        statistics = chunk_statistics(width) if width else rb"\x36%b(?:\x28([\x00-\x7f])|\x00)" % _NUMBER
+        ends = rb"(?:\x1c%b)?\x00\x00" if width else rb"(?:\x1c%b(?(5)|\x00\x00)|\x00\x00)"
+        found = _patterns[width] = re.compile(parts + ends % statistics, re.DOTALL)
+    return found
+
+
+def _past_texts(data: memoryview, at: int) -> int:
+    """Return the end of a header whose statistics have their largest value up to ``at``."""
+    rest = bytes(data[at : at + 2])
+    at += 2 + (rest[1] if len(rest) == 2 else 0)
+    flags = bytes(data[at : at + 5]).lstrip(b"\x11\x12")
+    if rest[:1] != b"\x18" or rest[1:] > b"\x7f" or not flags.startswith(b"\0\0\0"):
+        return -1
+    return at + bytes(data[at : at + 5]).index(b"\0\0\0") + 3
+
+
+def _header(data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
+    """Return end, kind, bytes, stored bytes, values and encoding of any page header, which begins at ``start``."""
+    try:
+        header, length = read_struct(data, 0)
+    except ThriftError as error:
+        raise FooterError("a page header cannot be parsed", "Parquet", error) from error
+    kind = header.get(1)
+    inner = header.get({DATA: 5, DICTIONARY: 7, DATA_V2: 8}.get(kind, 0)) if type(kind) is int else None
+    if (
+        not isinstance(inner, dict)
+        or not set(header) <= {1, 2, 3, 4, 5, 7, 8}
+        or len(set(header) & {5, 7, 8}) != 1
+    ):
+        raise FooterError("a page is of a kind that segment files do not have", "data or dictionary", kind)
+    fields = [header.get(2), header.get(3), inner.get(1), inner.get(4 if kind == DATA_V2 else 2)]
+    if kind == DATA_V2:
+        fields += [inner.get(number) for number in (2, 3, 5, 6)]
+    elif kind == DATA:
+        fields += [inner.get(3), inner.get(4)]
+    if any(type(value) is not int or value < 0 for value in fields) or fields[3] not in ENCODINGS:
+        raise FooterError(
+            "a page header cannot be parsed", "sizes, values and encodings of segment files", fields
+        )
+    if kind == DATA_V2 and (
+        max(fields[4:6]) > fields[2] or fields[6] + fields[7] > min(fields[0], fields[1])
+    ):
+        raise FooterError("a page header claims other levels than it has bytes", fields[1], fields[4:])
+    if kind == DATA and not {fields[4], fields[5]} <= {3, 4}:
+        raise FooterError(
+            "a page has levels in an encoding that there is not", "RLE or BIT_PACKED", fields[4:]
+        )
+    return start + length, kind, fields[0], fields[1], fields[2], fields[3]
+
+
+WALKED_MAX = 100_000
+"""Values of a dictionary that are looked at one by one, where nothing faster tells the longest."""
+
+
+def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
+    """Return a length that no value of a dictionary of values with lengths exceeds: the longest, if that is told quickly."""
+    try:
+        name = CODECS[codec]
+        data = bytes(stored) if codec == 0 else pa.Codec(name).decompress(stored, size, asbytes=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FooterError("the dictionary of a column chunk cannot be decompressed", name, error) from error
+    bound = size - 4 * values
+    if len(data) != size or not values:
+        return bound
+    octets = np.frombuffer(data, np.uint8)
+    first = int.from_bytes(data[:4], "little")
+    if (first + 4) * values == size:  # all as long as the first?
+        lengths = octets.reshape(values, first + 4)[:, :4]
+        if (lengths == octets[:4]).all():
+            return first
+    # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are they.
+    zero = octets == 0
+    places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
+    if len(places) == values and places[0] == 0:
+        lengths = octets[places]
+        if (places[:-1] + lengths[:-1] + 4 == places[1:]).all() and places[-1] + lengths[-1] + 4 == size:
+            return int(lengths.max())
+    return bound if values > WALKED_MAX else _longest_of_walk(data, values, bound)
+
+
+def _longest_of_walk(data: bytes, values: int, bound: int) -> int:
+    longest = at = 0
+    read = struct.Struct("<I").unpack_from
+    for _ in range(values):
+        if at + 4 > len(data):
+            return bound
+        (length,) = read(data, at)
+        longest = max(longest, length)
+        at += 4 + length
+    return min(bound, longest)
+
+
+# --- values of dictionaries ----------------------------------------------------------------------------------------------
+
+
+def whole_values(table: pa.Table, bytes_max: int) -> pa.Table:
+    """Return a table with values in place of numbers of a dictionary, unless they would take more than ``bytes_max``."""
+    numbered = [index for index, type_ in enumerate(table.schema.types) if pa.types.is_dictionary(type_)]
+    if sum(_values_bytes(table.column(index)) for index in numbered) > bytes_max:
+        return table
+    for index in numbered:
+        column = table.column(index)
+        chunks = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+        values = pa.chunked_array(chunks, column.type.value_type)
+        table = table.set_column(index, table.schema.names[index], values)
+    return table
+
+
+def _values_bytes(column: pa.ChunkedArray) -> int:
+    lengths = (
+        pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() for chunk in column.chunks
+    )
+    return sum(length or 0 for length in lengths)
+
+
+def with_values(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch with values in place of numbers of dictionaries, in pieces of about ``bytes_max`` bytes."""
+    numbered = [column for column in batch.columns if pa.types.is_dictionary(column.type)]
+    if not numbered:
+        yield batch
+        return
+    width = sum(pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in numbered)
+    rows = max(1, bytes_max // max(1, width))
+    for start in range(0, batch.num_rows, rows):
+        part = batch.slice(start, rows)
+        columns = [
+            column.dictionary.take(column.indices) if pa.types.is_dictionary(column.type) else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
