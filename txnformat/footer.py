@@ -410,7 +410,7 @@ def _check_metadata(found: Struct, leaf: Leaf) -> None:
     for number, value in wanted.items():
         if found.get(number) != value:
             raise FooterError("a column chunk is not that of its column", value, found.get(number))
-    if found.get(4) not in CODECS:
+    if type(found.get(4)) is not int or found[4] not in CODECS:
         raise FooterError("a column chunk has an unknown compression", sorted(CODECS.values()), found.get(4))
     encodings = found.get(2)
     if not isinstance(encodings, list) or not 0 < len(encodings) <= 8 or not ENCODINGS.issuperset(

@@ -177,7 +177,8 @@ def elements_of(fields: Sequence[Any]) -> list[tuple[Any, ...]]:
         if logical is None and converted == 5:
             logical = {5: {1: element.get(SCALE, 0), 2: element.get(PRECISION, 0)}}
         elif logical is None and converted is not None:
-            logical = _CONVERTED.get(converted, {0: converted})
+            logical = _CONVERTED.get(converted) if type(converted) is int else None
+            logical = {0: converted} if logical is None else logical
         found.append(
             (
                 element.get(NAME) if index else b"",

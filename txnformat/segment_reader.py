@@ -193,7 +193,17 @@ class SegmentFileReader:
                 )
             )
             for batch in batches:
-                yield from with_values(batch, PART_BYTES_MAX)
+                yield from self._values(batch)
+
+    def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch with values in place of numbers of dictionaries."""
+        parts = with_values(batch, PART_BYTES_MAX)
+        while True:
+            with self._decoding():
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def _weight(self, window: _Loaded | _Window) -> int:
         """Return how many of the windows on their way one counts for: a large one keeps the others waiting."""
@@ -388,7 +398,8 @@ class SegmentFileReader:
             parquet = self._opened(ranges, groups, columns, looked)
             table = parquet.reader.read_row_groups(list(range(len(groups))), use_threads=False)
         self._check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
-        return whole_values(table, WHOLE_BYTES_MAX)
+        with self._decoding():
+            return whole_values(table, WHOLE_BYTES_MAX)
 
     def _by_rows(
         self, ranges: dict[int, bytes], group: int, columns: Sequence[str], batch_rows_max: int
