@@ -79,9 +79,12 @@ def _child(
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
-        _work(inputs, start, end, use, progress, writing)
-        os._exit(0)
+        try:
+            os.close(reading)
+            _work(inputs, start, end, use, progress, writing)
+            os._exit(0)
+        finally:
+            os._exit(70)  # nothing of the caller may go on in the child
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         told = pipe.read()

@@ -15,6 +15,8 @@ from tests.mutants.runner import run
 from tests.mutants.targets import Target, targets
 from txnformat.errors import CorruptDataError
 
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
 SHARE = 400
 """Inputs for each target; half of them spread over its bytes."""
 
