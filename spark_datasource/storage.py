@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import open_store
+from txnformat.store.open import LOCAL_OPTION, follows_symlinks, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,6 +139,8 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
             below = {name: value for name, value in below.items() if name not in _CREDENTIALS}
         options = {**below, **options}
         parse_s3_options(options)
+    elif {name.lower() for name in options} == {LOCAL_OPTION}:
+        follows_symlinks(options)
     elif options:
         raise InvalidInputError(
             [f"option {PREFIX}{name:.100} is for s3://" for name in options], kind="invalid-storage-option"

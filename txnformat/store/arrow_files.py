@@ -17,7 +17,7 @@ __all__ = ["arrow_file_system"]
 
 
 def arrow_file_system(store: ObjectStore, sizes: Mapping[str, int]) -> Any:
-    """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys. No IO.
+    """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys. No request, but on a local disk one ``head`` for each object.
 
     Parameters
     ----------
@@ -25,6 +25,8 @@ def arrow_file_system(store: ObjectStore, sizes: Mapping[str, int]) -> Any:
         Bytes of each object that may be read, by key: so nothing has to be asked before a read.
     """
     if isinstance(store, LocalStore):  # pyarrow's own readers need no lock of Python's
+        for key in sizes:
+            store.head(key)  # they open whatever is there: a link to anywhere, or a pipe for which they wait
         return pafs.SubTreeFileSystem(store.url.removeprefix("file://"), pafs.LocalFileSystem())
     return pafs.PyFileSystem(_Handler(store, sizes))
 

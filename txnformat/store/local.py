@@ -24,10 +24,9 @@ object that others see and that a power cut takes away. Before others answer fro
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -37,6 +36,7 @@ from txnformat.forking import generation
 from txnformat.object_sizes import bytes_max as object_bytes_max
 from txnformat.shield import shielded
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
+from txnformat.store.beneath import Tree
 from txnformat.store.directories import Directories
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
 from txnformat.store.ranges import check_range
@@ -73,11 +73,14 @@ class LocalStore:
     ids : Ids, optional
         Where temporary names come from.
     posix : Posix, optional
-        The system calls.
+        The system calls; of this store alone.
+    follow_symlinks : bool
+        Symbolic links beneath the root are followed, wherever they lead: for one who links on purpose. A listing follows those to files.
 
     Notes
     -----
-    Symbolic links to files are read as files; directories below the root that are symbolic links are not listed.
+    Beneath the root there are regular files and directories only: what a symbolic link leads to is neither read nor written,
+    and a listing passes over it. The root itself may be one.
     On macOS ``fsync`` does not flush the drive's own cache.
     """
 
@@ -87,11 +90,15 @@ class LocalStore:
         clock: Clock | None = None,
         ids: Ids | None = None,
         posix: Posix | None = None,
+        *,
+        follow_symlinks: bool = False,
     ) -> None:
         self._root = str(Path(root).absolute())
+        self._tree = Tree(self._root, follow_symlinks=follow_symlinks)
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._posix = posix or Posix()
+        self._posix.tree = self._tree
         self._directories = Directories(
             self._root, self._posix, self._clock, self._poison_writes, self._check_writable
         )
@@ -117,8 +124,7 @@ class LocalStore:
         path = self._readable_path(key)
         most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # no Path object per read
-                data = _read_all(file.fileno(), most)
+            data = self._tree.read(path, lambda file, size: _read_all(file, size, most))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -130,10 +136,13 @@ class LocalStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly ``length`` bytes from ``start`` (inclusive)."""
         path = self._readable_path(key)
+
+        def read(file: int, size: int) -> bytes:
+            check_range(self.url, key, start, length, size)
+            return _read_exactly(file, start, length, path)
+
         try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # no Path object per read
-                check_range(self.url, key, start, length, os.fstat(file.fileno()).st_size)
-                return _read_exactly(file.fileno(), start, length, path)
+            return self._tree.read(path, read)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFoundError("no such object", store=self.url, key=key) from error
         except OSError as error:
@@ -143,9 +152,7 @@ class LocalStore:
         """Return the object's size, or None."""
         path = self._readable_path(key)
         try:
-            status = os.stat(path)  # noqa: PTH116  # no Path object per request
-            if stat.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            status = self._tree.status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -209,10 +216,10 @@ class LocalStore:
         directory = prefix[: prefix.rfind("/") + 1]
         if directory:
             self._path(directory[:-1])
-        found = list(self._scan(directory, prefix, start_after))
+        found: dict[str, int] = {}
+        self._scan(directory, prefix, start_after, found)
         # The order of code points is the order of UTF-8 bytes.
-        found.sort()
-        return found
+        return [ObjectInfo(*each) for each in sorted(found.items())]
 
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. Directories stay."""
@@ -225,30 +232,35 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, "delete", path) from error
 
-    def _scan(self, directory: str, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
-        """Yield the objects of ``directory`` (empty, or ending in ``/``) and below, in no order."""
-        path = f"{self._root}/{directory}"
+    def _scan(self, directory: str, prefix: str, start_after: str | None, found: dict[str, int]) -> None:
+        """Add key and size of each object of ``directory`` (empty, or ending in ``/``) and below to ``found``."""
+        path = f"{self._root}/{directory}".removesuffix("/")
+        directories: dict[str, None] = {}
+
+        def look(entry: os.DirEntry[str]) -> None:
+            key = directory + entry.name
+            below = key + "/"
+            if start_after is not None and below <= start_after and not start_after.startswith(below):
+                return  # neither a file nor a directory of this name has anything to list
+            if not key.startswith(prefix) or not _is_key_part(entry.name):
+                return
+            if entry.is_dir(follow_symlinks=False):
+                directories[below] = None
+            elif start_after is None or key > start_after:
+                # Somebody may delete it between the scan and the stat; then it is not there.
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=self._tree.follow_symlinks)
+                    if stat.S_ISREG(status.st_mode):
+                        found[key] = status.st_size
+
         try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    key = directory + entry.name
-                    below = key + "/"
-                    if start_after is not None and below <= start_after and not start_after.startswith(below):
-                        continue  # neither a file nor a directory of this name has anything to list
-                    if not key.startswith(prefix) or not _is_key_part(entry.name):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        yield from self._scan(below, prefix, start_after)
-                    elif start_after is None or key > start_after:
-                        # Somebody may delete it between the scan and the stat; then it is not there.
-                        with contextlib.suppress(FileNotFoundError):
-                            status = entry.stat()
-                            if stat.S_ISREG(status.st_mode):
-                                yield ObjectInfo(key, status.st_size)
+            self._tree.scan(path, look)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise storage_error(error, "list", path) from error
+        for below in directories:
+            self._scan(below, prefix, start_after, found)
 
     def _path(self, key: str) -> str:
         """Return the path of ``key``; a key that is none never reaches the file system."""
@@ -494,9 +506,8 @@ def _read_exactly(file: int, start: int, length: int, path: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _read_all(file: int, most: int) -> bytes | int:
+def _read_all(file: int, size: int, most: int) -> bytes | int:
     """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read of it."""
-    size = os.fstat(file).st_size
     if size > most:
         return size
     data = os.read(file, size + 1)  # the one more tells that there is no more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -17,7 +17,10 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 
-__all__ = ["Location", "as_store", "open_store"]
+__all__ = ["LOCAL_OPTION", "Location", "as_store", "follows_symlinks", "open_store"]
+
+LOCAL_OPTION = "follow_symlinks"
+"""The storage option of local disks."""
 
 Location = str | os.PathLike[str] | ObjectStore
 """Where a log is: a path, a URL, or a store that is open already."""
@@ -58,7 +61,7 @@ def open_store(
     clock : Clock, optional
         Where the store's time comes from, for a store without a clock of its own; else the own time.
     storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of S3 (docs/storage.md); other stores have none.
+        Credentials, endpoint, … of S3; of a local disk ``follow_symlinks`` (docs/storage.md).
 
     Raises
     ------
@@ -75,17 +78,12 @@ def open_store(
         from txnformat.store.s3 import S3Store  # heavy, and of no use to those who stay local
 
         return S3Store(text, storage_options, clock)
-    if storage_options and scheme in ("file", "memory"):
-        raise InvalidInputError(
-            [f"there is no storage option {name!r:.100} of {scheme}://" for name in storage_options],
-            kind="invalid-storage-option",
-            hint="storage options are for s3://",
-        )
-    if match is None:
-        return _local_store(text, clock)
     if scheme == "file":
-        return _local_store(_file_path(text), clock)
-    if scheme == "memory":
+        follow = follows_symlinks(storage_options or {})
+        return _local_store(_file_path(text) if match else text, clock, follow)
+    if match is not None and scheme == "memory":
+        if storage_options:
+            raise _no_option(storage_options, scheme)
         return _memory_store(text[match.end() :].lstrip("/"), clock)
     raise UnsupportedStoreError(
         f"there is no adapter for {scheme}:// yet",
@@ -124,14 +122,42 @@ def _file_path(text: str) -> str:
     return unquote(rest)
 
 
-def _local_store(path: str, clock: Clock | None) -> LocalStore:
+def follows_symlinks(options: Mapping[str, str]) -> bool:
+    """Return whether symbolic links beneath a local root are followed: what the storage options of local disks say.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-storage-option``: an option that local disks do not have, or a value that is none.
+    """
+    unknown = [name for name in options if str(name).lower() != LOCAL_OPTION]
+    if unknown:
+        raise _no_option(unknown, "file")
+    values = {str(value).strip().lower() for value in options.values()}
+    if len(values) > 1 or not values <= {"true", "false"}:
+        raise InvalidInputError(
+            f"storage option {LOCAL_OPTION} must be true or false", kind="invalid-storage-option"
+        )
+    return values == {"true"}
+
+
+def _no_option(names: Iterable[str], scheme: str) -> InvalidInputError:
+    others = f"; local disks have {LOCAL_OPTION}" if scheme == "file" else ""
+    return InvalidInputError(
+        [f"there is no storage option {name!r:.100} of {scheme}://" for name in names],
+        kind="invalid-storage-option",
+        hint=f"these storage options are for s3://{others}",
+    )
+
+
+def _local_store(path: str, clock: Clock | None, follow_symlinks: bool) -> LocalStore:
     if not path or "\0" in path or not _is_file_name(path):
         raise InvalidInputError(
             f"{path!r} is not a location",
             kind="invalid-location",
             hint="name a directory, such as /data/log or file:///data/log",
         )
-    return LocalStore(path, clock)
+    return LocalStore(path, clock, follow_symlinks=follow_symlinks)
 
 
 def _is_file_name(path: str) -> bool:

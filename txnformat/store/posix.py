@@ -13,6 +13,7 @@ import os
 from typing import NamedTuple
 
 from txnformat.errors import StorageError, UnsupportedStoreError
+from txnformat.store.beneath import Tree
 
 __all__ = ["LINK_NOT_APPLIED", "Posix", "storage_error"]
 
@@ -20,9 +21,12 @@ __all__ = ["LINK_NOT_APPLIED", "Posix", "storage_error"]
 class Posix:
     """File system calls, one each. All raise OSError."""
 
+    tree: Tree
+    """Opens what is named by a path; the store sets it."""
+
     def open_directory(self, path: str) -> int:
         """Return a descriptor of an existing directory."""
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return self.tree.open_directory(path)
 
     def create_file(self, name: str, directory: int) -> int:
         """Return a descriptor of a new, empty file; FileExistsError when the name is taken."""
@@ -54,7 +58,7 @@ class Posix:
 
     def delete(self, path: str) -> None:
         """Remove the name of an object."""
-        os.unlink(path)  # noqa: PTH108  # no Path object per request
+        self.tree.unlink(path)
 
     def changed_ms(self, path: str) -> int:
         """Return when a file's names, or the names in a directory, last changed, ms since the epoch: no tool can set it."""
@@ -62,7 +66,7 @@ class Posix:
 
     def mkdir(self, path: str) -> None:
         """Make a directory; FileExistsError when there is one."""
-        os.mkdir(path)  # noqa: PTH102  # the same manner of call as its neighbours
+        self.tree.mkdir(path)
 
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -111,6 +115,16 @@ _MEANINGS = {
     errno.EPERM: _DENIED,
     errno.EISDIR: _Meaning(
         "not-a-file", "a directory is where an object belongs", "move it away; txnlog makes no such directory"
+    ),
+    errno.ENXIO: _Meaning(
+        "not-a-file",
+        "something that is no regular file (a pipe, a socket, a device) is where an object belongs",
+        "remove it; txnlog makes regular files only",
+    ),
+    errno.ELOOP: _Meaning(
+        "symbolic-link",
+        "a symbolic link is beneath the root, where txnlog makes none",
+        "remove it; if you made it, open the log with the storage option follow_symlinks=true",
     ),
     errno.ENOTDIR: _Meaning(
         "not-a-directory", "a file is where a directory belongs", "move it away, or name another root"

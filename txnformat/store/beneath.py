@@ -1,0 +1,154 @@
+"""Files and directories beneath a root, opened so that nothing there leads outside of it, hangs, or is something else.
+
+A path is walked component by component: the first is opened from the root, each further one from the directory before it, none through
+a symbolic link (``O_NOFOLLOW``). Nobody can put a link in the place of a directory between a look and its use. A pipe or a device is opened without waiting for
+its other end (``O_NONBLOCK``), found to be no regular file, and closed. The root itself, and all above it, may be links: who names a root trusts the way to it.
+
+Descriptors are numbers, which nothing gives back, and reads run where a signal handler may raise after every step. So each number goes from the system call to a
+list, and from there to ``close``, inside of one call each, which no handler can come between.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+__all__ = ["Tree"]
+
+T = TypeVar("T")
+
+_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""To go through a directory takes no right to list it, where the system can tell the two apart."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+_scandir: Callable[[int], Iterable[os.DirEntry[str]]] = os.scandir  # of a descriptor: its names are text
+_finish: Callable[[Iterable[None]], None] = deque[None](maxlen=0).extend
+"""Runs an iterator to its end in one step."""
+
+
+class Tree:
+    """What lies beneath a root. All methods raise OSError; of a link where none may be with ELOOP.
+
+    Parameters
+    ----------
+    root : str
+        Absolute.
+    follow_symlinks : bool
+        Whoever owns the root links on purpose: links are followed, wherever they lead.
+    """
+
+    def __init__(self, root: str, *, follow_symlinks: bool) -> None:
+        self._start = len(root) + 1
+        self._beneath = root + "/"
+        self.follow_symlinks = follow_symlinks
+
+    def read(self, path: str, use: Callable[[int, int], T]) -> T:
+        """Return ``use`` of the descriptor of a regular file, which is closed afterwards, and of the bytes that it has."""
+        opened: list[int] = []
+        closing = map(os.close, opened)
+        try:
+            self._open(path, _FILE, opened)
+            number = opened[-1]
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode):
+                raise _not_a_file(status.st_mode, path)
+            return use(number, status.st_size)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a socket
+                raise _not_a_file(stat.S_IFSOCK, path) from error
+            raise
+        finally:
+            _finish(closing)
+
+    def status(self, path: str) -> os.stat_result:
+        """Return the status of a regular file, which is not opened."""
+        status = self._at_parent(
+            path, lambda name, at: os.stat(name, dir_fd=at, follow_symlinks=self.follow_symlinks)
+        )
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, "is a symbolic link", path)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_a_file(status.st_mode, path)
+        return status
+
+    def open_directory(self, path: str) -> int:
+        """Return a descriptor of an existing directory; of the root and of those above it, too."""
+        opened: list[int] = []
+        closing = map(os.close, opened)
+        try:
+            self._open(path, _DIRECTORY, opened)
+            return opened.pop()
+        finally:
+            _finish(closing)
+
+    def scan(self, path: str, use: Callable[[os.DirEntry[str]], Any]) -> None:
+        """Call ``use`` with each entry of a directory, while that is open."""
+        opened: list[int] = []
+        closing = map(os.close, opened)
+        try:
+            self._open(path, _DIRECTORY, opened)
+            entries: list[os.DirEntry[str]] = []
+            entries.extend(chain.from_iterable(map(_scandir, opened[-1:])))
+            for entry in entries:
+                use(entry)
+        finally:
+            _finish(closing)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        self._at_parent(path, lambda name, at: os.unlink(name, dir_fd=at))
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory; FileExistsError when the name is taken, also by a link."""
+        self._at_parent(path, lambda name, at: os.mkdir(name, dir_fd=at))
+
+    def _at_parent(self, path: str, use: Callable[[str, int | None], T]) -> T:
+        """Return ``use`` of a name and the directory that it is in; of the whole path and None where links are followed."""
+        parent, _, name = path.rpartition("/")
+        if self.follow_symlinks or not path.startswith(self._beneath):
+            return use(path, None)
+        opened: list[int] = []
+        closing = map(os.close, opened)
+        try:
+            self._open(parent, _WAY, opened)
+            return use(name, opened[-1])
+        finally:
+            _finish(closing)
+
+    def _open(self, path: str, flags: int, opened: list[int]) -> None:
+        """Open a path; its descriptor comes last into ``opened``, behind those of its way."""
+        if self.follow_symlinks or not path.startswith(self._beneath):
+            opened.extend(map(os.open, (path,), (flags,)))
+            return
+        # The way to the root is the user's own; only the last component of what is opened first may be no link.
+        name, *further = path[self._start :].split("/")
+        name = self._beneath + name
+        for part in further:
+            _open_at(name, _WAY, opened, path)
+            name = part
+        _open_at(name, flags, opened, path)
+
+
+def _open_at(name: str, flags: int, opened: list[int], path: str) -> None:
+    at = opened[-1] if opened else None
+    open_it = os.open if at is None else partial(os.open, dir_fd=at)
+    try:
+        opened.extend(map(open_it, (name,), (flags | os.O_NOFOLLOW,)))
+    except NotADirectoryError as error:  # what most systems say of a link where a directory must be
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, "is a symbolic link", path) from error
+        raise
+
+
+def _not_a_file(mode: int, path: str) -> OSError:
+    """Return what to raise about something that is there and is no regular file."""
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, "is a directory", path)
+    return OSError(errno.ENXIO, "is no regular file", path)
