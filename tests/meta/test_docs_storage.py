@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from tests.meta.markdown import ROOT, codes, section, tables
 from txnformat.store import s3_options
+from txnformat.store.open import LOCAL_OPTION, follows_symlinks
 from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
 
 TEXT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
@@ -25,6 +26,14 @@ def test_every_storage_option_is_listed_with_its_aliases_and_default() -> None:
         if written and not written[0].startswith("AWS_"):
             parsed = parse_s3_options({each.name: written[0]})
             assert getattr(parsed, each.name) == each.default, each.name
+
+
+def test_the_option_of_local_disks_is_listed() -> None:
+    (table,) = tables(section(TEXT, "## A local disk"))
+    assert [codes(row[0]) for row in table.rows] == [[LOCAL_OPTION]]
+    assert codes(table.rows[0][2]) == ["false"]
+    assert not follows_symlinks({})
+    assert follows_symlinks({LOCAL_OPTION: codes(table.rows[0][1])[0]})
 
 
 def test_every_error_of_s3_is_listed() -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError, TxnLogError
@@ -15,7 +16,7 @@ from txnformat.store.base import CreateOutcome
 from txnformat.store.local import LocalStore
 from txnformat.store.open import open_store
 from txnformat.testing.interrupts import interrupt, record
-from txnlog import TxnLog
+from txnlog import Producer, TxnLog
 
 KEY = "a/b/object"
 SECRET = b"the secret of a file that is not of this log, and which nobody may see in any message"
@@ -197,6 +198,22 @@ def test_a_log_whose_files_are_links_tells_nothing_of_what_they_lead_to(
     assert caught.value.kind == "symbolic-link"
     assert "secret" not in f"{caught.value} {caught.value.values}"
     assert "follow_symlinks" in str(caught.value)
+
+
+def test_a_dataset_is_not_made_of_links(tmp_path: Path) -> None:
+    """pyarrow would open what they lead to by itself."""
+    log = TxnLog.create(tmp_path / "log")
+    log.create_topic("t", pa.schema([("n", pa.int64())]))
+    with Producer(log) as producer:
+        producer.send("t", pa.table({"n": [1, 2]}))
+        producer.flush()
+    assert log.dataset("t").to_table().num_rows == 2
+    (file,) = (tmp_path / "log").glob("t-*/data/*")
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert kind_of(lambda: log.dataset("t")) == "symbolic-link"
+    linked = TxnLog.open(tmp_path / "log", storage_options={"follow_symlinks": "true"})
+    assert linked.dataset("t").to_table().num_rows == 2
 
 
 def test_the_root_and_what_is_above_it_may_be_links(tmp_path: Path) -> None:

@@ -60,10 +60,6 @@ class Tree:
             if not stat.S_ISREG(status.st_mode):
                 raise _not_a_file(status.st_mode, path)
             return use(number, status.st_size)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # a socket
-                raise _not_a_file(stat.S_IFSOCK, path) from error
-            raise
         finally:
             _finish(closing)
 
@@ -151,4 +147,4 @@ def _not_a_file(mode: int, path: str) -> OSError:
     """Return what to raise about something that is there and is no regular file."""
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, "is a directory", path)
-    return OSError(errno.ENXIO, "is no regular file", path)
+    return OSError(errno.ENXIO, "is no regular file", path)  # what the system says of a socket

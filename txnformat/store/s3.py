@@ -368,7 +368,12 @@ def _parse(location: str) -> tuple[str, str]:
             kind="invalid-location",
             hint="pass them as the storage options key and secret",
         )
-    if not bucket or not is_text(location) or _CONTROL.search(location) or any(part in ("", ".", "..") for part in parts):
+    if (
+        not bucket
+        or not is_text(location)
+        or _CONTROL.search(location)
+        or any(part in ("", ".", "..") for part in parts)
+    ):
         raise InvalidInputError(
             f"{location!r:.300} is not a location",
             kind="invalid-location",
