@@ -25,6 +25,9 @@ QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "
 PROPERTIES = (QUERY_ID, BATCH_ID, RUN_ID)
 
 
+_NUMBER = re.compile("[0-9]{1,18}")
+
+
 @dataclass(frozen=True, slots=True)
 class BatchStamp:
     """What a task worked for, and on what it was planned."""
@@ -104,7 +107,7 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
         Kind ``no-streaming-query``: they name none.
     """
     query_id, run_id, batch_id = (properties.get(name) or "" for name in (QUERY_ID, RUN_ID, BATCH_ID))
-    if not query_id or not run_id or not batch_id.isdecimal():
+    if not query_id or not run_id or not _NUMBER.fullmatch(batch_id):
         raise InternalError(
             "the task of a streaming write does not know its query, run and batch",
             kind="no-streaming-query",

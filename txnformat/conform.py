@@ -5,15 +5,16 @@ What fits by type is cast; a value that the topic's type cannot hold exactly is 
 
 from __future__ import annotations
 
-import datetime
-import numbers
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
+from txnformat.row_values import checked_values, shown, uninferable
+from txnformat.sound import unsound_columns
 from txnformat.text import bad_texts
 from txnformat.variants import contains_variant, has_broken_variant
 
@@ -59,6 +60,9 @@ def conform(
         return _from_rows(data, schema, frozenset(optional))
     else:
         table = _from_foreign(data)
+    unsound = [f"column {name!r:.300} is not sound: {problem}" for name, problem in unsound_columns(table)]
+    if unsound:
+        raise _mismatch(_shortened(unsound))
     if not table.schema.equals(schema):
         table = _cast(table, schema, frozenset(optional))
     if check_text:
@@ -68,16 +72,46 @@ def conform(
 
 
 def _from_foreign(data: Any) -> pa.Table:
+    library = type(data).__module__.partition(".")[0]
     try:
-        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        if library == "pandas" and hasattr(data, "columns"):
+            _check_objects(data)
             return pa.Table.from_pandas(data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
+            if library == "polars":
+                _refuse_addresses(data)
             return pa.table(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _mismatch([f"the data cannot become Arrow: {error}"]) from error
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        raise _mismatch([f"the data cannot become Arrow: {error!s:.300}"]) from error
     raise _mismatch(
         [f"a {type(data).__name__} is not data; pass a pyarrow Table or RecordBatch, or a list of dicts"]
     )
+
+
+def _check_objects(frame: Any) -> None:
+    """Refuse what ends the process where Arrow looks for the type of a pandas column of objects."""
+    problems = []
+    for number, name in enumerate(frame.columns):
+        column = frame.iloc[:, number]
+        values = column.cat.categories if hasattr(column, "cat") else column
+        if values.dtype == object and (problem := uninferable(list(values))) is not None:
+            problems.append(f"column {shown(name)}, {problem}")
+    if problems:
+        raise _mismatch(problems)
+
+
+def _refuse_addresses(frame: Any) -> None:
+    """Refuse columns of Python objects in polars: it hands out their addresses in memory as bytes."""
+    names = [name for name, type_ in getattr(frame, "schema", {}).items() if _has_addresses(type_)]
+    if names:
+        raise _mismatch([f"column {name!r:.300} holds Python objects, which are no data" for name in names])
+
+
+def _has_addresses(type_: Any) -> bool:
+    inner = [field.dtype for field in getattr(type_, "fields", ())] + [getattr(type_, "inner", None)]
+    return type(type_).__name__ == "Object" or any(_has_addresses(one) for one in inner if one is not None)
 
 
 def _mismatch(problems: list[str]) -> InvalidInputError:
@@ -177,24 +211,39 @@ def _nested_fits(got: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _from_rows(rows: Sequence[Any], schema: pa.Schema, optional: frozenset[str]) -> pa.Table:
+    rows = _taken(rows)
     problems = _shape_problems(rows, frozenset(schema.names), optional)
     if problems:
         raise _mismatch(problems)
     columns: list[pa.Array] = []
     for field in schema:
-        values = [row.get(field.name) for row in rows]
-        found = _value_problems(values, field.type)
+        values, found = checked_values([row.get(field.name) for row in rows], field.type)
         if not found:
             try:
                 columns.append(pa.array(values, type=field.type))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                found = _unconvertible(values, field.type) or [str(error)]
+            except Exception as error:  # noqa: BLE001 - methods of the values run, too
+                found = _unconvertible(values, field.type) or [f"{error!s:.300}"]
         problems += [f"column {field.name!r:.300}, {problem}" for problem in found]
     if problems:
         raise _mismatch(_shortened(problems))
     table = pa.Table.from_arrays(columns, schema=schema)
     _check_variants(table, schema)
     return table
+
+
+def _taken(rows: Sequence[Any]) -> Sequence[Any]:
+    """Return rows in a list of dicts: other classes may tell another length, or other columns when asked again."""
+    if type(rows) is list and set(map(type, rows)) == {dict}:
+        return rows
+    try:
+        taken = list(islice(rows, len(rows) + 1))
+        if len(taken) != len(rows):
+            raise _mismatch([f"a {type(rows).__name__} has not the length that it tells, {len(rows)}"])
+        return [dict(row) if isinstance(row, Mapping) else row for row in taken]
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        raise _mismatch([f"a {type(rows).__name__} cannot be read as rows: {shown(error)}"]) from error
 
 
 def _shortened(problems: list[str]) -> list[str]:
@@ -209,65 +258,10 @@ def _shape_problems(rows: Sequence[Any], names: frozenset[str], optional: frozen
             problems.append(f"row {number} is a {type(row).__name__}; pass a list of dicts")
         elif row.keys() != names:
             missing = sorted(names - optional - row.keys())
-            extra = sorted(map(str, row.keys() - names))
+            extra = sorted(shown(name) for name in row.keys() - names)
             problems += [f"row {number}: column {name!r:.300} is missing" for name in missing]
-            problems += [f"row {number}: column {name!r:.300} is not in the topic" for name in extra]
+            problems += [f"row {number}: column {name} is not in the topic" for name in extra]
     return _shortened(problems)
-
-
-def _value_problems(values: list[Any], type_: pa.DataType) -> list[str]:
-    """Return what pyarrow would cut silently: fractions, times of dates, zones of times, unknown struct fields."""
-    if not pt.is_nested(type_):
-        # A set of Python types first: most columns hold one or two, and the rows need no second look.
-        suspects = tuple(kind for kind in set(map(type, values)) if _loses(kind, type_))
-        if not suspects:
-            return []
-        bad = [
-            (number, value)
-            for number, value in enumerate(values)
-            if isinstance(value, suspects) and not _is_plain_time(value)
-        ]
-        return [f"row {number}: {value!r:.80} is not a value of {type_}" for number, value in bad]
-    return [
-        f"row {number}: {problem}"
-        for number, value in enumerate(values)
-        if (problem := _nested_problem(value, type_)) is not None
-    ]
-
-
-def _loses(kind: type, type_: pa.DataType) -> bool:
-    """Return whether pyarrow may cut values of ``kind``: for times of day, only those with a zone."""
-    if pt.is_integer(type_) or pt.is_time(type_) or pt.is_duration(type_):
-        fractions = issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
-        return fractions or (pt.is_time(type_) and issubclass(kind, datetime.time))
-    return pt.is_date(type_) and issubclass(kind, datetime.datetime)
-
-
-def _is_plain_time(value: object) -> bool:
-    return isinstance(value, datetime.time) and value.tzinfo is None
-
-
-def _nested_problem(value: Any, type_: pa.DataType) -> str | None:
-    if value is None:
-        return None
-    found: list[str | None] = []
-    if pt.is_struct(type_):
-        if not isinstance(value, Mapping):
-            return f"{value!r:.80} is not a dict, as {str(type_)!r:.100} asks for"
-        if value.keys() != {field.name for field in type_}:
-            return f"the keys {sorted(map(str, value))!r:.100} are not the fields of {str(type_)!r:.100}"
-        found = [_nested_problem(value[field.name], field.type) for field in type_]
-    elif pt.is_map(type_):
-        items = value.items() if isinstance(value, Mapping) else value
-        pairs = [pair for pair in items if isinstance(pair, tuple | list) and len(pair) == 2]
-        found = [_nested_problem(key, type_.key_type) for key, _ in pairs]
-        found += [_nested_problem(item, type_.item_type) for _, item in pairs]
-    elif pt.is_list(type_):
-        if not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-            found = [_nested_problem(element, type_.value_type) for element in value]
-    elif _loses(type(value), type_) and not _is_plain_time(value):
-        return f"{value!r:.80} is not a value of {type_}"
-    return next((problem for problem in found if problem is not None), None)
 
 
 def _unconvertible(values: list[Any], type_: pa.DataType) -> list[str]:
@@ -276,6 +270,6 @@ def _unconvertible(values: list[Any], type_: pa.DataType) -> list[str]:
     for number, value in enumerate(values):
         try:
             pa.array([value], type=type_)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            problems.append(f"row {number}: {value!r:.80} is not a value of {type_} ({error})")
+        except Exception as error:  # noqa: BLE001 - methods of the value run, too
+            problems.append(f"row {number}: {shown(value)} is not a value of {type_} ({error!s:.300})")
     return problems

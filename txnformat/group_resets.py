@@ -70,7 +70,7 @@ class OffsetReset:
     """From now on, the next to read."""
 
 
-_SHIFT = re.compile(r"shift:([+-]?\d{1,18})")
+_SHIFT = re.compile(r"shift:([+-]?[0-9]{1,18})")
 _NOW = datetime.timedelta(0)
 _HINT = (
     '"earliest", "latest", "current", an offset, "shift:+n" or "shift:-n", a datetime, a timedelta (so long ago), or a '

@@ -85,16 +85,16 @@ TRANSACTIONAL_ID_BYTES_MAX = 249
 """Longest transactional id, UTF-8 bytes."""
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_ENTRY = re.compile(r"_txnlog/log/(\d{20})\.json")
-_BOUNDARY = re.compile(r"_txnlog/boundary/(\d{20})")
-_BUNDLE = re.compile(r"_txnlog/bundles/(\d{20})-(\d{20})")
-_SNAPSHOT = re.compile(rf"_txnlog/snapshots/(\d{{20}})-({_UUID})")
-_TABLE = re.compile(rf"_txnlog/tables/(\d{{20}})-({_UUID})\.arrow")
+_ENTRY = re.compile(r"_txnlog/log/([0-9]{20})\.json")
+_BOUNDARY = re.compile(r"_txnlog/boundary/([0-9]{20})")
+_BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
+_SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({_UUID})")
+_TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({_UUID})\.arrow")
 _DATA = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/(\d{{20}})-({_UUID})\.parquet"
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/([0-9]{{20}})-({_UUID})\.parquet"
 )
 _SIDECAR = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/(\d{{20}})-({_UUID})\.(index|markers|txnindex)"
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/([0-9]{{20}})-({_UUID})\.(index|markers|txnindex)"
 )
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _UUID_FULL = re.compile(_UUID)

@@ -31,9 +31,9 @@ _SCALARS: dict[str, pa.DataType] = {
     "decimal": pa.decimal128(10, 0),
     "variant": VARIANT,
 }
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
-_TEXT = re.compile(r"(?:var)?char\(\d+\)|string collate \w+")
-_TIME = re.compile(r"time\(\d\)")
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),\s*(-?[0-9]{1,2})\)")
+_TEXT = re.compile(r"(?:var)?char\([0-9]+\)|string collate \w+")
+_TIME = re.compile(r"time\([0-9]\)")
 _DURATION = re.compile(r"interval (?:day|hour|minute|second)(?: to (?:hour|minute|second))?")
 
 _ADVICE = (

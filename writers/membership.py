@@ -48,6 +48,8 @@ KEEP_MS = 24 * 3_600_000
 """After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.retention`) while it is read."""
 KEEP_AGAIN_MS = 3_600_000
 """Shortest time between two attempts at that."""
+DIGITS_MAX = 19
+"""Longest number that is an offset."""
 
 
 class Membership:
@@ -303,7 +305,7 @@ class Membership:
             return value
         if value == NO_POSITION:
             return NO_OFFSET
-        if value.isascii() and value.isdigit():
+        if value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX:
             return int(value)
         raise InvalidInputError(
             f"the position of group {self._group!r} in {name!r} is {value!r:.80}, not an offset",

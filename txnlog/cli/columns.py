@@ -30,7 +30,7 @@ ALIASES = {
 }
 """SQL's and Spark's names."""
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+_TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]{1,9}|[<>(),:])")
 HINT = (
     "write name:type, with a type such as int64, float64, bool, string, binary, date, timestamp, decimal(10,2), "
     "list<string>, map<string,int64>, struct<x:double,y:double>"

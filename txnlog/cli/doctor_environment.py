@@ -122,7 +122,7 @@ def check_java(environment: Mapping[str, str]) -> Check:
         return Check(AREA, "java", Status.PROBLEM, f"{program} does not run: {error}", fix)
     match = re.search(r"^ *java\.specification\.version = (\S+)", done.stderr + done.stdout, re.MULTILINE)
     version = match[1] if match else "of unknown version"
-    if not version.isdigit() or int(version) < JAVA_MIN:  # Java 8 calls itself 1.8
+    if not re.fullmatch("[0-9]{1,9}", version) or int(version) < JAVA_MIN:  # Java 8 calls itself 1.8
         return Check(AREA, "java", Status.PROBLEM, f"{version} at {program}: Spark 4 needs 17 or later", fix)
     return Check(AREA, "java", Status.OK, f"{version} at {program}")
 

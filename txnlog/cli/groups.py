@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from txnlog.cli.options import Place, json_option, parse_numbers, with_place
+from txnlog.cli.options import NUMBER, Place, json_option, parse_numbers, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ FOREIGN_COLUMNS = (
 RESET_COLUMNS = ("GROUP", "TOPIC", "PARTITION", "PREVIOUS-OFFSET", "NEW-OFFSET")
 
 _DURATION = re.compile(
-    r"P(?=.)(?:(?P<days>\d{1,6})D)?"
-    r"(?:T(?=.)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9}(?:\.\d{1,6})?)S)?)?"
+    r"P(?=.)(?:(?P<days>[0-9]{1,6})D)?"
+    r"(?:T(?=.)(?:(?P<hours>[0-9]{1,9})H)?(?:(?P<minutes>[0-9]{1,9})M)?(?:(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,6})?)S)?)?"
 )
 
 
@@ -338,7 +338,7 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
             if not row:
                 continue
             topic, partition, offset = (cell.strip() for cell in row) if len(row) == 3 else ("", "", "")
-            if not (topic and partition.isdecimal() and offset.isdecimal()):
+            if not (topic and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
                 raise click.BadParameter(
                     f"line {number} is not topic,partition,offset: {','.join(row)!r:.80}",
                     param_hint="--from-file",

@@ -29,6 +29,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.row_values import is_exact_decimal
+
 __all__ = ["Binary", "decoder", "encoder", "has_decimal"]
 
 Convert = Callable[[Any], Any]
@@ -139,11 +141,9 @@ def _decimal(value: Any, type_: pa.DataType) -> Decimal:
         raise _unfit(value, type_) from None
     if not number.is_finite():
         raise _unfit(value, type_)
-    digits, exponent = number.normalize().as_tuple()[1:]
-    exponent = int(exponent)
-    if -exponent > type_.scale or (any(digits) and len(digits) + exponent > type_.precision - type_.scale):
+    if not is_exact_decimal(number, type_.precision, type_.scale):
         raise _unfit(value, type_, ": too many digits")
-    return number
+    return number if any(number.as_tuple().digits) else Decimal(0)
 
 
 def _text(value: Any, type_: pa.DataType) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,18 @@ if TYPE_CHECKING:
     from txnformat.log import TxnLog
     from txnformat.store.base import ObjectStore
 
-__all__ = ["Place", "json_option", "parse_numbers", "parse_offsets", "with_optional_place", "with_place"]
+__all__ = [
+    "NUMBER",
+    "Place",
+    "json_option",
+    "parse_numbers",
+    "parse_offsets",
+    "with_optional_place",
+    "with_place",
+]
+
+NUMBER = re.compile("[0-9]{1,19}")
+"""A number in an argument: digits of ASCII, as many as an offset can have."""
 
 Command = Callable[..., Any]
 
@@ -101,12 +113,12 @@ def parse_offsets(
     """Return ``7`` as an offset for every partition, ``0:7,2:9`` as an offset per partition."""
     if value is None:
         return None
-    if value.isascii() and value.isdigit():
+    if NUMBER.fullmatch(value):
         return int(value)
     found: dict[int, int] = {}
     for pair in value.split(","):
         partition, colon, offset = pair.strip().partition(":")
-        if not (colon and partition.isdigit() and offset.isdigit() and pair.isascii()):
+        if not (colon and NUMBER.fullmatch(partition) and NUMBER.fullmatch(offset)):
             raise click.BadParameter(
                 f"{value!r} is neither an offset nor a list such as 0:7,2:9 (partition:offset)",
                 param=parameter,
@@ -123,7 +135,7 @@ def parse_numbers(
     """Return partition numbers: the option repeated, or ``0,2``."""
     numbers: list[int] = []
     for part in ",".join(values).split(",") if values else []:
-        if not (part.strip().isascii() and part.strip().isdigit()):
+        if not NUMBER.fullmatch(part.strip()):
             raise click.BadParameter(f"{part!r} is not a partition number", param=parameter)
         numbers.append(int(part))
     return numbers or None

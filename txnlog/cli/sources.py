@@ -200,7 +200,7 @@ class _JsonLines:
             arrays = [
                 pa.array(values, type=field.type) for values, field in zip(columns, self._schema, strict=True)
             ]
-        except (pa.ArrowException, ValueError, OverflowError) as error:
+        except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
             raise InvalidInputError(str(error), kind="invalid-record", hint=HINT) from None
         return pa.Table.from_arrays(arrays, schema=self._schema)
 

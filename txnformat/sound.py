@@ -1,0 +1,113 @@
+"""Whether Arrow data is what its types say: buffers that came from elsewhere may point anywhere, and readers of them crash.
+
+Text is another module's (:mod:`txnformat.text`): here only the places of its bytes are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+__all__ = ["unsound_columns"]
+
+_FIXED = frozenset(
+    type_.id
+    for type_ in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.date32(), pa.date64()),
+        *(pa.timestamp("us"), pa.duration("us")),
+    )
+)
+"""Types whose values may have any bits."""
+
+_TEXT = pa.string().id
+_TEXTS = frozenset((_TEXT, pa.large_string().id))
+
+
+def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name of each column that is not sound, and what is wrong with it.
+
+    Parameters
+    ----------
+    data : pyarrow.Table or RecordBatch
+    """
+    for number, field in enumerate(data.schema):
+        column = data.column(number)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+            try:
+                _check(chunk, field.type)
+            except (pa.ArrowException, ValueError) as error:
+                yield field.name, f"{error!s:.200}"
+                break
+
+
+def _check(array: Any, type_: pa.DataType) -> None:
+    array.validate()
+    kind = type_.id  # compared as a number: this runs for every column of every send
+    if kind in _FIXED:
+        return
+    if kind in _TEXTS:
+        _check_places(array, type_)
+        return
+    if pt.is_dictionary(type_):
+        indices = pc.min_max(array.indices)
+        if indices["min"].is_valid and not 0 <= indices["min"].as_py() <= indices["max"].as_py() < len(
+            array.dictionary
+        ):
+            raise ValueError("an index is beyond its dictionary")
+        _check(array.dictionary, type_.value_type)
+        return
+    plain = _without_text(type_)
+    (array if plain is type_ else array.view(plain)).validate(full=True)
+
+
+def _check_places(array: Any, type_: pa.DataType) -> None:
+    """Raise ValueError unless no value of a text column ends before it begins: the first and the last are in bounds."""
+    if len(array) < 2:
+        return
+    offsets = array.buffers()[1]
+    bounds: npt.NDArray[Any] = np.frombuffer(offsets, np.int32 if type_.id == _TEXT else np.int64)
+    bounds = bounds[array.offset : array.offset + len(array) + 1]
+    if not (bounds[1:] >= bounds[:-1]).all():
+        raise ValueError("a text ends before it begins")
+
+
+def _without_text(type_: pa.DataType) -> pa.DataType:
+    """Return the type with bytes in place of texts; the same object when it has none that can be looked at so."""
+    if not _has_text(type_):
+        return type_
+    if pt.is_string(type_):
+        return pa.binary()
+    if pt.is_large_string(type_):
+        return pa.large_binary()
+    if pt.is_string_view(type_):
+        return pa.binary_view()
+    if pt.is_map(type_):
+        key, item = type_.key_field, type_.item_field
+        return pa.map_(key.with_type(_without_text(key.type)), item.with_type(_without_text(item.type)))
+    if pt.is_struct(type_):
+        return pa.struct([field.with_type(_without_text(field.type)) for field in type_])
+    element = type_.value_field.with_type(_without_text(type_.value_type))
+    if pt.is_large_list(type_):
+        return pa.large_list(element)
+    return pa.list_(element, type_.list_size) if pt.is_fixed_size_list(type_) else pa.list_(element)
+
+
+def _has_text(type_: pa.DataType) -> bool:
+    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
+        return True
+    if not (
+        pt.is_list(type_)
+        or pt.is_large_list(type_)
+        or pt.is_fixed_size_list(type_)
+        or pt.is_struct(type_)
+        or pt.is_map(type_)
+    ):
+        return False  # of others the whole is looked at, with its text
+    return any(_has_text(type_.field(number).type) for number in range(type_.num_fields))
