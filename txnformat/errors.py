@@ -104,9 +104,10 @@ class TxnLogError(Exception):
         self.kind = kind or self.default_kind
         self.hint = hint
         self.values = values
-        super().__init__(self._message())
+        super().__init__(self.message())
 
-    def _message(self) -> str:
+    def message(self) -> str:
+        """Return the message that the parts make, as they are now."""
         text = self.what
         if self.values:
             text += ": " + " ".join(f"{key}=`{_shown(value)}`" for key, value in self.values.items())

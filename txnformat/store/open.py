@@ -16,6 +16,8 @@ from txnformat.forking import run_after_fork
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
+from txnformat.store.s3_options import shown_name
+from txnformat.store.secrets import masked
 
 __all__ = ["LOCAL_OPTION", "Location", "as_store", "follows_symlinks", "open_store"]
 
@@ -116,7 +118,7 @@ def _file_path(text: str) -> str:
                 "a file URL names another machine, or no path",
                 kind="invalid-location",
                 hint="write three slashes before an absolute path: file:///data/log",
-                location=text,
+                location=masked(text),
             )
         rest = slash + path
     return unquote(rest)
@@ -144,7 +146,7 @@ def follows_symlinks(options: Mapping[str, str]) -> bool:
 def _no_option(names: Iterable[str], scheme: str) -> InvalidInputError:
     others = f"; local disks have {LOCAL_OPTION}" if scheme == "file" else ""
     return InvalidInputError(
-        [f"there is no storage option {name!r:.100} of {scheme}://" for name in names],
+        [f"there is no storage option {shown_name(name)} of {scheme}://" for name in names],
         kind="invalid-storage-option",
         hint=f"these storage options are for s3://{others}",
     )

@@ -23,6 +23,7 @@ from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
 from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
 from txnformat.store.s3_options import S3Options, parse_s3_options
+from txnformat.store.secrets import hide_in
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
 from txnformat.text import is_text
@@ -39,6 +40,9 @@ BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
 
 _LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
+_IN_QUERY = re.compile(
+    r"[?&;](?:aws_|storage\.)?(?:key|secret|token|access_?key|secret_?|session_?)[a-z_.]*=", re.IGNORECASE
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -296,10 +300,7 @@ class S3Store:
             self._learn(sent, getattr(error, "response", None))
             where = self.url if key is None else f"{self.url}/{key}"
             failure = failure_of(error, operation, where)
-            for name, value in failure.error.values.items():
-                if isinstance(value, str):
-                    failure.error.values[name] = self.options.mask(value)
-            failure.error.args = (self.options.mask(str(failure.error)),)
+            hide_in(failure.error, self.options.mask)
             raise RequestFailedError(failure) from None
         self._learn(sent, answer)
         return answer
@@ -357,14 +358,23 @@ def _rebuild(
     return store
 
 
+def holds_credentials(location: str) -> bool:
+    """Return whether a location has something before the bucket, as in ``s3://ID:SECRET@bucket``, or options behind ``?``.
+
+    A secret may have slashes, so that ``@`` comes after the first of them.
+    """
+    _, _, rest = location.partition(":")
+    return bool(re.search("[:@]", rest.lstrip("/").partition("/")[0]) or _IN_QUERY.search(rest))
+
+
 def _parse(location: str) -> tuple[str, str]:
     """Return bucket and prefix."""
     match = _LOCATION.fullmatch(location)
     bucket, path = (match[1], match[2] or "") if match else ("", "")
     parts = path.rstrip("/").split("/") if path.strip("/") else []
-    if "@" in bucket:
+    if holds_credentials(location):  # nothing of it is repeated
         raise InvalidInputError(
-            "an S3 URL holds no credentials",
+            "an S3 URL holds no credentials, and a bucket has neither : nor @ in its name",
             kind="invalid-location",
             hint="pass them as the storage options key and secret",
         )

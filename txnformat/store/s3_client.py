@@ -20,6 +20,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 from s3fs import S3FileSystem
 
 from txnformat.store.s3_options import S3Options
+from txnformat.store.secrets import guard_loggers, remember, remember_credentials
 from txnformat.version import __version__
 
 __all__ = ["Connection", "connection"]
@@ -86,7 +87,14 @@ class Connection:
                 self._lock = asyncio.Lock()
             async with self._lock:
                 if self._client is None:
-                    self._client = await self._files().set_session()
+                    guard_loggers()
+                    remember((self._options.secret, self._options.token, self._options.key))
+                    client = await self._files().set_session()
+                    remember_credentials(
+                        getattr(getattr(client, "_request_signer", None), "_credentials", None)
+                    )
+                    guard_loggers()  # those that came with it
+                    self._client = client
         return self._client
 
     def _files(self) -> S3FileSystem:

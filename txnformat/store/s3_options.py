@@ -13,12 +13,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnformat.errors import InvalidInputError
+from txnformat.store.secrets import MASK, masked
 
-__all__ = ["OPTION_NAMES", "S3Options", "canonical", "parse_s3_options"]
+__all__ = ["OPTION_NAMES", "S3Options", "canonical", "parse_s3_options", "shown_name"]
 
 _ALIASES = {
     "access_key_id": "key",
     "aws_access_key_id": "key",
+    "access.key": "key",
+    "secret.key": "secret",
+    "session.token": "token",
     "aws_secret_access_key": "secret",
     "secret_access_key": "secret",
     "aws_session_token": "token",
@@ -74,11 +78,11 @@ class S3Options:
         return f"S3Options({', '.join(f'{name}=…' for name in given)})"
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without the credentials, whoever put them there."""
+        """Return ``text`` without the credentials, whoever put them there; also those that boto found elsewhere."""
         for value in (self.secret, self.token, self.key):
             if value:
-                text = text.replace(value, "***")
-        return text
+                text = text.replace(value, MASK)
+        return masked(text)
 
     def write_arguments(self) -> dict[str, Any]:
         """Return the arguments of every request that makes an object."""
@@ -128,10 +132,22 @@ def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:
     return S3Options(**parsed)
 
 
+_NAME = re.compile(r"[A-Za-z_.\-]{1,32}")
+
+
+def shown_name(name: str) -> str:
+    """Return the name of an option for a message; one that looks like no name may be a secret with ``=`` behind it."""
+    return (
+        repr(name) if _NAME.fullmatch(name) else "of that name (it looks like no name, so it is not repeated)"
+    )
+
+
 def _unknown(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        return f"there is no storage option {shown_name(name)}; there are {', '.join(OPTION_NAMES)}"
     nearest = difflib.get_close_matches(name.lower(), [*OPTION_NAMES, *_ALIASES], n=1)
     advice = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(OPTION_NAMES)}"
-    return f"there is no storage option {name!r:.100}; {advice}"
+    return f"there is no storage option {shown_name(name)}; {advice}"
 
 
 def _value(name: str, text: str, problems: list[str]) -> Any:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from txnformat.store.s3_options import shown_name
+
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
     from txnformat.store.base import ObjectStore
@@ -83,8 +85,9 @@ def _with_place(function: Command, *, required: bool) -> Command:
         "--storage",
         multiple=True,
         callback=_parse_storage,
-        metavar="KEY=VALUE",
-        help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat it (docs/storage.md).",
+        metavar="KEY=VALUE|@FILE",
+        help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat it (docs/storage.md). @FILE reads "
+        "lines KEY=VALUE, or a JSON object: other users see a command line, so secrets belong into a file.",
     )
     @functools.wraps(function)
     def wrapped(*arguments: Any, root: str | None, storage: dict[str, str], **others: Any) -> Any:
@@ -96,14 +99,21 @@ def _with_place(function: Command, *, required: bool) -> Command:
 def _parse_storage(
     _context: click.Context, parameter: click.Parameter, values: Sequence[str]
 ) -> dict[str, str]:
+    from txnlog.cli.storage_file import read_storage_file
+
     found: dict[str, str] = {}
     for number, text in enumerate(values, start=1):
-        key, equals, value = text.partition("=")
-        if not (key and equals):  # the text is not repeated: it may be a secret
-            raise click.BadParameter(f"number {number} is not KEY=VALUE", param=parameter)
-        if key in found:
-            raise click.BadParameter(f"{key!r} is given twice", param=parameter)
-        found[key] = value
+        if text.startswith("@"):
+            pairs = read_storage_file(text[1:])
+        else:
+            key, equals, value = text.partition("=")
+            if not (key and equals):  # the text is not repeated: it may be a secret
+                raise click.BadParameter(f"number {number} is neither KEY=VALUE nor @FILE", param=parameter)
+            pairs = {key: value}
+        for key, value in pairs.items():
+            if key in found:
+                raise click.BadParameter(f"{shown_name(key)} is given twice", param=parameter)
+            found[key] = value
     return found
 
 

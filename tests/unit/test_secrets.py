@@ -1,0 +1,98 @@
+"""Text of others, without credentials in it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from txnformat.store.secrets import CHARS_MIN, REMEMBERED_MAX, guard_loggers, masked, remember
+
+CANARY = "CANARYx/y+z=="
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "headers={'X-Amz-Security-Token': b'§', 'Host': 'h'}",
+        "x-amz-security-token:§\nx-amz-date:20260101",
+        "<SecretAccessKey>§</SecretAccessKey>",
+        'body: {"SessionToken": "§", "Expiration": 1}',
+        '{"Token" : "§"}',
+        "'WebIdentityToken': '§'",
+        "Action=AssumeRole&WebIdentityToken=§&Version=1",
+        "Authorization: Bearer §",
+        "'Authorization': b'Basic §'",
+        'Could not connect to the endpoint URL: "https://user:§@host/bucket"',
+        "proxy http://user:§@127.0.0.1:3128 failed",
+        "Signature:\n§",
+        "{'clientSecret': '§'}",
+    ],
+)
+def test_what_stands_behind_the_name_of_a_secret_is_masked(text: str) -> None:
+    shown = masked(text.replace("§", CANARY))
+    assert CANARY not in shown
+    assert "CANARY" not in shown
+    assert "***" in shown
+
+
+def test_the_key_id_of_a_signature_is_masked_and_the_scope_stays() -> None:
+    shown = masked(
+        "Credential=AKIACANARY/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=abcdef12"
+    )
+    assert "AKIACANARY" not in shown
+    assert "abcdef12" not in shown
+    assert "/us-east-1/s3/" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bucket s3://bucket/a@b/c is empty",
+        "https://127.0.0.1:9000/bucket/user@example.com",
+        "the token of a transaction",
+        "plain words, a key, and a secret",
+        "using signature version v4 with the credential provider env",
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_known_values_are_masked_wherever_they_are_also_in_urls() -> None:
+    remember([CANARY, None, "", "abc"])
+    assert masked(f"a {CANARY} b CANARYx%2Fy%2Bz%3D%3D c CANARYx/y%2Bz%3D%3D abc") == "a *** b *** c *** abc"
+    assert len("abc") < CHARS_MIN
+    remember(f"value-{number:03}" for number in range(REMEMBERED_MAX))
+    assert masked("value-000 value-063") == "*** ***"
+    assert masked(CANARY) == CANARY, "forgotten: their number is bounded"
+
+
+def test_log_lines_and_their_exceptions_are_masked_before_any_handler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    remember([CANARY])
+    logger = logging.getLogger("botocore.some.module")
+    guard_loggers()
+    guard_loggers()
+    assert len(logger.filters) == 1
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        with caplog.at_level(logging.DEBUG, "botocore"):
+            logger.debug("sent %r", {"Authorization": CANARY})
+            logger.debug("nothing %s", 1)
+            try:
+                raise ValueError(f"no {CANARY}")
+            except ValueError:
+                logger.exception("failed")
+            logger.debug("bad %d", CANARY)
+    finally:
+        logger.removeHandler(handler)
+    assert CANARY not in caplog.text
+    assert "nothing 1" in caplog.text
+    assert "ValueError: no ***" in caplog.text
+    assert [record.args for record in seen][1] == (1,), "what needs no mask stays as it is"
+    assert CANARY not in repr([vars(record) for record in seen])

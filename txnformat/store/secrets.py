@@ -1,0 +1,133 @@
+"""Secrets in text that others write: causes of errors, and log lines of the libraries beneath the S3 adapter.
+
+botocore logs, at level DEBUG, every header that it sends, the session token among them, and bodies of answers that hand out
+credentials. :func:`guard_loggers` puts a filter on these libraries' loggers; it costs nothing unless a line is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import quote
+
+from txnformat.errors import TxnLogError
+from txnformat.forking import run_after_fork
+
+__all__ = ["GUARDED", "MASK", "guard_loggers", "hide_in", "masked", "remember", "remember_credentials"]
+
+MASK = "***"
+GUARDED = (
+    *("botocore", "aiobotocore", "boto3", "s3transfer", "s3fs", "fsspec", "aiohttp", "urllib3", "asyncio"),
+    "txnlog",
+)
+"""The loggers whose lines are masked, each with all below it."""
+
+REMEMBERED_MAX = 64
+"""Values of options that are searched for; beyond that the oldest are forgotten. Named ones are found without."""
+
+CHARS_MIN = 4
+"""Shorter values are not searched for: they are no secrets, and every line has them."""
+
+_NAMED = re.compile(
+    r"""((?:(?:x-amz-security-token|x-amz-s3session-token|x-aws-ec2-metadata-token|secret_?access_?key|session_?token
+    |access_?key_?id|web_?identity_?token|saml_?assertion|(?:access|refresh|id)_?token|client_?secret|signature|"token)
+    ['"]?\s*[:=>]|authorization['"]?\s*[:=]\s*b?['"]?(?:bearer|basic)\s)
+    \s*b?['"]?)([^\s'"<>&,;)}/]{4}[^\s'"<>&,;)}]*)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CREDENTIAL = re.compile(r"(Credential=)[^/\s,]+", re.IGNORECASE)
+_USER = re.compile(r"(\w://)[^\s/@'\":]*:(?!\d{1,5}/)[^\s@'\"]*@")
+
+_lock = threading.Lock()
+_values: OrderedDict[str, None] = OrderedDict()
+_credentials: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+run_after_fork(_renew_lock)
+
+
+def remember(values: Iterable[str | None]) -> None:
+    """Search for these values from now on."""
+    with _lock:
+        for value in values:
+            if value:
+                _values[value] = None
+                _values.move_to_end(value)
+        while len(_values) > REMEMBERED_MAX:
+            _values.popitem(last=False)
+
+
+def remember_credentials(credentials: Any) -> None:
+    """Search for what a credentials object of botocore has at the time; it may renew itself."""
+    if credentials is not None:
+        with _lock:
+            _credentials.add(credentials)
+
+
+def _known() -> list[str]:
+    with _lock:
+        found = list(_values)
+        for credentials in _credentials:
+            # Renewable ones renew themselves when their public properties are read; those are without the underscore.
+            members = vars(credentials)
+            for name in ("access_key", "secret_key", "token"):
+                value = members.get(f"_{name}", members.get(name))
+                if isinstance(value, str):
+                    found.append(value)
+    return sorted({value for value in found if len(value) >= CHARS_MIN}, key=len, reverse=True)
+
+
+def masked(text: str) -> str:
+    """Return ``text`` without credentials: the known ones, and whatever stands behind a name of one."""
+    for value in _known():
+        for form in {value, quote(value, safe=""), quote(value)}:
+            text = text.replace(form, MASK)
+    text = _CREDENTIAL.sub(rf"\1{MASK}", text)
+    text = _NAMED.sub(rf"\1{MASK}", text)
+    return _USER.sub(rf"\1{MASK}@", text)
+
+
+def hide_in(error: TxnLogError, mask: Callable[[str], str]) -> None:
+    """Take credentials out of an error: out of its values, and out of the message that is made of them."""
+    error.values.update({name: mask(value) for name, value in error.values.items() if isinstance(value, str)})
+    error.args = (error.message(),)  # made anew: a long value was cut there, and half a secret is not found
+
+
+class _Masking(logging.Filter):
+    """Masks a log record before any handler has it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001  # a line that cannot be formatted: logging says so itself, with its arguments
+            record.msg, record.args = f"a line of {record.name} that cannot be formatted", None
+            return True
+        clean = masked(text)
+        if clean != text:
+            record.msg, record.args = clean, None
+        if record.exc_info:
+            told = logging.Formatter().formatException(record.exc_info) if record.exc_info[0] else ""
+            clean = masked(told)
+            if clean != told:  # handlers print the text in place of the exception
+                record.exc_text, record.exc_info = clean, None
+        return True
+
+
+_masking = _Masking()
+
+
+def guard_loggers() -> None:
+    """Mask the lines of the libraries that handle credentials. Calling it again covers loggers made since."""
+    for name in [*GUARDED, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in GUARDED:
+            logging.getLogger(name).addFilter(_masking)  # once: logging compares
