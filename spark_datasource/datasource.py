@@ -146,17 +146,20 @@ def register(spark: SparkSession) -> None:
     * the settings ``spark.hadoop.fs.s3a.*`` and ``spark.sql.caseSensitive`` known, as they are at this moment: call it
       again when they change;
     * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
-      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.writer_sessions`).
+      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.writer_sessions`);
+    * ``storage.key`` and its like hidden in plans, the UI and event logs: they are added to the session's setting
+      ``spark.sql.redaction.options.regex``.
 
     A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """
-    from spark_datasource.storage import s3a_settings
+    from spark_datasource.storage import hide_options, s3a_settings
     from spark_datasource.writer_sessions import active, is_classic, mend_writers
 
     settings = {
         "s3a": s3a_settings(spark),
         "case_sensitive": spark.conf.get("spark.sql.caseSensitive", "false") == "true",
     }
+    hide_options(spark)
     source = type("TxnLogDataSource", (TxnLogDataSource,), settings)
     source.__module__ = "__main__"  # pickled by value, with its settings
     if not is_classic(spark):

@@ -17,7 +17,16 @@ from txnformat.store.open import LOCAL_OPTION, follows_symlinks, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NO_STORAGE", "PREFIX", "S3aSettings", "Storage", "s3a_settings", "storage_for"]
+__all__ = [
+    "NO_STORAGE",
+    "PREFIX",
+    "REDACTION",
+    "S3aSettings",
+    "Storage",
+    "hide_options",
+    "s3a_settings",
+    "storage_for",
+]
 
 PREFIX = "storage."
 
@@ -155,6 +164,22 @@ def s3a_settings(spark: SparkSession) -> S3aSettings:
         return S3aSettings(_strip(spark.conf.getAll.items(), f"spark.hadoop.{_S3A}"))
     found = context.hadoopConfiguration().getPropsWithPrefix(_S3A)
     return S3aSettings({str(name): str(found[name]) for name in found})
+
+
+REDACTION = "spark.sql.redaction.options.regex"
+"""Spark's setting for which options of a command it hides in plans, the UI, event logs and its own log."""
+
+_HIDDEN = r"(?i)^storage[.].*(key|secret|token)"
+
+
+def hide_options(spark: SparkSession) -> None:
+    """Let a session hide ``storage.key`` and its like. By itself Spark hides names with secret, token and password only.
+
+    It adds to what the setting has, once.
+    """
+    before = spark.conf.get(REDACTION, "") or ""
+    if _HIDDEN not in before:
+        spark.conf.set(REDACTION, f"{before}|{_HIDDEN}" if before else _HIDDEN)
 
 
 def _strip(items: Iterable[tuple[str, str]], prefix: str) -> dict[str, str]:

@@ -301,9 +301,11 @@ class S3Store:
             where = self.url if key is None else f"{self.url}/{key}"
             failure = failure_of(error, operation, where)
             hide_in(failure.error, self.options.mask)
-            raise RequestFailedError(failure) from None
-        self._learn(sent, answer)
-        return answer
+        else:
+            self._learn(sent, answer)
+            return answer
+        # Raised out here, without the library's error as its context: a store may have put headers into that one's text.
+        raise RequestFailedError(failure)
 
     def _learn(self, sent: Any, answer: Any) -> None:
         headers = (answer or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
