@@ -28,9 +28,11 @@ from txnformat.apply_transaction import (
     ongoing,
     owner_of,
     prepare_transaction,
+    producer_ids,
     table_extent,
     time_of,
 )
+from txnformat.drafts import draft, put
 from txnformat.entry import CommitEntry
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.evolution import next_version
@@ -164,8 +166,8 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
     topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
     return replace(
         state,
-        topics={**state.topics, op.topic_id: topic},
-        topic_ids={**state.topic_ids, op.name: op.topic_id},
+        topics=put(state.topics, op.topic_id, topic, at),
+        topic_ids=put(state.topic_ids, op.name, op.topic_id, at),
     )
 
 
@@ -184,7 +186,7 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
             schema_id=op.schema_id,
         )
     altered = replace(topic, partitions=op.partitions, schema=schema)
-    return replace(state, topics={**state.topics, op.topic_id: altered})
+    return replace(state, topics=put(state.topics, op.topic_id, altered, at))
 
 
 def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
@@ -214,7 +216,7 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
     if known is not None and known.is_superseded(op.instance):
         corrupt(at, "an instance of an application that had been superseded goes on", app_id=op.app_id)
     now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance)
-    return replace(state, app_versions={**state.app_versions, key: now})
+    return replace(state, app_versions=put(state.app_versions, key, now, at))
 
 
 def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
@@ -247,8 +249,8 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in op.batches:
         by_partition.setdefault(batch.partition, []).append(batch)
-    partitions = dict(state.partitions)
-    started = dict(owner.partitions) if owner else {}
+    partitions = draft(state.partitions, at)
+    started = draft(owner.partitions, at) if owner else {}
     appended = 0
     for part in op.partitions:
         key = TopicPartition(op.topic_id, part.partition)
@@ -260,7 +262,7 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         if owner is not None:
             started.setdefault(key, part.base_offset)
     if owner is not None and op.transactional_id is not None:
-        state = state.with_transactional_id(op.transactional_id, ongoing(owner, at, partitions=started))
+        state = state.with_transactional_id(op.transactional_id, ongoing(owner, at, partitions=started), at)
     return replace(
         state,
         partitions=partitions,
@@ -274,13 +276,15 @@ def _used(state: LogState, op: Append, at: At) -> LogState:
     """Note that a producer without a transactional id has appended."""
     if op.epoch != IDEMPOTENT_EPOCH:
         corrupt(at, "an append without a transactional id has an epoch", epoch=op.epoch)
-    if op.producer_id not in state.producers and not state.may_begin(op.producer_id):
+    if op.producer_id not in state.producers and not state.may_begin(op.producer_id, producer_ids(state, at)):
         corrupt(
             at,
             "an append carries a producer id that was never given, is retired, or has a transactional id",
             producer_id=op.producer_id,
         )
-    return replace(state, producers={**state.producers, op.producer_id: UsedAt(at.entry, at.timestamp_ms)})
+    return replace(
+        state, producers=put(state.producers, op.producer_id, UsedAt(at.entry, at.timestamp_ms), at)
+    )
 
 
 def _check_appended(
@@ -353,9 +357,9 @@ def _grown(
         appended = AppendedRange(
             part.base_sequence, part.base_sequence + part.records - 1, part.digest, part.base_offset, at.entry
         )
-        sequences = {**sequences, transaction: record(sequences.get(transaction, ()), appended)}
+        sequences = put(sequences, transaction, record(sequences.get(transaction, ()), appended), at)
     if op.transactional_id is not None and transaction not in opened:
-        opened = {**opened, transaction: part.base_offset}
+        opened = put(opened, transaction, part.base_offset, at)
     return replace(
         partition,
         log_end=part.base_offset + part.records,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from txnformat.ack_operations import SubscriptionKey
+from txnformat.drafts import draft
 from txnformat.folding import At
 from txnformat.replacing import replace
 from txnformat.state import LogState
@@ -12,20 +15,20 @@ __all__ = ["end_acks"]
 
 
 def end_acks(
-    state: LogState, transactional_id: str, keys: frozenset[SubscriptionKey], outcome: Outcome, at: At
+    state: LogState, transactional_id: str, keys: AbstractSet[SubscriptionKey], outcome: Outcome, at: At
 ) -> LogState:
     """Return the state after the pending acknowledgements of a transaction are in force, or forgotten: then the records are delivered again."""
     if not keys:
         return state
-    subscriptions = dict(state.subscriptions)
+    subscriptions = draft(state.subscriptions, at)
     for key in keys:
         subscription = subscriptions[key]
         ended = {
-            number: acks.ended(transactional_id, commit=outcome is Outcome.COMMIT)
+            number: acks.ended(transactional_id, at, commit=outcome is Outcome.COMMIT)
             for number, acks in subscription.partitions.items()
             if transactional_id in acks.pending
         }
         subscriptions[key] = replace(
-            subscription.with_partitions(ended), used_entry=at.entry, used_ms=at.timestamp_ms
+            subscription.with_partitions(ended, at), used_entry=at.entry, used_ms=at.timestamp_ms
         )
     return replace(state, subscriptions=subscriptions)

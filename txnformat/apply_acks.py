@@ -10,6 +10,7 @@ from collections.abc import Container
 
 from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription, DeleteSubscription
 from txnformat.apply_transaction import ongoing, owner_of
+from txnformat.drafts import drafted_set, put, without
 from txnformat.folding import At, corrupt
 from txnformat.ranges import Ranges
 from txnformat.replacing import replace
@@ -30,8 +31,8 @@ def create_subscription(state: LogState, op: CreateSubscription, at: At) -> LogS
     for start in op.starts:
         _check_partition(state, op.topic_id, start.partition, starts, start.offset, at)
         starts[start.partition] = PartitionAcks(start.offset)
-    made = made.with_partitions(starts)
-    return replace(state, subscriptions={**state.subscriptions, op.key: made})
+    made = made.with_partitions(starts, at)
+    return replace(state, subscriptions=put(state.subscriptions, op.key, made, at))
 
 
 def delete_subscription(state: LogState, op: DeleteSubscription, at: At) -> LogState:
@@ -43,8 +44,7 @@ def delete_subscription(state: LogState, op: DeleteSubscription, at: At) -> LogS
             "a subscription is deleted that is not there, or has pending acknowledgements",
             subscription=op.subscription,
         )
-    kept = {key: known for key, known in state.subscriptions.items() if key != op.key}
-    return replace(state, subscriptions=kept)
+    return replace(state, subscriptions=without(state.subscriptions, (op.key,), at))
 
 
 def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
@@ -61,9 +61,9 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
         acks = subscription.partition(part.partition)
         changed[part.partition] = _acknowledged(acks, op, part, at)
     subscription = replace(
-        subscription.with_partitions(changed), used_entry=at.entry, used_ms=at.timestamp_ms
+        subscription.with_partitions(changed, at), used_entry=at.entry, used_ms=at.timestamp_ms
     )
-    state = replace(state, subscriptions={**state.subscriptions, op.key: subscription})
+    state = replace(state, subscriptions=put(state.subscriptions, op.key, subscription, at))
     if op.transactional_id is None:
         return state
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
@@ -74,8 +74,8 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
             producer_id=op.producer_id,
         )
     joined = ongoing(owner, at, partitions=owner.partitions)
-    joined = replace(joined, subscriptions=joined.subscriptions | {op.key})
-    return state.with_transactional_id(op.transactional_id, joined)
+    joined = replace(joined, subscriptions=drafted_set(joined.subscriptions, at, more=(op.key,)))
+    return state.with_transactional_id(op.transactional_id, joined, at)
 
 
 def _check_partition(
@@ -112,7 +112,7 @@ def _acknowledged(acks: PartitionAcks, op: Ack, part: AckedPartition, at: At) ->
     if op.transactional_id is None:
         after = acks.acknowledged(ranges, part.position or 0)
     else:
-        after = acks.with_pending(op.transactional_id, ranges, part.position)
+        after = acks.with_pending(op.transactional_id, ranges, part.position, at)
     if after.range_count() > ACK_RANGES_MAX:
         corrupt(
             at,

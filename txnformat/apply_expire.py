@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from txnformat.drafts import draft, without
 from txnformat.folding import At, corrupt
 from txnformat.operations import Expire
 from txnformat.partition import PartitionState
 from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED
-from txnformat.types import IDEMPOTENT_EPOCH
+from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition
 
 __all__ = ["apply_expire"]
 
@@ -24,7 +25,7 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
     for producer_id in op.producers:
         if producer_id not in state.producers:
             corrupt(at, "a producer expires that is not there", producer_id=producer_id)
-    firsts = {block.first for block in state.blocks}
+    firsts = {block.first for block in state.blocks} if op.blocks else set()
     for first in op.blocks:
         if first not in firsts:
             corrupt(at, "a block of producer ids expires that is not there", first=first)
@@ -35,30 +36,28 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
         if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
+    blocks = set(op.blocks)
+    at.producer_ids = None
     return replace(
-        state.without_groups(op.groups),
-        transactional_ids={
-            name: known
-            for name, known in state.transactional_ids.items()
-            if name not in set(op.transactional_ids)
-        },
-        producers={
-            producer_id: used
-            for producer_id, used in state.producers.items()
-            if producer_id not in op.producers
-        },
+        state.without_groups(op.groups, at),
+        transactional_ids=without(state.transactional_ids, op.transactional_ids, at),
+        producers=without(state.producers, op.producers, at),
         retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
-        blocks=tuple(block for block in state.blocks if block.first not in op.blocks),
-        partitions={key: _without(one, gone) for key, one in state.partitions.items()}
-        if gone
-        else state.partitions,
+        blocks=tuple(block for block in state.blocks if block.first not in blocks)
+        if blocks
+        else state.blocks,
+        partitions=_without_sequences(state, gone, at) if gone else state.partitions,
     )
 
 
-def _without(partition: PartitionState, gone: frozenset[tuple[int, int]]) -> PartitionState:
-    if gone.isdisjoint(partition.sequences):
-        return partition
-    return replace(
-        partition,
-        sequences={key: window for key, window in partition.sequences.items() if key not in gone},
-    )
+def _without_sequences(
+    state: LogState, gone: frozenset[tuple[int, int]], at: At
+) -> dict[TopicPartition, PartitionState]:
+    changed = {
+        key: replace(one, sequences=without(one.sequences, gone.intersection(one.sequences), at))
+        for key, one in state.partitions.items()
+        if not gone.isdisjoint(one.sequences)
+    }
+    partitions = draft(state.partitions, at)
+    partitions.update(changed)
+    return partitions

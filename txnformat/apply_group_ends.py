@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
+from txnformat.drafts import draft, without
 from txnformat.folding import At
 from txnformat.group_state import Committed, GroupState
 from txnformat.replacing import replace
@@ -12,7 +15,7 @@ __all__ = ["end_positions"]
 
 
 def end_positions(
-    state: LogState, transactional_id: str, names: frozenset[str], outcome: Outcome, at: At
+    state: LogState, transactional_id: str, names: AbstractSet[str], outcome: Outcome, at: At
 ) -> LogState:
     """Return the state after the pending positions of a transaction have come into force, or are forgotten.
 
@@ -21,18 +24,19 @@ def end_positions(
     """
     if not names:
         return state
-    groups = dict(state.groups)
+    groups = draft(state.groups, at)
     for name in names:
         groups[name] = _ended(groups[name], transactional_id, outcome, at)
     return replace(state, groups=groups)
 
 
 def _ended(group: GroupState, transactional_id: str, outcome: Outcome, at: At) -> GroupState:
-    pending = {name: found for name, found in group.pending.items() if name != transactional_id}
+    ended = group.pending[transactional_id]
+    pending = without(group.pending, (transactional_id,), at)
     committed = group.committed
     if outcome is Outcome.COMMIT:
-        committed = dict(committed)
-        for key, one in group.pending[transactional_id].items():
+        committed = draft(committed, at)
+        for key, one in ended.items():
             before = committed.get(key)
             if before is None or before.order < one.order:
                 committed[key] = Committed(one.value, one.metadata, one.order, at.entry, at.timestamp_ms)

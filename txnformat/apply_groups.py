@@ -8,6 +8,7 @@ the position that it brings it for come together or not at all.
 from __future__ import annotations
 
 from txnformat.apply_transaction import ongoing, owner_of
+from txnformat.drafts import draft, drafted_set, put
 from txnformat.folding import At, corrupt
 from txnformat.group_operations import (
     CommitOffsets,
@@ -36,7 +37,7 @@ def join_group(state: LogState, op: JoinGroup, at: At) -> LogState:
 
 def _with_group(state: LogState, name: str, group: GroupState, at: At) -> LogState:
     used = replace(group, used_entry=at.entry, used_ms=at.timestamp_ms)
-    return replace(state, groups={**state.groups, name: used})
+    return replace(state, groups=put(state.groups, name, used, at))
 
 
 def delete_group(state: LogState, op: DeleteGroup, at: At) -> LogState:
@@ -44,7 +45,7 @@ def delete_group(state: LogState, op: DeleteGroup, at: At) -> LogState:
     group = state.groups.get(op.group)
     if group is None or group.pending:
         corrupt(at, "a group is deleted that is not there, or has pending positions", group=op.group)
-    return state.without_groups([op.group])
+    return state.without_groups([op.group], at)
 
 
 def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
@@ -71,7 +72,9 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
             key: Committed(commit.value, commit.metadata, order, at.entry, at.timestamp_ms)
             for key, commit in found.items()
         }
-        return _with_group(state, op.group, replace(group, committed={**group.committed, **now}), at)
+        committed = draft(group.committed, at)
+        committed.update(now)
+        return _with_group(state, op.group, replace(group, committed=committed), at)
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "positions join a transaction that is prepared", producer_id=op.producer_id)
@@ -86,9 +89,9 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
         for key, commit in found.items()
     }
     joined = ongoing(owner, at, partitions=owner.partitions)
-    joined = replace(joined, groups=joined.groups | {op.group})
-    state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending), at)
-    return state.with_transactional_id(op.transactional_id, joined)
+    joined = replace(joined, groups=drafted_set(joined.groups, at, more=(op.group,)))
+    state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending, at), at)
+    return state.with_transactional_id(op.transactional_id, joined, at)
 
 
 def _check_commit(
@@ -128,12 +131,12 @@ def _broken(
     at: At,
 ) -> tuple[LogState, GroupState]:
     """Return state and group after commits that did not compare: who had compared can only abort."""
-    pending = dict(group.pending)
+    pending = draft(group.pending, at) if broken else group.pending
     for transactional_id in broken:
         known = state.transactional_ids[transactional_id]
         if known.status is TransactionStatus.PREPARED:
             corrupt(at, "a position that a prepared transaction holds is committed", group=name)
-        state = state.with_transactional_id(transactional_id, replace(known, abort_only=True))
+        state = state.with_transactional_id(transactional_id, replace(known, abort_only=True), at)
         pending[transactional_id] = {
             key: one._replace(holds=one.holds and key not in found)
             for key, one in pending[transactional_id].items()

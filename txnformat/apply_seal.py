@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from txnformat.drafts import draft
 from txnformat.folding import At, corrupt
 from txnformat.operations import Seal, SealedPartition, SealedSegment
 from txnformat.ownership import check_segment
@@ -19,7 +20,7 @@ def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
     """Return the state after a seal."""
     if not op.segments and op.segment_list is None:
         corrupt(at, "a seal seals nothing")
-    partitions = dict(state.partitions)
+    partitions = draft(state.partitions, at)
     for number, segment in enumerate(op.segments, state.segments.end):
         _seal(state, partitions, segment, number, at)
     sealed = replace(

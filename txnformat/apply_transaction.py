@@ -12,6 +12,7 @@ import numpy as np
 
 from txnformat.apply_ack_ends import end_acks
 from txnformat.apply_group_ends import end_positions
+from txnformat.drafts import draft
 from txnformat.folding import At, corrupt
 from txnformat.operations import (
     AppendedPartition,
@@ -50,6 +51,7 @@ __all__ = [
     "ongoing",
     "owner_of",
     "prepare_transaction",
+    "producer_ids",
     "table_extent",
     "time_of",
 ]
@@ -96,6 +98,8 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         last_end = LastEnd(known.epoch, Outcome.ABORT, Cause.INIT, at.entry)
     elif op.aborted:
         corrupt(at, "a producer aborts a transaction that is not open", transactional_id=op.transactional_id)
+    if known is None and at.producer_ids is not None:
+        at.producer_ids.add(op.producer_id)
     opened = TransactionalIdState(
         op.producer_id,
         op.epoch,
@@ -108,8 +112,15 @@ def init_producer(state: LogState, op: InitProducer, at: At) -> LogState:
         used_ms=at.timestamp_ms,
     )
     return replace(state, next_producer_id=next_producer_id).with_transactional_id(
-        op.transactional_id, opened
+        op.transactional_id, opened, at
     )
+
+
+def producer_ids(state: LogState, at: At) -> set[int]:
+    """Return the producer ids of transactional ids; looked up once for the fold of an entry."""
+    if at.producer_ids is None:
+        at.producer_ids = {known.producer_id for known in state.transactional_ids.values()}
+    return at.producer_ids
 
 
 def owner_of(
@@ -158,7 +169,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if owner.partitions or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "a stage joins a transaction that appends, or is prepared", producer_id=op.producer_id)
-    sequences = dict(owner.staged_sequences)
+    sequences = draft(owner.staged_sequences, at)
     named: set[int] = set()
     for part in op.partitions:
         if part.partition >= topic.partitions or part.partition in named:
@@ -179,7 +190,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     )
     return replace(
         state, files=state.files.extend(op.files), tables=state.tables.extend((op.table,))
-    ).with_transactional_id(op.transactional_id, staging)
+    ).with_transactional_id(op.transactional_id, staging, at)
 
 
 def _range(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
@@ -198,7 +209,7 @@ def prepare_transaction(state: LogState, op: PrepareTxn, at: At) -> LogState:
             transactional_id=op.transactional_id,
         )
     prepared = replace(known, status=TransactionStatus.PREPARED, used_entry=at.entry, used_ms=at.timestamp_ms)
-    return state.with_transactional_id(op.transactional_id, prepared)
+    return state.with_transactional_id(op.transactional_id, prepared, at)
 
 
 def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
@@ -226,7 +237,7 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
         used_entry=at.entry,
         used_ms=at.timestamp_ms,
     )
-    return state.with_transactional_id(op.transactional_id, ended)
+    return state.with_transactional_id(op.transactional_id, ended, at)
 
 
 def _ended(
@@ -252,13 +263,13 @@ def _ended(
         corrupt(
             at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
         )
-    partitions = dict(state.partitions)
+    partitions = draft(state.partitions, at)
     for marker in markers:
         partition = partitions[marker.topic_partition]
         if marker.offset != partition.log_end:
             corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
         partitions[marker.topic_partition] = partition.with_marker(
-            (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms
+            (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms, at
         )
     return replace(state, partitions=partitions)
 
@@ -309,7 +320,7 @@ def _place(
                 table_extent(staged, ends[key], transaction, where, at, transactional=True)
             )
             ends[key] += staged.records
-    partitions = dict(state.partitions)
+    partitions = draft(state.partitions, at)
     for key, extents in rows.items():
         partition = state.partition(key)
         partitions[key] = replace(

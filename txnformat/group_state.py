@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from txnformat.drafts import draft, put
 from txnformat.group_operations import NO_OFFSET, NO_POSITION, GroupKey
 
 __all__ = ["Committed", "GroupState", "Member", "PendingPosition"]
@@ -75,7 +76,10 @@ class GroupState:
         """Return until when its member counts as live (log time, exclusive); None without a member."""
         return None if self.member is None else self.used_ms + self.member.session_timeout_ms
 
-    def with_pending(self, transactional_id: str, more: Mapping[GroupKey, PendingPosition]) -> GroupState:
-        """Return the group with more that is pending in a transaction."""
-        found = {**self.pending.get(transactional_id, {}), **more}
-        return replace(self, pending={**self.pending, transactional_id: found})
+    def with_pending(
+        self, transactional_id: str, more: Mapping[GroupKey, PendingPosition], at: object
+    ) -> GroupState:
+        """Return the group with more that is pending in a transaction, in the fold ``at``."""
+        found = draft(self.pending.get(transactional_id, {}), at)
+        found.update(more)
+        return replace(self, pending=put(self.pending, transactional_id, found, at))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from txnformat.drafts import without
 from txnformat.persistent import Columns
 from txnformat.producer_state import SequenceWindow
 from txnformat.replacing import replace
@@ -140,26 +141,25 @@ class PartitionState(msgspec.Struct, frozen=True):
         return last_stable_offset(self.log_start, self.log_end, self.open.values())
 
     def with_marker(
-        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int
+        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int, at: object
     ) -> PartitionState:
-        """Return the partition after the end of one of its transactions: one more offset, the marker's.
+        """Return the partition after the end of one of its transactions, in the fold ``at``: one more offset, the marker's.
 
         For an abort the index entry's last_stable_offset is, as in Kafka, the first offset of the oldest
         transaction still open among the others, else the offset after the marker.
         """
         producer_id, epoch = transaction
         offset = self.log_end
-        others = {key: first for key, first in self.open.items() if key != transaction}
-        sequences = {key: window for key, window in self.sequences.items() if key != transaction}
+        first = self.open.get(transaction)
+        others = without(self.open, (transaction,), at)
+        sequences = without(self.sequences, (transaction,), at)
         markers = self.markers.append(
             np.array([(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)], MARKER)
         )
         aborted = self.aborted
-        if not commit and transaction in self.open:
+        if not commit and first is not None:
             stable = min(others.values(), default=offset + 1)
-            aborted = aborted.append(
-                np.array([(producer_id, epoch, self.open[transaction], offset, stable, entry)], ABORTED)
-            )
+            aborted = aborted.append(np.array([(producer_id, epoch, first, offset, stable, entry)], ABORTED))
         return replace(
             self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted
         )

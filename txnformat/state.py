@@ -7,6 +7,7 @@ live things: topics, ids, partitions, and extents that are not sealed.
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import msgspec
 
 from txnformat.ack_operations import SubscriptionKey
 from txnformat.app_versions import VersionAt
+from txnformat.drafts import drafted_set, put, without
 from txnformat.errors import NotFoundError
 from txnformat.group_state import GroupState
 from txnformat.operations import Checkpoint, CreateTopic
@@ -131,7 +133,7 @@ class LogState(msgspec.Struct, frozen=True):
     partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
     """Partitions that hold or held something; one that is not here is empty."""
     transactional_ids: dict[str, TransactionalIdState] = msgspec.field(default_factory=dict)
-    undecided: frozenset[str] = frozenset()
+    undecided: AbstractSet[str] = frozenset()
     """Transactional ids with an open or prepared transaction."""
     max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     """Longest timeout that a producer may ask for, of transactions with offsets."""
@@ -164,31 +166,39 @@ class LogState(msgspec.Struct, frozen=True):
     """The newest two named snapshots, oldest first."""
     window: IntentWindow = msgspec.field(default_factory=IntentWindow)
 
-    def with_transactional_id(self, name: str, known: TransactionalIdState) -> LogState:
-        """Return the state with what is known of one transactional id replaced."""
+    def with_transactional_id(self, name: str, known: TransactionalIdState, at: object) -> LogState:
+        """Return the state with what is known of one transactional id replaced, in the fold ``at``."""
         is_undecided = known.status in UNDECIDED
         undecided = self.undecided
         if is_undecided != (name in undecided):
-            undecided = undecided | {name} if is_undecided else undecided - {name}
-        return replace(self, transactional_ids={**self.transactional_ids, name: known}, undecided=undecided)
+            change = {"more" if is_undecided else "fewer": (name,)}
+            undecided = drafted_set(undecided, at, **change)
+        return replace(
+            self, transactional_ids=put(self.transactional_ids, name, known, at), undecided=undecided
+        )
 
-    def may_begin(self, producer_id: int) -> bool:
+    def may_begin(self, producer_id: int, of_transactional_ids: Collection[int] | None = None) -> bool:
         """Return whether a producer without a transactional id that the log does not remember may append its first record.
 
-        Its id must have been given, not be retired, and not be a transactional id's. O(transactional ids).
+        Its id must have been given, not be retired, and not be a transactional id's: those are looked through, unless
+        they are given.
         """
-        return self.retired_below <= producer_id < self.next_producer_id and all(
-            known.producer_id != producer_id for known in self.transactional_ids.values()
-        )
+        if not self.retired_below <= producer_id < self.next_producer_id:
+            return False
+        if of_transactional_ids is not None:
+            return producer_id not in of_transactional_ids
+        return all(known.producer_id != producer_id for known in self.transactional_ids.values())
 
     def group(self, name: str) -> GroupState:
         """Return a consumer group; one that is not there has no positions and no member."""
         return self.groups.get(name) or GroupState(generation=self.retired_generation)
 
-    def without_groups(self, names: Collection[str]) -> LogState:
-        """Return the state without some groups, which are there. Their members are fenced for ever."""
+    def without_groups(self, names: Collection[str], at: object) -> LogState:
+        """Return the state without some groups, which are there, in the fold ``at``. Their members are fenced for ever."""
+        if not names:
+            return self
         gone = [self.groups[name].generation for name in names]
-        kept = {name: group for name, group in self.groups.items() if name not in set(names)}
+        kept = without(self.groups, names, at)
         return replace(self, groups=kept, retired_generation=max([self.retired_generation, *gone]))
 
     def topic(self, name: str) -> TopicState:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from txnformat.drafts import draft, put, without
 from txnformat.ranges import NO_RANGES, Ranges
 
 __all__ = [
@@ -125,21 +126,20 @@ class PartitionAcks:
         return replace(self, mark=mark, acked=acked)
 
     def with_pending(
-        self, transactional_id: str, ranges: Ranges, position: int | None = None
+        self, transactional_id: str, ranges: Ranges, position: int | None = None, at: object = None
     ) -> PartitionAcks:
-        """Return the partition with more that a transaction holds."""
+        """Return the partition with more that a transaction holds, in the fold ``at``; outside of one without it."""
         held = self.pending.get(transactional_id, PendingAcks())
         position = held.position if position is None else position
         # What it holds individually below its own position is one with that.
         more = PendingAcks((held.ranges | ranges).above(position or 0), position)
-        return replace(self, pending={**self.pending, transactional_id: more})
+        return replace(self, pending=put(self.pending, transactional_id, more, at or object()))
 
-    def ended(self, transactional_id: str, *, commit: bool) -> PartitionAcks:
+    def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
         held = self.pending[transactional_id]
-        rest = {name: other for name, other in self.pending.items() if name != transactional_id}
-        without = replace(self, pending=rest)
-        return without.acknowledged(held.ranges, held.position or 0) if commit else without
+        rest = replace(self, pending=without(self.pending, (transactional_id,), at))
+        return rest.acknowledged(held.ranges, held.position or 0) if commit else rest
 
     def whole(self) -> Ranges:
         """Return everything that is acknowledged, also below the mark."""
@@ -170,11 +170,15 @@ class SubscriptionState:
         """Return what is known of a partition; of one that nothing is known of everything is wanted."""
         return self.partitions.get(number, _UNTOUCHED)
 
-    def with_partitions(self, changed: Mapping[int, PartitionAcks]) -> SubscriptionState:
-        """Return the subscription with some partitions replaced."""
-        partitions = {**self.partitions, **changed}
-        kept = {number: acks for number, acks in partitions.items() if acks != _UNTOUCHED}
-        return replace(self, partitions=kept)
+    def with_partitions(self, changed: Mapping[int, PartitionAcks], at: object = None) -> SubscriptionState:
+        """Return the subscription with some partitions replaced, in the fold ``at``; outside of one without it."""
+        partitions = draft(self.partitions, at or object())
+        for number, acks in changed.items():
+            if acks == _UNTOUCHED:
+                partitions.pop(number, None)
+            else:
+                partitions[number] = acks
+        return replace(self, partitions=partitions)
 
     def holders(self) -> frozenset[str]:
         """Return the transactional ids whose transactions hold something."""

@@ -5,6 +5,7 @@ Kafka's PrepareCommit and PrepareAbort cannot be observed here: the decision and
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -113,9 +114,9 @@ class TransactionalIdState(msgspec.Struct, frozen=True):
     """Of the partitions that it has staged records for."""
     timeout_ms: int = TIMEOUT_MS
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
-    groups: frozenset[str] = frozenset()
+    groups: AbstractSet[str] = frozenset()
     """Consumer groups that the open transaction has positions of."""
-    subscriptions: frozenset[SubscriptionKey] = frozenset()
+    subscriptions: AbstractSet[SubscriptionKey] = frozenset()
     """Subscriptions that the open transaction has acknowledged records of."""
     abort_only: bool = False
     """What the open transaction had compared its positions with was changed since: it can only be aborted."""
