@@ -103,7 +103,7 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
     _check_opens_alone(entry, at)
     for operation in entry.operations:
         state = apply_operation(state, operation, at)
-    return finish_entry(state, entry, sha256)
+    return finish_entry(state, entry, sha256, at)
 
 
 def _check_opens_alone(entry: CommitEntry, at: At) -> None:
@@ -125,8 +125,14 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
         )
 
 
-def finish_entry(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
+def finish_entry(state: LogState, entry: CommitEntry, sha256: str, at: At) -> LogState:
     """Return the state after ``entry``, all of whose operations ``state`` has; the last part of :func:`apply`."""
+    if at.dropped_tables:
+        state = replace(
+            state,
+            files=state.files.keep({*state.files.numbers()} - at.dropped_files),
+            tables=state.tables.keep({*state.tables.numbers()} - at.dropped_tables),
+        )
     return replace(
         state,
         entry=entry.entry,

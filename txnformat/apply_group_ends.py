@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from txnformat.drafts import draft, without
-from txnformat.folding import At
+from txnformat.folding import At, PendingIndex
 from txnformat.group_state import Committed, GroupState
 from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import Outcome
 
-__all__ = ["end_positions"]
+__all__ = ["end_positions", "pending_index"]
+
+
+def pending_index(group: GroupState, name: str, at: At) -> PendingIndex:
+    """Return who has what pending in a group; looked up once for the fold of an entry."""
+    index = at.positions.get(name)
+    if index is None:
+        index = at.positions[name] = PendingIndex()
+        for transactional_id, found in group.pending.items():
+            for key, one in found.items():
+                index.add(transactional_id, key, holds=one.holds)
+    return index
 
 
 def end_positions(
@@ -26,6 +37,9 @@ def end_positions(
         return state
     groups = draft(state.groups, at)
     for name in names:
+        if name in at.positions:
+            for key in groups[name].pending[transactional_id]:
+                at.positions[name].remove(transactional_id, key)
         groups[name] = _ended(groups[name], transactional_id, outcome, at)
     return replace(state, groups=groups)
 

@@ -7,6 +7,7 @@ the position that it brings it for come together or not at all.
 
 from __future__ import annotations
 
+from txnformat.apply_group_ends import pending_index
 from txnformat.apply_transaction import ongoing, owner_of
 from txnformat.drafts import draft, drafted_set, put
 from txnformat.folding import At, corrupt
@@ -54,14 +55,14 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
     if op.generation is not None and op.generation != group.generation:
         corrupt(at, "positions are of another generation of their group", group=op.group, got=op.generation)
     broken: set[str] = set()
+    index = pending_index(group, op.group, at)
     found: dict[GroupKey, OffsetCommit | PositionCommit] = {}
     for commit in op.commits():
         _check_commit(state, op, group, commit, at)
         if commit.key in found:
             corrupt(at, "an operation commits a position twice", group=op.group, key=commit.key)
         found[commit.key] = commit
-        holders = group.pending_in(commit.key, beside=op.transactional_id)
-        broken |= {name for name, pending in holders.items() if pending.holds}
+        broken |= index.holding.get(commit.key, set()) - {op.transactional_id}
     if not found:
         corrupt(at, "an operation commits no position", group=op.group)
     state, group = _broken(state, op.group, group, broken, found, at)
@@ -88,6 +89,8 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
         )
         for key, commit in found.items()
     }
+    for key, one in pending.items():
+        index.add(op.transactional_id, key, holds=one.holds)
     joined = ongoing(owner, at, partitions=owner.partitions)
     joined = replace(joined, groups=drafted_set(joined.groups, at, more=(op.group,)))
     state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending, at), at)
@@ -111,7 +114,8 @@ def _check_commit(
             corrupt(at, "an offset is committed beyond the log end", expected=log_end, got=commit.offset)
     if commit.expected is None:
         return
-    if commit.expected != group.value(commit.key) or group.pending_in(commit.key, beside=op.transactional_id):
+    pending = pending_index(group, op.group, at).ids.get(commit.key, set())
+    if commit.expected != group.value(commit.key) or pending - {op.transactional_id}:
         corrupt(
             at,
             "a position is committed in place of another than is committed, or while another is pending",
@@ -132,6 +136,7 @@ def _broken(
 ) -> tuple[LogState, GroupState]:
     """Return state and group after commits that did not compare: who had compared can only abort."""
     pending = draft(group.pending, at) if broken else group.pending
+    index = pending_index(group, name, at)
     for transactional_id in broken:
         known = state.transactional_ids[transactional_id]
         if known.status is TransactionStatus.PREPARED:
@@ -141,4 +146,6 @@ def _broken(
             key: one._replace(holds=one.holds and key not in found)
             for key, one in pending[transactional_id].items()
         }
+        for key in found:
+            index.release(transactional_id, key)
     return state, replace(group, pending=pending) if broken else group

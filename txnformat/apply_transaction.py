@@ -257,7 +257,7 @@ def _ended(
     else:
         if placed:
             corrupt(at, "an abort gives offsets", producer_id=known.producer_id)
-        state = _without_staged(state, known)
+        _forget_staged(known, at)
     expected = set(known.partitions) | {part.topic_partition for part in placed}
     if {marker.topic_partition for marker in markers} != expected or len(markers) != len(expected):
         corrupt(
@@ -274,21 +274,11 @@ def _ended(
     return replace(state, partitions=partitions)
 
 
-def _without_staged(state: LogState, known: TransactionalIdState) -> LogState:
-    """Forget what was staged: the files are left to the vacuum."""
-    if not known.staged:
-        return state
-    tables = {flush.table for flush in known.staged}
-    files = {
-        number
-        for flush in known.staged
-        for number in range(flush.first_file, flush.first_file + flush.file_count)
-    }
-    return replace(
-        state,
-        files=state.files.keep({*state.files.numbers()} - files),
-        tables=state.tables.keep({*state.tables.numbers()} - tables),
-    )
+def _forget_staged(known: TransactionalIdState, at: At) -> None:
+    """Forget what was staged, at the entry's end: the files are left to the vacuum."""
+    for flush in known.staged:
+        at.dropped_tables.add(flush.table)
+        at.dropped_files.update(range(flush.first_file, flush.first_file + flush.file_count))
 
 
 def _place(

@@ -129,7 +129,7 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
         # Only a lone intent can be too large: a group stops growing far below the cap.
         return Assembled({accepted[0]: Rejected(error)}, None, b"", state)
     # The draft has folded every operation already: folding the entry again would give the same.
-    return Assembled(verdicts, entry, data, finish_entry(draft, entry, sha256_hex(data)))
+    return Assembled(verdicts, entry, data, finish_entry(draft, entry, sha256_hex(data), at))
 
 
 def _size(operations: Sequence[Operation]) -> int:

@@ -7,7 +7,8 @@ GET. The snapshot is checked against the ``checkpoint`` operation that names it,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnformat import keys
@@ -21,7 +22,7 @@ from txnformat.operations import Checkpoint
 from txnformat.reads import get_object, make_durable, read_boundary, read_entry, request, simultaneous
 from txnformat.snapshot import decode_snapshot
 from txnformat.state import LogState
-from txnformat.tail import bundle_key_of, read_tail, usable_bundle
+from txnformat.tail import bundle_key_of, read_back, read_tail, usable_bundle
 from txnformat.view import View
 
 __all__ = [
@@ -43,6 +44,8 @@ AHEAD_MAX = 16
 """Entries asked for at once while catching up."""
 FAR_BEHIND = 31
 """Entries that were caught up with one by one, before bundles are asked for."""
+SEARCH_BATCH_MAX = 1_000
+"""Entries read at once, at most, in search of one that names a snapshot."""
 BUNDLES_AHEAD_MAX = 8
 """Bundles asked for at once while catching up."""
 
@@ -218,13 +221,51 @@ def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:
     """
     both = yield from simultaneous(ListObjects(keys.SNAPSHOT_PREFIX), ListObjects(keys.LOG_PREFIX))
     found, listed = (answer if isinstance(answer, list) else [] for answer in both)
+    search = _Search(listed)
     for key in reversed(found):
         name = keys.parse_snapshot_key(key)
-        if name is not None:
-            view = yield from _open_at(empty, Hint(name.born, key))
+        if name is not None and (yield from search.names(key, name.born)):
+            view = yield from _open_at(empty, Hint(name.born, key), known=search.read)
             if view is not None:
                 return view, found
-    return (yield from _open_at(empty, None, listed)), found
+    return (yield from _open_at(empty, None, listed, known=search.read)), found
+
+
+class _Search:
+    """Looks for entries that name snapshots, from the newest entry down: each entry is read once.
+
+    An object under a snapshot's key means nothing until an entry names it, and whoever may create objects may create many.
+    """
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        numbers = (number for number in map(keys.parse_entry_key, listed) if number is not None)
+        self._left = sorted(numbers)
+        self._least = 1
+        """How many entries are read at once at least: ever more, for many snapshots lie close together."""
+        self._named: set[str] = set()
+        self.read: dict[int, bytes] = {}
+        """Entries that were read from their slots, by number."""
+
+    def names(self, key: str, born: int) -> Steps[bool]:
+        """Return whether an entry that was listed names a snapshot of the state after entry ``born``."""
+        while self._left and self._left[-1] > born and key not in self._named:
+            above = bisect_right(self._left, born)
+            first = max(0, len(self._left) - SEARCH_BATCH_MAX, min(above, len(self._left) - self._least))
+            slots, self._left = self._left[first:], self._left[:first]
+            self._least *= 2
+            found, bundled = yield from read_back(slots)
+            self.read |= found
+            for number, data in (bundled | found).items():
+                self._named |= _snapshots_named(data, number)
+        return key in self._named
+
+
+def _snapshots_named(data: bytes, number: int) -> set[str]:
+    try:
+        operations = decode_entry(data, number).operations
+    except FormatError:
+        return set()  # whoever folds it says so
+    return {operation.key for operation in operations if isinstance(operation, Checkpoint)}
 
 
 def empty_state(format_data: bytes) -> LogState:
@@ -257,9 +298,17 @@ def parse_hint(data: object) -> Hint | None:
 
 
 def _open_at(
-    empty: LogState, hint: Hint | None, listed: Sequence[str] = (), *, through_bundles: bool = True
+    empty: LogState,
+    hint: Hint | None,
+    listed: Sequence[str] = (),
+    *,
+    known: Mapping[int, bytes] | None = None,
+    through_bundles: bool = True,
 ) -> Steps[View | None]:
-    """Open from one snapshot, or from entry 0 and a listing; None when that is not possible from there."""
+    """Open from one snapshot, or from entry 0 and a listing; None when that is not possible from there.
+
+    ``known`` are entries that were read from their slots already.
+    """
     snapshot: object = None
     first = 0
     if hint is not None:
@@ -271,7 +320,7 @@ def _open_at(
             return None
         listed = after if isinstance(after, list) else []
     slots = _contiguous(listed, first)
-    tail, proof, has_bundled = yield from read_tail(slots, through_bundles=through_bundles)
+    tail, proof, has_bundled = yield from read_tail(slots, through_bundles=through_bundles, known=known)
     state: LogState | None = None
     corrupt: CorruptDataError | None = None
     try:
@@ -280,7 +329,7 @@ def _open_at(
         corrupt = error
     if state is None and has_bundled:
         # A bundle is only a hint: without any, it is what the slots hold that is judged.
-        return (yield from _open_at(empty, hint, listed, through_bundles=False))
+        return (yield from _open_at(empty, hint, listed, known=known, through_bundles=False))
     if state is None and corrupt is None:
         return None
     boundary = yield from read_boundary()

@@ -87,7 +87,20 @@ class Ranges:
         """Return the offsets of either."""
         if not len(self) or not len(other):
             return self if len(self) else other
+        if len(other) == 1:
+            return self._with(int(other.starts[0]), int(other.ends[0]))
+        if len(self) == 1:
+            return other._with(int(self.starts[0]), int(self.ends[0]))
         return self._joined(np.concatenate([self._bounds, other._bounds]))
+
+    def _with(self, start: int, end: int) -> Ranges:
+        """Return the offsets of this set and of one range, which is not empty; what is not near it is only copied."""
+        first = int(np.searchsorted(self.ends, start, side="left"))
+        last = int(np.searchsorted(self.starts, end, side="right"))
+        if first < last:
+            start, end = min(start, int(self.starts[first])), max(end, int(self.ends[last - 1]))
+        met = np.array([[start, end]], np.int64)
+        return Ranges(np.concatenate([self._bounds[:first], met, self._bounds[last:]]))
 
     def __sub__(self, other: Ranges) -> Ranges:
         """Return the offsets of this set that are not in the other."""
@@ -118,6 +131,8 @@ class Ranges:
 
     def above(self, start: int) -> Ranges:
         """Return the offsets from ``start`` (inclusive) on."""
+        if not len(self) or self._bounds[0, 0] >= start:
+            return self
         return self._joined(np.maximum(self._bounds, start))
 
     def common_offsets(self, other: Ranges) -> int:

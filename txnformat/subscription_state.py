@@ -66,10 +66,20 @@ class PartitionAcks:
     """What is acknowledged above the mark."""
     pending: Mapping[str, PendingAcks] = field(default_factory=dict)
     """By transactional id. No offset is in two of them, or in one and acknowledged."""
+    _held: tuple[Ranges, int] | None = field(default=None, compare=False, repr=False)
+    """What all of them hold, and in how many ranges of their own: kept from one operation to the next."""
+
+    def held_together(self) -> tuple[Ranges, int]:
+        """Return what is pending, with everything below a position, and in how many ranges of transactions."""
+        if self._held is not None:
+            return self._held
+        bounds = [pair for held in self.pending.values() for pair in held.ranges.pairs()]
+        below = [(0, held.position) for held in self.pending.values() if held.position]
+        return Ranges.of(bounds + below), len(bounds)
 
     def range_count(self) -> int:
         """Return how many ranges there are, acknowledged and pending: an end of a transaction never makes it more."""
-        return len(self.acked) + sum(len(held.ranges) for held in self.pending.values())
+        return len(self.acked) + (self.held_together()[1] if self.pending else 0)
 
     def conflict(self, ranges: Ranges) -> AckConflict | None:
         """Return the first reason why ranges cannot be acknowledged, whoever does it: also the own transaction twice."""
@@ -79,6 +89,8 @@ class PartitionAcks:
         offset = self.acked.first_common(ranges)
         if offset is not None:
             found.append(AckConflict(ALREADY_ACKNOWLEDGED, offset))
+        if not self.pending or self.held_together()[0].first_common(ranges) is None:
+            return min(found, key=lambda one: one.offset, default=None)
         for name, held in self.pending.items():
             offset = held.ranges.first_common(ranges)
             if offset is not None:
@@ -94,6 +106,14 @@ class PartitionAcks:
         """
         if position <= self.mark:
             return AckConflict(ALREADY_ACKNOWLEDGED, position - 1)
+        if not self.pending:
+            return None
+        own = self.pending.get(transactional_id or "", PendingAcks())
+        below = Ranges.of([(0, position)])
+        its = own.ranges | Ranges.of([(0, own.position or 0)])
+        is_further = own.position is None or position > own.position
+        if is_further and self.held_together()[0].common_offsets(below) == its.common_offsets(below):
+            return None  # nothing but its own
         found: list[AckConflict] = []
         for name, held in self.pending.items():
             if name == transactional_id:
@@ -133,12 +153,21 @@ class PartitionAcks:
         position = held.position if position is None else position
         # What it holds individually below its own position is one with that.
         more = PendingAcks((held.ranges | ranges).above(position or 0), position)
-        return replace(self, pending=put(self.pending, transactional_id, more, at or object()))
+        together, count = self.held_together()
+        together |= ranges
+        if position:
+            together |= Ranges.of([(0, position)])
+        count += len(more.ranges) - len(held.ranges)
+        return replace(
+            self, pending=put(self.pending, transactional_id, more, at or object()), _held=(together, count)
+        )
 
     def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
         held = self.pending[transactional_id]
-        rest = replace(self, pending=without(self.pending, (transactional_id,), at))
+        together, count = self.held_together()
+        still = None if held.position else (together - held.ranges, count - len(held.ranges))
+        rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)
         return rest.acknowledged(held.ranges, held.position or 0) if commit else rest
 
     def whole(self) -> Ranges:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnformat import keys
@@ -11,7 +11,7 @@ from txnformat.effects import GetObject, ReadClock, Steps, Times
 from txnformat.errors import CorruptDataError
 from txnformat.reads import simultaneous
 
-__all__ = ["Tail", "bundle_key_of", "read_tail", "usable_bundle"]
+__all__ = ["Tail", "bundle_key_of", "read_back", "read_tail", "usable_bundle"]
 
 TAIL_BATCH = 1_000
 """Listed entries fetched in one batch of simultaneous requests."""
@@ -42,21 +42,62 @@ def usable_bundle(data: object, first: int) -> list[bytes] | None:
         return None
 
 
-def read_tail(slots: range, *, through_bundles: bool) -> Steps[Tail]:
+def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, bytes]]]:
+    """Return entries to look through, of bundles where there are: those read from slots, and those of bundles.
+
+    Parameters
+    ----------
+    slots : sequence of int
+        Listed, ascending.
+
+    Notes
+    -----
+    Requests: 1 GET per entry, 1 per whole hundred where there is a bundle; two round trips at most.
+    """
+    wanted = set(slots)
+    whole = [
+        first
+        for first in bundles_in(range(slots[0], slots[-1] + 1))
+        if wanted.issuperset(range(first, first + BUNDLE_ENTRIES))
+    ]
+    bundled: dict[int, bytes] = {}
+    answers = yield from simultaneous(*(GetObject(bundle_key_of(first)) for first in whole))
+    for first, data in zip(whole, answers, strict=True):
+        bundled |= enumerate(usable_bundle(data, first) or (), first)
+    single = sorted(wanted - bundled.keys())
+    answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in single))
+    found = {slot: data for slot, data in zip(single, answers, strict=True) if isinstance(data, bytes)}
+    return found, bundled
+
+
+def read_tail(
+    slots: range, *, through_bundles: bool, known: Mapping[int, bytes] | None = None
+) -> Steps[Tail]:
     """Return the bytes of the listed entries and of those after them.
 
     The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots hold,
     and everything before it is bound to it by the chain.
 
+    Parameters
+    ----------
+    known : mapping of int to bytes, optional
+        Entries that were read from their slots already: they are not read again.
+
+    Notes
+    -----
     Requests: 1 GET per entry and one for the slot after them, all at once; 1 GET per whole hundred instead where there
     is a bundle, and 1 more round trip when a bundle that should be there is not.
     """
-    found: dict[int, bytes] = {}
+    found = {slot: data for slot, data in (known or {}).items() if slot in slots}
     bundled: dict[int, bytes] = {}
-    firsts = bundles_in(slots) if through_bundles else []
+    firsts = [
+        first
+        for first in (bundles_in(slots) if through_bundles else ())
+        if not found.keys() >= {*range(first, first + BUNDLE_ENTRIES)}
+    ]
     inside = {slot for first in firsts for slot in range(first, first + BUNDLE_ENTRIES)}
     inside -= {first + BUNDLE_ENTRIES - 1 for first in firsts[-1:]}  # whole hundreds in a row are one run
-    pending: list[int] = [slot for slot in slots if slot not in inside]
+    pending: list[int] = [slot for slot in slots if slot not in inside and slot not in found]
     end = slots.stop
     while True:
         batch, pending = pending[:TAIL_BATCH], pending[TAIL_BATCH:]

@@ -267,3 +267,37 @@ def test_deleted_entries_without_a_usable_snapshot_are_a_clear_error() -> None:
     with pytest.raises(CorruptDataError) as caught:
         hand.run(open_view())
     assert caught.value.kind == "no-usable-snapshot"
+
+
+@pytest.mark.parametrize("born", ["below", "among", "above"])
+def test_snapshots_that_no_entry_names_are_not_tried(born: str) -> None:
+    """Of 51 junk snapshots none is fetched, and each entry is read at most twice: to find the named one, and to fold."""
+    hand, states = _log(60)
+    named, tip = _snapshot(hand, states[55], states[-1])
+    for number in range(51):
+        at = {"below": 0, "among": number, "above": 1_000 + number}[born]
+        hand.objects[keys.snapshot_key(at, hand.new_id())] = b"junk"
+    del hand.objects[keys.LATEST_KEY]
+    view = hand.run(open_view())
+    assert view.state.entry_sha256 == tip.entry_sha256
+    got = [key for effect in hand.requests() for key in _keys_got(effect)]
+    assert [key for key in got if key.startswith(keys.SNAPSHOT_PREFIX)] == [named.key]
+    assert max(got.count(keys.entry_key(number)) for number in range(62)) <= 2
+    assert len(hand.requests()) <= 12
+
+
+def _keys_got(effect: Effect) -> list[str]:
+    asked = effect.requests if isinstance(effect, Simultaneous) else (effect,)
+    return [one.key for one in asked if isinstance(one, GetObject)]
+
+
+def test_a_damaged_snapshot_leads_to_the_one_before_and_no_entry_is_read_again() -> None:
+    hand, states = _log(300)
+    older, tip = _snapshot(hand, states[10], states[-1])
+    newer, tip = _snapshot(hand, states[250], tip)
+    hand.objects[newer.key] = b"damaged"
+    del hand.objects[keys.LATEST_KEY]
+    assert hand.run(open_view()).state.entry_sha256 == tip.entry_sha256
+    got = [key for effect in hand.requests() for key in _keys_got(effect)]
+    assert [key for key in got if key.startswith(keys.SNAPSHOT_PREFIX)] == [newer.key, older.key]
+    assert max(got.count(keys.entry_key(number)) for number in range(302)) == 1

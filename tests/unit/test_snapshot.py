@@ -161,7 +161,7 @@ def plain(value: Any) -> Any:
         case dict():
             return {key: plain(one) for key, one in value.items()}
         case _ if hasattr(value, "__dataclass_fields__"):
-            return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+            return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.compare}
         case msgspec.Struct():
             return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
         case _:
