@@ -55,7 +55,7 @@ _READ: Mapping[str, OptionDoc] = {
         example="orders-.*",
         meaning=(
             "instead of `topic`: all topics whose whole name matches; a stream takes in those that are created "
-            "later"
+            "later. The syntax is that of RE2: no look-around, no references to groups"
         ),
     ),
     "order": OptionDoc(

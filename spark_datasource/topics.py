@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from spark_datasource.option_values import OptionValues
-from txnformat.errors import NotFoundError, TxnLogError
+from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
 from txnformat.keys import check_topic_name
+from txnformat.patterns import Pattern
 from txnformat.state import LogState, TopicState
 
 __all__ = ["TopicChoice", "parse_topics"]
@@ -35,8 +35,8 @@ class TopicChoice:
         """
         if self.pattern is None:
             return [state.topic(name) for name in self.names]
-        matches = re.compile(self.pattern).fullmatch
-        return [state.topics[state.topic_ids[name]] for name in sorted(state.topic_ids) if matches(name)]
+        names = Pattern(self.pattern).matching(sorted(state.topic_ids))
+        return [state.topics[state.topic_ids[name]] for name in names]
 
     def chosen_any(self, state: LogState) -> list[TopicState]:
         """Return the topics that are there, by name, at least one.
@@ -65,11 +65,9 @@ def parse_topics(found: OptionValues) -> TopicChoice:
         if text is not None:
             found.problems.append("give topic or subscribePattern, not both")
         try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            found.problems.append(
-                f"option subscribePattern is {pattern!r:.100}, not a regular expression: {error}"
-            )
+            Pattern(pattern)
+        except InvalidInputError as error:
+            found.problems.append(f"option subscribePattern: {error}")
         return TopicChoice(pattern=pattern)
     if text is None:
         found.problems.append("option topic is missing")

@@ -41,8 +41,8 @@ class _DraftSet(set[K]):
 
 
 def draft(mapping: Mapping[K, V], owner: object) -> dict[K, V]:
-    """Return a copy of ``mapping`` that belongs to ``owner``: itself, if it does already."""
-    if type(mapping) is _Draft and mapping.owner is owner:
+    """Return a copy of ``mapping`` that belongs to ``owner``: itself, if it does already. None owns nothing."""
+    if owner is not None and type(mapping) is _Draft and mapping.owner is owner:
         return mapping
     copy: _Draft[K, V] = _Draft(mapping)
     copy.owner = owner
@@ -68,7 +68,7 @@ def drafted_set(
     values: AbstractSet[K], owner: object, *, more: Collection[K] = (), fewer: Collection[K] = ()
 ) -> AbstractSet[K]:
     """Return ``owner``'s copy of a set with more, and fewer, values."""
-    if type(values) is _DraftSet and values.owner is owner:
+    if owner is not None and type(values) is _DraftSet and values.owner is owner:
         copy = values
     else:
         copy = _DraftSet(values)

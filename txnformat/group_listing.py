@@ -17,10 +17,10 @@ from txnformat.errors import InvalidInputError
 from txnformat.group_operations import GroupKey
 from txnformat.group_state import Committed, GroupState
 from txnformat.partition import PartitionState
+from txnformat.patterns import Pattern
 from txnformat.persistent import Rows
 from txnformat.scan import committed
 from txnformat.state import LogState
-from txnformat.transaction_listing import as_pattern
 from txnformat.transactions import TransactionStatus
 from txnformat.types import OffsetRange, TopicPartition
 
@@ -190,11 +190,12 @@ def list_groups(
 ) -> list[GroupListing]:
     """Return the groups that meet every condition, by name; see :meth:`Groups.list`."""
     statuses = _statuses(states)
-    compiled = as_pattern(pattern)
+    names = sorted(state.groups)
     found = []
-    for name, group in sorted(state.groups.items()):
+    for name in names if pattern is None else Pattern(pattern).matching(names):
+        group = state.groups[name]
         status = group_status(group, now_ms)
-        if (statuses and status not in statuses) or (compiled and not compiled.fullmatch(name)):
+        if statuses and status not in statuses:
             continue
         found.append(
             GroupListing(

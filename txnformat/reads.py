@@ -65,9 +65,10 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
     for index, answer in enumerate(answers):
         if isinstance(answer, StorageError):
             asked = requests[index]
-            if answer.transient:
-                is_get = isinstance(asked, GetObject)
-                answers[index] = yield from get_object(asked.key) if is_get else request(asked)
+            if answer.transient and isinstance(asked, GetObject):
+                answers[index] = yield from get_object(asked.key)
+            elif answer.transient:
+                answers[index] = yield from request(asked)
             elif isinstance(asked, GetObject) and _is_useless_hint(asked.key, answer):
                 answers[index] = None
             else:

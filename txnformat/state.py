@@ -166,8 +166,8 @@ class LogState(msgspec.Struct, frozen=True):
     """The newest two named snapshots, oldest first."""
     window: IntentWindow = msgspec.field(default_factory=IntentWindow)
 
-    def with_transactional_id(self, name: str, known: TransactionalIdState, at: object) -> LogState:
-        """Return the state with what is known of one transactional id replaced, in the fold ``at``."""
+    def with_transactional_id(self, name: str, known: TransactionalIdState, at: object = None) -> LogState:
+        """Return the state with what is known of one transactional id replaced, in the fold ``at``; outside of one without it."""
         is_undecided = known.status in UNDECIDED
         undecided = self.undecided
         if is_undecided != (name in undecided):

@@ -158,9 +158,7 @@ class PartitionAcks:
         if position:
             together |= Ranges.of([(0, position)])
         count += len(more.ranges) - len(held.ranges)
-        return replace(
-            self, pending=put(self.pending, transactional_id, more, at or object()), _held=(together, count)
-        )
+        return replace(self, pending=put(self.pending, transactional_id, more, at), _held=(together, count))
 
     def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
@@ -201,7 +199,7 @@ class SubscriptionState:
 
     def with_partitions(self, changed: Mapping[int, PartitionAcks], at: object = None) -> SubscriptionState:
         """Return the subscription with some partitions replaced, in the fold ``at``; outside of one without it."""
-        partitions = draft(self.partitions, at or object())
+        partitions = draft(self.partitions, at)
         for number, acks in changed.items():
             if acks == _UNTOUCHED:
                 partitions.pop(number, None)

@@ -61,10 +61,13 @@ def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, b
         if wanted.issuperset(range(first, first + BUNDLE_ENTRIES))
     ]
     bundled: dict[int, bytes] = {}
-    answers = yield from simultaneous(*(GetObject(bundle_key_of(first)) for first in whole))
-    for first, data in zip(whole, answers, strict=True):
-        bundled |= enumerate(usable_bundle(data, first) or (), first)
+    if whole:
+        answers = yield from simultaneous(*(GetObject(bundle_key_of(first)) for first in whole))
+        for first, data in zip(whole, answers, strict=True):
+            bundled |= enumerate(usable_bundle(data, first) or (), first)
     single = sorted(wanted - bundled.keys())
+    if not single:
+        return {}, bundled
     answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in single))
     found = {slot: data for slot, data in zip(single, answers, strict=True) if isinstance(data, bytes)}
     return found, bundled

@@ -5,7 +5,6 @@ The questions, and the names of the values, are those of Kafka's ``kafka-transac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.partition import PartitionState, Transaction
+from txnformat.patterns import Pattern
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED, LastEnd, TransactionalIdState, TransactionStatus
 from txnformat.types import TopicPartition
@@ -23,7 +23,6 @@ __all__ = [
     "TransactionDetails",
     "TransactionListing",
     "TransactionPartition",
-    "as_pattern",
     "buffer_of",
     "describe_producers",
     "describe_transaction",
@@ -106,22 +105,6 @@ class ProducerOfPartition:
     """None outside of a transaction."""
 
 
-def as_pattern(text: str | None) -> re.Pattern[str] | None:
-    """Return a regular expression that ids have to match as a whole.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-pattern``.
-    """
-    try:
-        return None if text is None else re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidInputError(
-            f"{text!r:.100} is not a regular expression: {error}", kind="invalid-pattern"
-        ) from None
-
-
 def _statuses(states: Iterable[str] | None) -> frozenset[TransactionStatus]:
     if isinstance(states, str):
         states = [states]
@@ -168,9 +151,10 @@ def list_transactions(
 ) -> list[TransactionListing]:
     """Return the transactional ids that meet every condition, by name; see :meth:`Transactions.list`."""
     statuses = _statuses(states)
-    compiled = as_pattern(pattern)
+    names = sorted(state.transactional_ids)
     found = []
-    for name, known in sorted(state.transactional_ids.items()):
+    for name in names if pattern is None else Pattern(pattern).matching(names):
+        known = state.transactional_ids[name]
         duration = duration_ms(known, now_ms)
         if statuses and known.status not in statuses:
             continue
@@ -178,8 +162,7 @@ def list_transactions(
             continue
         if min_duration_ms is not None and min_duration_ms >= 0 and (duration or 0) <= min_duration_ms:
             continue  # as Kafka: running for longer than this, and every one when it is negative
-        if compiled is None or compiled.fullmatch(name):
-            found.append(TransactionListing(name, known.producer_id, known.status, duration))
+        found.append(TransactionListing(name, known.producer_id, known.status, duration))
     return found
 
 

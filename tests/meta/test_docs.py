@@ -277,6 +277,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "any other object that a reader asks for without its size": ("txnformat.object_sizes:OTHER_BYTES_MAX",),
     "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
+    "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
     "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),

@@ -21,6 +21,7 @@ from txnformat import (
     retention,
 )
 from txnformat import decide as decide_module
+from txnformat.folding import At, PendingIndex
 from txnformat.group_operations import CommitOffsets
 from txnformat.group_state import GroupState
 from txnformat.intents import ExpireIdle, GroupOffsets, Included, ResetOffsets
@@ -70,8 +71,9 @@ def positions_of_a_transaction_count_at_once(patch: Patch) -> None:
     original = apply_module._FOLDS[CommitOffsets]
 
     def fold(state: LogState, op: Any, at: Any) -> LogState:
+        other = At(at.entry, at.timestamp_ms)  # what this fold changes, the next one must not see
+        now = original(state, replace(op, transactional_id=None), other).groups[op.group]
         after: LogState = original(state, op, at)
-        now = original(state, replace(op, transactional_id=None), at).groups[op.group]
         group = replace(after.groups[op.group], committed=now.committed)
         return replace(after, groups={**after.groups, op.group: group})
 
@@ -138,6 +140,7 @@ def others_may_have_positions_pending_beside_a_compare(patch: Patch) -> None:
         return {} if beside is not None else original(group, key)
 
     patch.setattr(GroupState, "pending_in", pending_in)
+    patch.setattr(apply_groups, "pending_index", lambda *args: PendingIndex())
 
 
 def generations_fence_nobody(patch: Patch) -> None:

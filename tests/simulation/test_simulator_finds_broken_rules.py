@@ -108,10 +108,7 @@ def staged_records_lie_in_another_order(patch: Patch) -> None:
 
 
 def an_abort_keeps_what_was_staged(patch: Patch) -> None:
-    def without(original: Any, state: LogState, known: TransactionalIdState) -> LogState:
-        return state
-
-    _replaced(patch, apply_transaction, "_without_staged", without)
+    _replaced(patch, apply_transaction, "_forget_staged", lambda original, *args: None)
 
 
 def a_timeout_keeps_the_epoch(patch: Patch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -90,12 +90,13 @@ def _end(number: int, *markers: Marker) -> EndTxn:
 def _folded(*operations: Operation) -> LogState:
     """Return a state that no fold owns anything of."""
     state = LogState(log_id=LOG, entry_sha256="0" * 64)
-    for batch in (
+    batches: tuple[Sequence[Operation], ...] = (
         [_topic(0, TOPIC), AllocateProducerIds("o", 0, 99, 0), CreateSubscription(TOPIC, "s", (), 0)],
         [_init(number) for number in range(4)],
         [_append(offset) for offset in range(20)],
         operations,
-    ):
+    )
+    for batch in batches:
         if batch:
             state = _apply(state, batch)
     return state

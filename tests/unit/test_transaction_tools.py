@@ -268,13 +268,13 @@ def test_a_transaction_hangs_if_its_id_has_another_or_not_this_partition(actors:
     known = state.transactional_ids["etl"]
     later = state.timestamp_ms + DAY
     in_one = replace(known, partitions={KEY: 0})
-    (found,) = find_hanging(state.with_transactional_id("etl", in_one, object()), later).hanging
+    (found,) = find_hanging(state.with_transactional_id("etl", in_one), later).hanging
     assert (found.partition, "is not in this partition" in found.reason) == (1, True)
     for other in (
         replace(known, epoch=1),
         replace(known, status=TransactionStatus.COMPLETE_ABORT, partitions={}),
     ):
-        found_in = find_hanging(state.with_transactional_id("etl", other, object()), later).hanging
+        found_in = find_hanging(state.with_transactional_id("etl", other), later).hanging
         assert [one.partition for one in found_in] == [0, 1]
 
 
