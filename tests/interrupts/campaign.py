@@ -277,7 +277,7 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
         gc.collect()
         time.sleep(0.01)
     if threading.active_count() > threads + 2:
-        history.problems.append(f"threads: {', '.join(thread.name for thread in threading.enumerate())}")
+        history.problems.append(f"threads that do not end: {_others_stacks()}")
     if left := open_files() - files:
         history.problems.append(f"left open: {', '.join(sorted(left))}")
     history.seconds = time.perf_counter() - start
