@@ -36,6 +36,10 @@ CALL_SECONDS = 60.0
 """A call takes milliseconds; one that takes this long hangs."""
 
 
+LINGER_MS_MAX = 60_000
+"""So long a flush waits in half of the producers without transactions; one that was never closed makes it after that."""
+
+
 @dataclass(slots=True)
 class History:
     """What came of one history."""
@@ -121,7 +125,7 @@ class _Worker:
         )
         self._number += 1
         if kind in ("idempotent", "plain"):
-            linger = self._rng.choice((1, 60_000))
+            linger = self._rng.choice((1, LINGER_MS_MAX))
             small |= {"linger_ms": linger, "enable_idempotence": kind == "idempotent"}
             return User(self._world, None, **small)
         return User(self._world, f"t{self._number % 3}", buffer=kind, **small)
@@ -271,8 +275,9 @@ def run_history(seed: int, root: Path, interrupts: int) -> History:
     del worker
     gc.collect()
     sys.unraisablehook = unraisable
-    end = time.monotonic() + CALL_SECONDS
-    # Background work, which nobody waits for, comes to its end. Two threads may stay: the library's, and one that waits.
+    # Background work, which nobody waits for, comes to its end, also what begins when the longest linger is over. Two threads
+    # may stay: the library's, and one that waits.
+    end = time.monotonic() + CALL_SECONDS + LINGER_MS_MAX / 1000
     while time.monotonic() < end and (threading.active_count() > threads + 2 or open_files() - files):
         gc.collect()
         time.sleep(0.01)
