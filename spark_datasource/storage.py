@@ -140,12 +140,16 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
     match = _S3_URL.match(path)
     options = dict(given)
     if match is not None:
-        from txnformat.store.s3_options import canonical, parse_s3_options
+        from txnformat.store.s3_options import canonical, parse_s3_options, same_endpoint
 
         options = canonical(given)
         below = s3a.options(match[1]) if s3a is not None else {}
         if options.keys() & _CREDENTIALS:
             below = {name: value for name, value in below.items() if name not in _CREDENTIALS}
+        elif "endpoint_url" in options and not same_endpoint(
+            options["endpoint_url"], below.get("endpoint_url")
+        ):
+            _check_inherited(below)
         options = {**below, **options}
         parse_s3_options(options)
     elif {name.lower() for name in options} == {LOCAL_OPTION}:
@@ -155,6 +159,20 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
             [f"option {PREFIX}{name:.100} is for s3://" for name in options], kind="invalid-storage-option"
         )
     return Storage(tuple(sorted(options.items())))
+
+
+def _check_inherited(below: Mapping[str, str]) -> None:
+    """Refuse the credentials of the s3a connector for an endpoint that is not its own."""
+    if "key" in below:
+        raise InvalidInputError(
+            [
+                (
+                    "option storage.endpoint_url names another endpoint than that of fs.s3a, whose credentials are not sent there; "
+                    "give storage.key and storage.secret for it, storage.profile, or storage.anon"
+                )
+            ],
+            kind="invalid-storage-option",
+        )
 
 
 def s3a_settings(spark: SparkSession) -> S3aSettings:

@@ -11,6 +11,7 @@ from txnformat.forking import run_after_fork
 from txnformat.intents import AllocateIds, Intent
 from txnformat.log import TxnLog
 from txnformat.operations import AllocateProducerIds
+from txnformat.store.base import place_of
 
 __all__ = ["next_producer_id"]
 
@@ -48,7 +49,7 @@ def next_producer_id(log: TxnLog) -> int:
     TxnLogError
         No block could be had; after CommitStateUnknownError the same call may be repeated.
     """
-    place = (log.log_id, log.url)
+    place = (log.log_id, place_of(log.store))
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())
     with block.lock:

@@ -69,7 +69,33 @@ def test_a_jobs_own_options_go_first_and_credentials_are_never_mixed() -> None:
         "secret": "OWN2",
         "endpoint_url": "http://minio:9000",
     }
-    assert storage_for("s3://b/x", {"endpoint": "http://e"}, settings).options()["endpoint_url"] == "http://e"
+
+
+@pytest.mark.parametrize(
+    ("own", "s3as", "refused"),
+    [
+        ("http://evil:9000", "http://minio:9000", True),
+        ("http://minio:9001", "http://minio:9000", True),
+        ("https://minio:9000", "http://minio:9000", True),
+        ("http://evil", "", True),
+        ("https://s3.amazonaws.com.evil", "", True),
+        ("http://minio:9000/", "http://MINIO:9000", False),
+        ("https://s3.eu-west-1.amazonaws.com", "", False),
+    ],
+)
+def test_a_job_that_names_its_own_endpoint_does_not_inherit_credentials_of_another(
+    own: str, s3as: str, refused: bool
+) -> None:
+    settings = S3aSettings({**KEYS, "session.token": "T", **({"endpoint": s3as} if s3as else {})})
+    if refused:
+        with pytest.raises(InvalidInputError, match=r"storage\.key and storage\.secret") as caught:
+            storage_for("s3://b/x", {"endpoint": own}, settings)
+        assert caught.value.kind == "invalid-storage-option"
+    else:
+        assert storage_for("s3://b/x", {"endpoint": own}, settings).options()["token"] == "T"
+    given = {"endpoint": own, "key": "OWN", "secret": "OWN2"}
+    assert storage_for("s3://b/x", given, settings).options()["key"] == "OWN"
+    assert storage_for("s3://b/x", {"endpoint": own}, S3aSettings({})).options() == {"endpoint_url": own}
 
 
 def test_settings_of_s3a_are_nothing_to_a_local_log() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "make_durable",
+    "place_of",
     "too_large",
 ]
 
@@ -166,7 +167,7 @@ class ObjectStore(Protocol):
 
 def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by itself."""
-    method = getattr(store, "make_durable", None)
+    method = getattr(store, "make_durable", "place_of", None)
     if method is not None:
         method(keys)
 
@@ -182,3 +183,9 @@ def too_large(url: str, key: str, expected: int, got: int | None) -> StorageErro
         expected=f"at most {expected} bytes",
         got="more" if got is None else f"{got} bytes",
     )
+
+
+def place_of(store: ObjectStore) -> str:
+    """Return what tells the store from every other: its URL, and the endpoint where that is not part of it. No secrets."""
+    place: str | None = getattr(store, "place", None)
+    return store.url if place is None else place

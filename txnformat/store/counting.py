@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.store.writer import Writer
 
@@ -121,6 +121,11 @@ class CountingStore:
     def url(self) -> str:
         """That of the inner store."""
         return self._inner.url
+
+    @property
+    def place(self) -> str:
+        """That of the inner store."""
+        return place_of(self._inner)
 
     @property
     def reads_in_flight(self) -> int:

@@ -28,6 +28,7 @@ from txnformat.store.base import (
     ObjectStore,
     ObjectWriter,
     make_durable,
+    place_of,
 )
 from txnformat.store.requests import Operation
 from txnformat.store.writer import Writer, object_exists
@@ -275,6 +276,11 @@ class FaultyStore:
     def url(self) -> str:
         """That of the inner store."""
         return self._inner.url
+
+    @property
+    def place(self) -> str:
+        """That of the inner store."""
+        return place_of(self._inner)
 
     @property
     def reads_in_flight(self) -> int:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from txnformat.clock import Clock, Ids, Instant, waited_ms
 from txnformat.errors import StorageError
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
 
 __all__ = ["PATIENCE_MS", "UPLOAD_PATIENCE_MS", "PatientStore", "Pauses"]
 
@@ -92,6 +92,11 @@ class PatientStore:
     def url(self) -> str:
         """That of the inner store."""
         return self._inner.url
+
+    @property
+    def place(self) -> str:
+        """That of the inner store."""
+        return place_of(self._inner)
 
     @property
     def reads_in_flight(self) -> int:

@@ -21,7 +21,7 @@ from txnformat.clock import Ids
 from txnformat.errors import StorageError, TxnLogError, UnsupportedStoreError
 from txnformat.forking import run_after_fork
 from txnformat.keys import probe_key
-from txnformat.store.base import CreateOutcome, ObjectStore
+from txnformat.store.base import CreateOutcome, ObjectStore, place_of
 
 __all__ = ["ProbeCheck", "ensure_fit", "probe_store", "require_fit"]
 
@@ -66,7 +66,7 @@ _PROMISES = {
 
 _lock = threading.Lock()
 _fit: set[str] = set()
-"""URLs of the roots that this process, or the one that it was forked from, has tried."""
+"""Places of the roots that this process, or the one that it was forked from, has tried."""
 
 
 def _renew_lock() -> None:
@@ -103,7 +103,7 @@ def ensure_fit(store: ObjectStore, ids: Ids) -> None:
 
     Raises as :func:`require_fit`.
     """
-    if store.url not in _fit:
+    if place_of(store) not in _fit:
         _require(store, ids, 1)
 
 
@@ -113,7 +113,7 @@ def _require(store: ObjectStore, ids: Ids, racers: int) -> None:
             if check.problem is not None and check.name != "delete":
                 raise check.problem
     with _lock:
-        _fit.add(store.url)
+        _fit.add(place_of(store))
 
 
 def _probe(store: ObjectStore, ids: Ids, racers: int) -> list[ProbeCheck]:

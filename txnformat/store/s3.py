@@ -10,6 +10,7 @@ See the specification, section "Stores".
 from __future__ import annotations
 
 import base64
+import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_la
 from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
 from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
-from txnformat.store.s3_options import S3Options, parse_s3_options
+from txnformat.store.s3_options import S3Options, own_endpoint, parse_s3_options
 from txnformat.store.secrets import hide_in
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
@@ -38,6 +39,10 @@ CONTACT_MS = 4_000
 
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
+
+EMPTY_PAGES_MAX = 1_000
+"""Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
+LISTED_KEYS_MAX = 10_000_000
 
 _LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
 _IN_QUERY = re.compile(
@@ -113,6 +118,11 @@ class S3Store:
         return f"s3://{self.bucket}/{self._prefix}".rstrip("/")
 
     @property
+    def place(self) -> str:
+        """The URL at its endpoint: buckets of one name at two endpoints are two buckets."""
+        return f"{self.url} at {self.options.endpoint_url or own_endpoint(os.environ) or 'AWS'}"
+
+    @property
     def reads_in_flight(self) -> int:
         """Ranged reads worth having in flight together."""
         return 16
@@ -136,12 +146,12 @@ class S3Store:
         """Return the whole object, or None."""
         most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
-            data: bytes = self.request("get_object", key)["Body"]
+            data: bytes = self.request("get_object", key, bytes_max=most)["Body"]
         except RequestFailedError as error:
+            if error.failure.too_large is not None:
+                raise too_large(self.url, key, most, error.failure.too_large.got) from None
             self._check_missing(error)
             return None
-        if len(data) > most:
-            raise too_large(self.url, key, most, len(data))
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -154,8 +164,12 @@ class S3Store:
             check_range(self.url, key, start, length, found.size)
             return b""
         try:
-            answer = self.request("get_object", key, Range=f"bytes={start}-{start + length - 1}")
+            answer = self.request(
+                "get_object", key, bytes_max=length, Range=f"bytes={start}-{start + length - 1}"
+            )
         except RequestFailedError as error:
+            if error.failure.too_large is not None:
+                raise self._other_length(key, length, error.failure.too_large.got) from None
             if error.failure.status == 416:
                 found = self.head(key)
                 check_range(self.url, key, start, length, 0 if found is None else found.size)
@@ -165,16 +179,7 @@ class S3Store:
         if len(data) != length:
             size = str(answer.get("ContentRange", "")).rpartition("/")[2]
             check_range(self.url, key, start, length, int(size) if size.isdecimal() else len(data))
-            raise StorageError(
-                "the store answered a ranged read with another number of bytes",
-                kind="connection-lost",
-                hint="try again; a proxy that changes answers must not stand in front of the store",
-                transient=True,
-                store=self.url,
-                key=key,
-                expected=length,
-                got=len(data),
-            )
+            raise self._other_length(key, length, len(data))
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -184,7 +189,7 @@ class S3Store:
         except RequestFailedError as error:
             self._check_missing(error)
             return None
-        return ObjectInfo(key, int(answer["ContentLength"]))
+        return ObjectInfo(key, int(self.field(answer, "ContentLength")))
 
     def create(self, key: str, data: bytes) -> CreateResult:
         """Create the object if the key is free: one conditional PUT, sent once."""
@@ -219,17 +224,34 @@ class S3Store:
         if start_after is not None:
             arguments["StartAfter"] = self._full(start_after)
         found: list[ObjectInfo] = []
+        empty = 0
         while True:
             try:
                 page = self.request("list_objects_v2", None, **arguments)
             except RequestFailedError as error:
                 raise error.failure.error from None
             for item in page.get("Contents", ()):
-                key = item["Key"].removeprefix(self._full(""))
-                found.append(ObjectInfo(key, int(item["Size"])))
+                key = self.field(item, "Key").removeprefix(self._full(""))
+                found.append(ObjectInfo(key, int(self.field(item, "Size"))))
             if not page.get("IsTruncated"):
                 break
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
+            before, arguments["ContinuationToken"] = (
+                arguments.get("ContinuationToken"),
+                self.field(page, "NextContinuationToken"),
+            )
+            empty = 0 if page.get("Contents") else empty + 1
+            if (
+                before == arguments["ContinuationToken"]
+                or empty > EMPTY_PAGES_MAX
+                or len(found) > LISTED_KEYS_MAX
+            ):
+                raise StorageError(
+                    "the store's listing does not end",
+                    kind="answer-too-large",
+                    hint="check the storage option endpoint_url: this is no object store, or a broken one",
+                    store=self.url,
+                    keys=len(found),
+                )
         # Directory buckets of S3 Express are in no order, and ignore where to start.
         found.sort(key=lambda info: info.key.encode())
         if start_after is not None:
@@ -247,23 +269,32 @@ class S3Store:
 
     def request_once(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
         """Send one request, once; only connecting for it is tried again. Raises RequestFailedError."""
-        return self._attempts(operation, key, arguments, lambda failure: not failure.sent)
+        return self._attempts(operation, key, arguments, None, lambda failure: not failure.sent)
 
-    def request(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
-        """Send a request that may be repeated without harm. Raises RequestFailedError."""
-        return self._attempts(operation, key, arguments, lambda _: True)
+    def request(
+        self, operation: str, key: str | None, *, bytes_max: int | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """Send a request that may be repeated without harm. Raises RequestFailedError.
+
+        Parameters
+        ----------
+        bytes_max : int, optional
+            Bytes that the object in the answer may have (inclusive); it is read no further.
+        """
+        return self._attempts(operation, key, arguments, bytes_max, lambda _: True)
 
     def _attempts(
         self,
         operation: str,
         key: str | None,
         arguments: dict[str, Any],
+        bytes_max: int | None,
         may_repeat: Callable[[Failure], bool],
     ) -> dict[str, Any]:
         begun = self._clock.now()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                answer = self._send(operation, key, arguments)
+                answer = self._send(operation, key, arguments, bytes_max)
             except RequestFailedError as error:
                 failure = error.failure
                 was_last = attempt == ATTEMPTS_MAX
@@ -274,6 +305,8 @@ class S3Store:
                     self._is_reached = False if was_last else None
                 # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with these.
                 was_last |= self._is_reached is False
+                # A store that answers too slowly gets no more time by being asked again.
+                was_last |= waited_ms(begun, self._clock.now()) >= self.options.request_timeout_s * 1000
                 if was_last or not failure.error.transient or not may_repeat(failure):
                     raise
             else:
@@ -287,7 +320,9 @@ class S3Store:
         wait_ms = min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX)
         self._clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
 
-    def _send(self, operation: str, key: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _send(
+        self, operation: str, key: str | None, arguments: dict[str, Any], bytes_max: int | None
+    ) -> dict[str, Any]:
         arguments = {"Bucket": self.bucket, **arguments}
         if key is not None:
             arguments["Key"] = self._full(key)
@@ -295,7 +330,9 @@ class S3Store:
             arguments["RequestPayer"] = "requester"
         sent = self._time.now()
         try:
-            answer = connection(self.options).call(operation, arguments)
+            answer = connection(self.options).call(operation, arguments, bytes_max)
+        except StorageError as error:  # there was no connection to be made
+            raise RequestFailedError(Failure(error, True, False)) from None
         except REQUEST_ERRORS as error:
             self._learn(sent, getattr(error, "response", None))
             where = self.url if key is None else f"{self.url}/{key}"
@@ -333,6 +370,32 @@ class S3Store:
         if failure.status == 404 and failure.code != "NoSuchBucket":
             return
         raise failure.error from None
+
+    def field(self, answer: Mapping[str, Any], name: str) -> Any:
+        """Return a field that an answer of the store must have."""
+        found = answer.get(name)
+        if found is None:
+            raise StorageError(
+                "the store's answer lacks what it must have",
+                kind="connection-lost",
+                hint="try again; check the storage option endpoint_url if it stays so",
+                transient=True,
+                store=self.url,
+                missing=name,
+            )
+        return found
+
+    def _other_length(self, key: str, expected: int, got: int | None) -> StorageError:
+        return StorageError(
+            "the store answered a ranged read with another number of bytes",
+            kind="connection-lost",
+            hint="try again; a proxy that changes answers must not stand in front of the store",
+            transient=True,
+            store=self.url,
+            key=key,
+            expected=expected,
+            got="more" if got is None else got,
+        )
 
     def _unclear(self, key: str) -> StorageError:
         return StorageError(

@@ -1,8 +1,11 @@
 """The connection of one process to S3: an s3fs file system whose client sends every request exactly once.
 
 s3fs knows where credentials come from, and runs the event loop; its own calls repeat requests, so ours go to its
-client directly. Three layers below would also repeat a request, and are told not to: s3fs's wrapper (not used),
-botocore (one attempt), and aiohttp, which sends a PUT again when a kept connection breaks under it.
+client directly. Four layers below would also repeat a request, and are told not to: s3fs's wrapper (not used),
+botocore's retries (one attempt), its redirector of regions, and aiohttp, which sends a PUT again when a kept connection
+breaks under it, and follows redirects (:mod:`txnformat.store.s3_session`).
+
+A request has a deadline, and an answer a maximum, whatever the store sends and however slowly.
 
 An event loop does not survive a fork: connections are made at the first use, and found by process id.
 """
@@ -14,16 +17,24 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from aiobotocore.httpsession import AIOHTTPSession
+from botocore.exceptions import BotoCoreError
 from s3fs import S3FileSystem
 
-from txnformat.store.s3_options import S3Options
+from txnformat.store.s3_options import S3Options, check_environment
+from txnformat.store.s3_session import (
+    AnswerTooLargeError,
+    BadAnswerError,
+    OnceSession,
+    RedirectedError,
+    regional_endpoint,
+)
 from txnformat.store.secrets import guard_loggers, remember, remember_credentials
 from txnformat.version import __version__
 
-__all__ = ["Connection", "connection"]
+__all__ = ["BYTES_PER_SECOND_MIN", "Connection", "connection"]
 
 T = TypeVar("T")
 
@@ -33,18 +44,16 @@ CONNECTIONS_MAX = 64
 CLIENTS_MAX = 8
 """Clients kept per process: one for each set of options in use lately."""
 
+BYTES_PER_SECOND_MIN = 64 * 1024
+"""What a request is given on top of ``request_timeout_s``: a second for so many bytes, sent or received."""
+
+_PARSING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+_AT_ONCE_BYTES = 1024 * 1024
+"""A body of no more bytes is read in one piece: its share of the deadline is too small to count."""
+_READ_BYTES = 256 * 1024
+
 _lock = threading.Lock()
 _connections: OrderedDict[tuple[int, S3Options], Connection] = OrderedDict()
-
-
-class _OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
-    """HTTP sessions that never send a request twice."""
-
-    async def _get_session(self, proxy_url: str | None) -> Any:
-        session = await super()._get_session(proxy_url)
-        # aiohttp's only switch for it; tests/integration/test_s3_requests.py fails without.
-        session._retry_connection = False
-        return session
 
 
 class Connection:
@@ -57,28 +66,52 @@ class Connection:
         self._lock: asyncio.Lock | None = None
         self._make_lock = threading.Lock()
 
-    def call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def call(self, operation: str, arguments: dict[str, Any], bytes_max: int | None = None) -> dict[str, Any]:
         """Send one request and return its answer; a body is read to its end (``Body`` is bytes).
+
+        Parameters
+        ----------
+        bytes_max : int, optional
+            Bytes that the body of an object may have (inclusive).
 
         Raises
         ------
         Exception
-            Whatever botocore or aiohttp raise.
+            Whatever botocore or aiohttp raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
         """
-        return self.run(lambda: self.send(operation, arguments))
+        try:
+            return self.run(lambda: self.send(operation, arguments, bytes_max))
+        except RedirectedError as error:
+            found = regional_endpoint(error) if self._options.region_redirect else None
+            if found is None:
+                raise
+            endpoint, region = found
+        there = replace(self._options, endpoint_url=endpoint, region=region, region_redirect=False)
+        return connection(there).call(operation, arguments, bytes_max)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the event loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work(), self._files().loop).result()
+        loop = self._files().loop
+        return asyncio.run_coroutine_threadsafe(work(), loop).result()
 
-    async def send(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def send(
+        self, operation: str, arguments: dict[str, Any], bytes_max: int | None = None
+    ) -> dict[str, Any]:
         """Send one request, on the event loop."""
-        client = await self._connected()
-        answer: dict[str, Any] = await getattr(client, operation)(**arguments)
-        body = answer.get("Body")
-        if body is not None:
-            async with body:
-                answer["Body"] = await body.read()
+        patience = self._options.request_timeout_s
+        out = len(arguments.get("Body", b"")) / BYTES_PER_SECOND_MIN
+        client = await self._connected()  # reads descriptions of the service, and sends nothing
+        async with asyncio.timeout(patience + out) as deadline:
+            try:
+                answer: dict[str, Any] = await getattr(client, operation)(**arguments)
+            except _PARSING as error:  # botocore's parsers at a date that is none, a number that is none …
+                if isinstance(error, BotoCoreError):
+                    raise
+                raise BadAnswerError(repr(error)) from error
+            body = answer.get("Body")
+            if body is not None:
+                async with body:
+                    answer["Body"] = await _read(body, answer.get("ContentLength"), bytes_max, deadline)
         return answer
 
     async def _connected(self) -> Any:
@@ -94,6 +127,9 @@ class Connection:
                         getattr(getattr(client, "_request_signer", None), "_credentials", None)
                     )
                     guard_loggers()  # those that came with it
+                    # Told so, botocore's own redirector leaves answers alone: it would send the request again, to an
+                    # endpoint that the answer chose.
+                    client.meta.events.register_last("before-call.s3", _no_redirector)
                     self._client = client
         return self._client
 
@@ -102,6 +138,30 @@ class Connection:
             if self._file_system is None:
                 self._file_system = _file_system(self._options)
             return self._file_system
+
+
+async def _read(body: Any, declared: int | None, bytes_max: int | None, deadline: asyncio.Timeout) -> bytes:
+    """Return the body of an object; each part that came moves the deadline by what it may take."""
+    if bytes_max is not None and declared is not None and declared > bytes_max:
+        raise AnswerTooLargeError(bytes_max, declared, of_object=True)
+    if declared is not None and declared <= _AT_ONCE_BYTES:
+        whole: bytes = await body.read()
+        return whole
+    parts: list[bytes] = []
+    count = 0
+    while part := await body.read(_READ_BYTES):
+        count += len(part)
+        if bytes_max is not None and count > bytes_max:
+            raise AnswerTooLargeError(bytes_max, None, of_object=True)
+        parts.append(part)
+        when = deadline.when()
+        assert when is not None
+        deadline.reschedule(when + len(part) / BYTES_PER_SECOND_MIN)
+    return b"".join(parts)
+
+
+def _no_redirector(context: dict[str, Any], **_: Any) -> None:
+    context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def connection(options: S3Options) -> Connection:
@@ -130,6 +190,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _file_system(options: S3Options) -> S3FileSystem:
+    check_environment(options, os.environ)
     session = {} if options.profile is None else {"profile": options.profile}
     client: dict[str, Any] = {"verify": options.verify}
     if options.region is not None:
@@ -148,7 +209,7 @@ def _file_system(options: S3Options) -> S3FileSystem:
             "read_timeout": options.read_timeout_s,
             "max_pool_connections": CONNECTIONS_MAX,
             "s3": {"addressing_style": options.addressing_style},
-            "http_session_cls": _OnceSession,
+            "http_session_cls": OnceSession,
             # Our own checksum goes along as a header; trailers are not understood by every store.
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",

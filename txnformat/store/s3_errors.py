@@ -6,6 +6,7 @@ A request was *refused* only if the answer proves that it was not applied and ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import aiohttp
@@ -13,6 +14,7 @@ from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from txnformat.errors import StorageError, UnsupportedStoreError
+from txnformat.store.s3_session import AnswerTooLargeError, BadAnswerError, RedirectedError, regional_endpoint
 
 __all__ = ["REQUEST_ERRORS", "Failure", "failure_of"]
 
@@ -21,6 +23,9 @@ REQUEST_ERRORS = (
     exceptions.ClientError,
     ResponseParserError,
     aiohttp.ClientError,
+    AnswerTooLargeError,
+    BadAnswerError,
+    RedirectedError,
     OSError,
 )
 """What a request may raise; OSError has the timeouts."""
@@ -38,6 +43,8 @@ class Failure(NamedTuple):
     """HTTP status; 0 without an answer."""
     code: str = ""
     """The store's error code; empty without one."""
+    too_large: AnswerTooLargeError | None = None
+    """The object in the answer had more bytes than it may have."""
 
 
 class _Meaning(NamedTuple):
@@ -74,7 +81,9 @@ _SKEW = _Meaning(
     "clock-skew", "this machine's clock is too far from the store's time", "set the clock (NTP) and try again"
 )
 _REGION = _Meaning(
-    "region-wrong", "the bucket is in another region", "set the storage option region, or AWS_REGION"
+    "region-wrong",
+    "the bucket is in another region",
+    "set the storage option region, or AWS_REGION; if this is no store of AWS, check endpoint_url",
 )
 _CONDITION = _Meaning(
     "unsupported-store",
@@ -99,6 +108,16 @@ _FULL = _Meaning(
 _LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
 _BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
 _CONFLICT = _Meaning("store-conflict", "another request to the same object was in the way", "try again")
+_REDIRECTED = _Meaning(
+    "endpoint-redirects",
+    "the endpoint answers with a redirect to another place, which is not followed",
+    "set the storage option endpoint_url to the store itself; a portal or a proxy may be in the way",
+)
+_TOO_LARGE = _Meaning(
+    "answer-too-large",
+    "the store's answer has more bytes than any answer to this request",
+    "check the storage option endpoint_url: this is no object store, or a broken one",
+)
 _ARCHIVED = _Meaning(
     "object-archived", "the object is in an archive", "restore it; keep the log out of archiving rules"
 )
@@ -135,7 +154,6 @@ _CODES = {
 }
 _STATUSES = {
     301: _REGION,
-    307: _BUSY,
     400: _OTHER,
     401: _DENIED,
     403: _DENIED,
@@ -166,6 +184,12 @@ def failure_of(error: BaseException, doing: str, url: str) -> Failure:
     """
     if isinstance(error, exceptions.ClientError):
         return _answered(error, doing, url)
+    if isinstance(error, RedirectedError):
+        return _redirected(error, doing, url)
+    if isinstance(error, AnswerTooLargeError):
+        # The answer's length says nothing about what the request did.
+        failure = Failure(_error(_TOO_LARGE, doing, url, str(error)), False, True)
+        return failure._replace(too_large=error) if error.of_object else failure
     if isinstance(error, _NO_CREDENTIALS):
         expired = "expire" in str(error).lower()
         return Failure(_error(_EXPIRED if expired else _MISSING, doing, url, str(error)), True, False)
@@ -197,9 +221,7 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     code = str(answer.get("Error", {}).get("Code", ""))
     message = str(answer.get("Error", {}).get("Message", ""))
     # RequestTimeout is a 400: the store waited for bytes, so its answer proves nothing.
-    open_end = (
-        status >= 500 or status in (0, 200, 307, 408, 409, 429) or code in ("RequestTimeout", "SlowDown")
-    )
+    open_end = status >= 500 or status in (0, 200, 408, 409, 429) or code in ("RequestTimeout", "SlowDown")
     if code == "NotImplemented":
         open_end = False
     meaning = _CODES.get(code) or _STATUSES.get(status) or (_BUSY if open_end else _OTHER)
@@ -211,7 +233,26 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
 
 
-def _error(meaning: _Meaning, doing: str, url: str, cause: str, *, transient: bool = False) -> StorageError:
+def _redirected(error: RedirectedError, doing: str, url: str) -> Failure:
+    is_of_region = error.region or regional_endpoint(error) or error.status == 301
+    values = {"region": error.region} if error.region else {}
+    values["redirect"] = f"to {error.host or 'an address that cannot be shown'}, not followed"
+    failure = _error(
+        _REGION if is_of_region else _REDIRECTED, doing, url, f"HTTP {error.status}", values=values
+    )
+    # 303 is how a server sends on a client whose request it has carried out; the others say that it has not.
+    return Failure(failure, error.status != 303, True, error.status)
+
+
+def _error(
+    meaning: _Meaning,
+    doing: str,
+    url: str,
+    cause: str,
+    *,
+    transient: bool = False,
+    values: Mapping[str, str] | None = None,
+) -> StorageError:
     kind = UnsupportedStoreError if meaning is _CONDITION else StorageError
     return kind(
         meaning.what,
@@ -221,4 +262,5 @@ def _error(meaning: _Meaning, doing: str, url: str, cause: str, *, transient: bo
         object=url,
         request=doing,
         cause=cause,
+        **(values or {}),
     )

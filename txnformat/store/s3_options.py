@@ -11,11 +11,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import urlsplit
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.secrets import MASK, masked
 
-__all__ = ["OPTION_NAMES", "S3Options", "canonical", "parse_s3_options", "shown_name"]
+__all__ = [
+    "OPTION_NAMES",
+    "S3Options",
+    "canonical",
+    "check_environment",
+    "own_endpoint",
+    "parse_s3_options",
+    "same_endpoint",
+    "shown_name",
+]
 
 _ALIASES = {
     "access_key_id": "key",
@@ -41,6 +51,7 @@ _ALIASES = {
 }
 
 _ADDRESSING = ("auto", "path", "virtual")
+_AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
 
 
@@ -69,6 +80,10 @@ class S3Options:
     """Seconds until a connection must stand."""
     read_timeout_s: float = 20.0
     """Seconds without a byte of an answer after which a request counts as lost."""
+    request_timeout_s: float = 60.0
+    """Seconds that one request may take in all, and one more for each 64 KiB that it sends or receives."""
+    region_redirect: bool = False
+    """Whether a 307 of AWS is tried again at the regional endpoint of AWS that it names."""
     server_side_encryption: str | None = None
     """``AES256``, ``aws:kms``, …; the bucket's default without it."""
     sse_kms_key_id: str | None = None
@@ -142,6 +157,53 @@ def shown_name(name: str) -> str:
     )
 
 
+def same_endpoint(one: str | None, other: str | None) -> bool:
+    """Return whether two endpoints are one, as far as credentials go: scheme, host and port; all of AWS are one."""
+    return _origin(one) == _origin(other)
+
+
+def _origin(endpoint: str | None) -> tuple[str, str, int | None]:
+    if not endpoint:
+        return "", "aws", None
+    parts = urlsplit(endpoint.lower())
+    host = parts.hostname or ""
+    try:
+        port = parts.port
+    except ValueError:  # the client says what is wrong with it
+        port = -1
+    if _AWS_HOST.fullmatch(host):
+        return "", "aws", None
+    return parts.scheme, host, port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def own_endpoint(environment: Mapping[str, str]) -> str | None:
+    """Return the endpoint that the environment names, as boto reads it."""
+    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or None
+
+
+def check_environment(options: S3Options, environment: Mapping[str, str]) -> None:
+    """Refuse credentials of the environment for another endpoint than the environment's own.
+
+    Where the environment names no endpoint, its credentials are for any that the options name.
+
+    Raises
+    ------
+    StorageError
+        Kind ``credentials-missing``.
+    """
+    own = own_endpoint(environment)
+    if options.endpoint_url is None or options.key or options.anon or options.profile or not own:
+        return
+    if environment.get("AWS_ACCESS_KEY_ID") and not same_endpoint(options.endpoint_url, own):
+        raise StorageError(
+            "the credentials of the environment are for another endpoint than endpoint_url, and are not sent there",
+            kind="credentials-missing",
+            hint="pass the storage options key and secret for this endpoint, name a profile, or set anon to true",
+            endpoint_url=options.endpoint_url,
+            environment="AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL",
+        )
+
+
 def _unknown(name: str) -> str:
     if not _NAME.fullmatch(name):
         return f"there is no storage option {shown_name(name)}; there are {', '.join(OPTION_NAMES)}"
@@ -153,13 +215,13 @@ def _unknown(name: str) -> str:
 def _value(name: str, text: str, problems: list[str]) -> Any:
     """Return the value that ``text`` stands for; what is wrong goes to ``problems``, without the text."""
     match name:
-        case "anon" | "requester_pays":
+        case "anon" | "requester_pays" | "region_redirect":
             if text.lower() not in ("true", "false"):
                 problems.append(f"storage option {name} must be true or false")
             return text.lower() == "true"
         case "verify":
             return {"true": True, "false": False}.get(text.lower(), text)
-        case "connect_timeout_s" | "read_timeout_s":
+        case "connect_timeout_s" | "read_timeout_s" | "request_timeout_s":
             try:
                 seconds = float(text)
             except ValueError:

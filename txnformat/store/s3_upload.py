@@ -126,7 +126,7 @@ class S3Writer(Writer):
                 ChecksumAlgorithm="CRC32",
                 Metadata={UPLOAD_ID_KEY: self._id},
             )
-            self._multipart = answer["UploadId"]
+            self._multipart = self._store.field(answer, "UploadId")
             self._pool = ThreadPoolExecutor(PARTS_IN_FLIGHT_MAX, thread_name_prefix="txnlog-upload")
         assert self._pool is not None
         while len(self._flying) >= PARTS_IN_FLIGHT_MAX:
@@ -139,7 +139,7 @@ class S3Writer(Writer):
         answer = self._request(
             "upload_part", UploadId=self._multipart, PartNumber=number, Body=data, ChecksumCRC32=crc32
         )
-        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc32}
+        return {"PartNumber": number, "ETag": self._store.field(answer, "ETag"), "ChecksumCRC32": crc32}
 
     def _complete(self) -> None:
         if self._buffer:

@@ -1,0 +1,197 @@
+"""HTTP sessions of the S3 client: one request, one host, and no answer without a bound.
+
+A redirect is never followed, for what it names may be anybody's: the request carries the object, the condition and the
+session token. Its answer becomes :class:`RedirectedError`, which says where it pointed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from aiobotocore.httpsession import AIOHTTPSession
+from botocore.exceptions import HTTPClientError
+
+__all__ = [
+    "ANSWER_BYTES_MAX",
+    "AnswerTooLargeError",
+    "BadAnswerError",
+    "OnceSession",
+    "RedirectedError",
+    "regional_endpoint",
+]
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
+
+_REDIRECT_BYTES_MAX = 64 * 1024
+"""Bytes of a redirect's body that are read, for the region and the endpoint that it names."""
+
+_READ_BYTES = 256 * 1024
+
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?")
+_REGION = re.compile(r"[a-z0-9-]{1,32}")
+_NAMED_REGION = re.compile(rb"<Region>([a-z0-9-]{1,32})</Region>")
+_NAMED_ENDPOINT = re.compile(rb"<Endpoint>([A-Za-z0-9.:-]{1,253})</Endpoint>")
+_AWS = re.compile(r"(?:.*\.)?(amazonaws\.com(?:\.cn)?)")
+_AWS_REGIONAL = re.compile(
+    r"(?:[a-z0-9.-]{3,63}\.)?s3[.-]([a-z]{2}(?:-[a-z]+){1,3}-[0-9]{1,2})\.(amazonaws\.com(?:\.cn)?)"
+)
+
+
+class RedirectedError(Exception):
+    """The store answered with a redirect: the request went no further.
+
+    Parameters
+    ----------
+    status : int
+        300 to 399.
+    asked : str
+        URL of the request.
+    location : str
+        What the answer named; empty without it. Anybody's text: only ``host`` may be shown.
+    region : str
+        Region that the answer named; empty without one.
+    """
+
+    def __init__(self, status: int, asked: str, location: str, region: str) -> None:
+        self.status = status
+        self.asked = asked
+        self.location = location
+        self.region = region if _REGION.fullmatch(region) else ""
+        super().__init__(f"HTTP {status}")
+
+    @property
+    def host(self) -> str:
+        """``host[:port]`` of the location; empty if it names none, or none that can be shown."""
+        host = _netloc(self.location)
+        return host if _HOST.fullmatch(host) else ""
+
+
+class AnswerTooLargeError(Exception):
+    """The answer has more bytes than it may have; reading ended there.
+
+    Parameters
+    ----------
+    most : int
+        Bytes that it may have (inclusive).
+    got : int or None
+        Bytes that it says it has, if it does.
+    of_object : bool
+        It is an object, and no error, listing, …
+    """
+
+    def __init__(self, most: int, got: int | None, *, of_object: bool = False) -> None:
+        self.most = most
+        self.got = got
+        self.of_object = of_object
+        super().__init__(f"more than {most} bytes")
+
+
+class BadAnswerError(Exception):
+    """The answer has a field that makes no sense."""
+
+
+class _Answer:
+    """An aiohttp answer of which no more is read at once than it may have."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)
+
+    async def read(self) -> bytes:
+        """Return the body of what is no object."""
+        return await _read(self._answer, ANSWER_BYTES_MAX)
+
+
+class _OneHost:
+    """What aiobotocore asks of an aiohttp session, without redirects."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def request(self, method: str, **arguments: Any) -> _Answer:
+        answer = await self._session.request(method, allow_redirects=False, **arguments)
+        if 300 <= answer.status < 400:
+            body = b""
+            try:
+                body = await _read(answer, _REDIRECT_BYTES_MAX)
+            except AnswerTooLargeError:
+                pass  # what it names shows in its headers, if anywhere
+            finally:
+                answer.close()
+            raise _redirected(answer, str(arguments.get("url", "")), body)
+        return _Answer(answer)
+
+
+class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
+    """HTTP sessions that never send a request twice, or to another host than the one that was asked."""
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        # aiohttp's only switch for it; tests/integration/test_s3_requests.py fails without.
+        session._retry_connection = False
+        return _OneHost(session)
+
+    async def send(self, request: Any) -> Any:
+        """Send one request."""
+        try:
+            return await super().send(request)
+        except HTTPClientError as error:
+            inner = error.kwargs.get("error")
+            if isinstance(inner, RedirectedError | AnswerTooLargeError):
+                raise inner from None
+            raise
+
+
+async def _read(answer: Any, most: int) -> bytes:
+    """Return the body; at most ``most`` bytes (and one read more) are ever in memory."""
+    declared = answer.content_length
+    if declared is not None and declared > most:
+        answer.close()
+        raise AnswerTooLargeError(most, declared)
+    parts: list[bytes] = []
+    count = 0
+    while part := await answer.content.read(_READ_BYTES):
+        count += len(part)
+        if count > most:
+            answer.close()
+            raise AnswerTooLargeError(most, None)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _redirected(answer: Any, asked: str, body: bytes) -> RedirectedError:
+    region = answer.headers.get("x-amz-bucket-region", "")
+    named = _NAMED_REGION.search(body)
+    location = answer.headers.get("Location", "")
+    endpoint = _NAMED_ENDPOINT.search(body)
+    if not location and endpoint:
+        location = f"//{endpoint[1].decode()}/"
+    return RedirectedError(answer.status, asked, location, region or (named[1].decode() if named else ""))
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
+
+
+def regional_endpoint(redirected: RedirectedError) -> tuple[str, str] | None:
+    """Return the endpoint of AWS and the region that an AWS 307 names; None for everything else.
+
+    Both hosts must be of AWS, and of the same partition; the endpoint keeps the scheme of the request and has no more
+    of the location than the region's name.
+    """
+    asked = urlsplit(redirected.asked)
+    own = _AWS.fullmatch(asked.hostname or "")
+    other = _AWS_REGIONAL.fullmatch(redirected.host.lower())
+    if redirected.status != 307 or own is None or other is None or own[1] != other[2]:
+        return None
+    if urlsplit(redirected.location).scheme not in ("", asked.scheme):
+        return None
+    return f"{asked.scheme}://s3.{other[1]}.{other[2]}", other[1]
