@@ -167,7 +167,7 @@ class ObjectStore(Protocol):
 
 def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     """Call the store's :meth:`ObjectStore.make_durable`; a store of others that has none is durable by itself."""
-    method = getattr(store, "make_durable", "place_of", None)
+    method = getattr(store, "make_durable", None)
     if method is not None:
         method(keys)
 

@@ -150,17 +150,19 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
 async def _read(answer: Any, most: int) -> bytes:
     """Return the body; at most ``most`` bytes (and one read more) are ever in memory."""
     declared = answer.content_length
-    if declared is not None and declared > most:
-        answer.close()
-        raise AnswerTooLargeError(most, declared)
-    parts: list[bytes] = []
-    count = 0
-    while part := await answer.content.read(_READ_BYTES):
-        count += len(part)
-        if count > most:
-            answer.close()
-            raise AnswerTooLargeError(most, None)
-        parts.append(part)
+    try:
+        if declared is not None and declared > most:
+            raise AnswerTooLargeError(most, declared)
+        parts: list[bytes] = []
+        count = 0
+        while part := await answer.content.read(_READ_BYTES):
+            count += len(part)
+            if count > most:
+                raise AnswerTooLargeError(most, None)
+            parts.append(part)
+    except BaseException:
+        answer.close()  # what is left of it would be taken for the next answer's
+        raise
     return b"".join(parts)
 
 
