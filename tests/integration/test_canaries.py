@@ -28,7 +28,7 @@ import pytest
 
 from txnformat.store.open import open_store
 from txnformat.testing.s3_server import S3Server, moto_server
-from txnlog import Consumer, Producer, TxnLog
+from txnlog import Consumer, InvalidInputError, Producer, TxnLog
 from txnlog.cli.app import run
 
 WAYS = ("options", "environment", "profile", "url", "file", "argument")
@@ -250,7 +250,7 @@ _KEY, _SECRET = CANARIES["url"]["key"], CANARIES["url"]["secret"]
     ],
 )
 def test_a_url_with_credentials_is_refused_and_not_repeated(scheme: str, rest: str) -> None:
-    with pytest.raises(ValueError, match=r"credentials|location") as refused:
+    with pytest.raises(InvalidInputError, match=r"credentials|location") as refused:
         open_store(f"{scheme}:{rest}")
     assert canaries_in(all_of(refused.value)) == []
     assert refused.value.kind == "invalid-location"

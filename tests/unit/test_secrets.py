@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from txnformat.store.secrets import CHARS_MIN, REMEMBERED_MAX, guard_loggers, masked, remember
+from txnformat.errors import VALUE_CHARS_MAX, StorageError
+from txnformat.store.secrets import CHARS_MIN, REMEMBERED_MAX, guard_loggers, hide_in, masked, remember
 
 CANARY = "CANARYx/y+z=="
 
@@ -77,8 +78,12 @@ def test_log_lines_and_their_exceptions_are_masked_before_any_handler(
     guard_loggers()
     assert len(logger.filters) == 1
     seen: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = seen.append  # type: ignore[method-assign]
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record)
+
+    handler = Keep()
     logger.addHandler(handler)
     try:
         with caplog.at_level(logging.DEBUG, "botocore"):
@@ -96,3 +101,13 @@ def test_log_lines_and_their_exceptions_are_masked_before_any_handler(
     assert "ValueError: no ***" in caplog.text
     assert [record.args for record in seen][1] == (1,), "what needs no mask stays as it is"
     assert CANARY not in repr([vars(record) for record in seen])
+
+
+@pytest.mark.parametrize("before", [VALUE_CHARS_MAX - 20, VALUE_CHARS_MAX - 150, 0])
+def test_a_secret_that_the_message_cuts_is_masked_all_the_same(before: int) -> None:
+    token = "LONGCANARY" + "z" * 400
+    error = StorageError("refused", cause="." * before + token, object="s3://b/x", transient=True)
+    assert "LONGCANARY" in str(error), "the message has the beginning of it"
+    hide_in(error, lambda text: text.replace(token, "***"))
+    assert "LONGCANARY" not in f"{error} {error.args} {error.values}"
+    assert "object=`s3://b/x`" in str(error)
