@@ -18,19 +18,34 @@ from txnformat.errors import CorruptDataError, InvalidInputError
 
 __all__ = [
     "METADATA_BYTES_MAX",
+    "SMALL_BYTES_MAX",
+    "UNCOUNTED_BYTES_MAX",
     "ZSTD_MAGIC",
     "Document",
+    "check_cost",
     "check_text",
     "decode_json",
     "decompressed",
     "encode_json",
     "packed",
     "parse_json",
+    "parsed_bytes",
+    "plain_bytes_max",
     "plain_json",
 ]
 
 METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Largest decompressed metadata object: more is refused before it fills the memory."""
+
+SMALL_BYTES_MAX = 64 * 1024
+"""Largest of the documents that have some hundred bytes: format.json, ``latest``, a block of producer ids."""
+PLAIN_BYTES_PER_BYTE = 32
+"""What a document may have of plain JSON for each byte of the object that holds it, below 1 MiB of it as if it had that."""
+PARSED_BYTES_PER_BYTE = 224
+"""The same of memory once it is parsed, by :func:`parsed_bytes`."""
+OBJECT_BYTES_MIN = 1024 * 1024
+UNCOUNTED_BYTES_MAX = 4 * 1024 * 1024
+"""Up to here plain JSON is parsed without an estimate: it takes thirty times its size at most."""
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 COMPRESS_BYTES_MIN = 16 * 1024
@@ -69,23 +84,61 @@ def packed(data: bytes) -> bytes:
     return compressed
 
 
-def decompressed(data: bytes, *, name: str) -> bytes:
-    """Return ``data``, decompressed if its first bytes say zstd; never more than METADATA_BYTES_MAX."""
+def plain_bytes_max(stored: int) -> int:
+    """Return how many bytes of plain JSON an object of ``stored`` bytes may hold (inclusive)."""
+    return min(PLAIN_BYTES_PER_BYTE * max(stored, OBJECT_BYTES_MIN), METADATA_BYTES_MAX)
+
+
+def parsed_bytes(text: bytes) -> int:
+    """Return an upper bound of the memory that JSON takes when it is parsed, by the number of its values; parses nothing."""
+    return 2 * len(text) + 200 * text.count(b"{") + 64 * text.count(b"[") + 60 * text.count(b",")
+
+
+def check_cost(text: bytes, stored: int, *, name: str) -> None:
+    """Raise CorruptDataError about plain JSON of an object of ``stored`` bytes that no reader parses.
+
+    Kind ``metadata-too-large``. Writers ask the same before they write.
+    """
+    if len(text) <= UNCOUNTED_BYTES_MAX:
+        return
+    most = plain_bytes_max(stored)
+    if len(text) > most:
+        raise _too_large(name, "when decompressed", most, len(text))
+    most, cost = PARSED_BYTES_PER_BYTE * max(stored, OBJECT_BYTES_MIN), parsed_bytes(text)
+    if cost > most:
+        raise _too_large(name, "when parsed", most, cost)
+
+
+def _too_large(name: str, when: str, expected: int, got: int | None) -> CorruptDataError:
+    return CorruptDataError(
+        f"a metadata object is too large {when}".rstrip(),
+        kind="metadata-too-large",
+        object=name,
+        expected=f"at most {expected} bytes",
+        got=f"more than {expected} bytes" if got is None else f"{got} bytes",
+    )
+
+
+def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> bytes:
+    """Return ``data``, decompressed if its first bytes say zstd.
+
+    Parameters
+    ----------
+    bytes_max : int, optional
+        Bytes that may come of it (inclusive); by default those of an object of these bytes (:func:`plain_bytes_max`).
+    """
+    most = plain_bytes_max(len(data)) if bytes_max is None else bytes_max
     if not data.startswith(ZSTD_MAGIC):
+        if len(data) > most:
+            raise _too_large(name, "", most, len(data))
         return data
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
             out = io.BytesIO()
             while chunk := stream.read(1 << 20):
                 out.write(chunk)
-                if out.tell() > METADATA_BYTES_MAX:
-                    raise CorruptDataError(
-                        "a metadata object is too large when decompressed",
-                        kind="metadata-too-large",
-                        object=name,
-                        expected=f"at most {METADATA_BYTES_MAX} bytes",
-                        got=f"more than {METADATA_BYTES_MAX} bytes",
-                    )
+                if out.tell() > most:
+                    raise _too_large(name, "when decompressed", most, None)
     except (OSError, pa.ArrowException) as error:
         raise CorruptDataError(
             "a metadata object cannot be decompressed", object=name, expected="zstd", got=str(error)
@@ -93,13 +146,23 @@ def decompressed(data: bytes, *, name: str) -> bytes:
     return out.getvalue()
 
 
-def decode_json(data: bytes, *, name: str) -> Document:
-    """Parse bytes that should hold one JSON object (plain or zstd)."""
-    return parse_json(decompressed(data, name=name), name=name)
+def decode_json(data: bytes, *, name: str, stored: int | None = None) -> Document:
+    """Parse bytes that should hold one JSON object (plain or zstd).
+
+    Parameters
+    ----------
+    stored : int, optional
+        Bytes of the object that holds them: they bound what is decompressed and parsed. None: it is one of the small
+        documents, of 64 KiB at most.
+    """
+    most = SMALL_BYTES_MAX if stored is None else plain_bytes_max(stored)
+    text = decompressed(data, name=name, bytes_max=most)
+    return parse_json(text, name=name, stored=most if stored is None else stored)
 
 
-def parse_json(text: bytes, *, name: str) -> Document:
-    """Parse plain bytes that should hold one JSON object."""
+def parse_json(text: bytes, *, name: str, stored: int) -> Document:
+    """Parse plain bytes that should hold one JSON object, out of an object of ``stored`` bytes."""
+    check_cost(text, stored, name=name)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 
 from txnformat import keys
-from txnformat.document import plain_json
+from txnformat.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.entry_bytes import decode_stored, encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.operation_codec import decode_operation, encode_operation
@@ -28,6 +28,8 @@ __all__ = [
 FORMAT_VERSION = 1
 ENTRY_BYTES_MAX = 8 * 1024 * 1024
 """Largest commit entry as stored."""
+OVERHEAD_BYTES = 128
+"""At least the bytes of the checksum's field, and of its frame."""
 OPERATIONS_MAX = 10_000
 """Most operations of one entry."""
 
@@ -84,6 +86,8 @@ def encode_entry(entry: CommitEntry) -> bytes:
         }
     )
     data = encode_stored(plain)
+    if len(plain) > UNCOUNTED_BYTES_MAX:
+        _check_readable(plain, len(data))
     if len(data) > ENTRY_BYTES_MAX:
         raise InvalidInputError(
             f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}",
@@ -91,6 +95,17 @@ def encode_entry(entry: CommitEntry) -> bytes:
             hint="touch fewer topics and partitions in one transaction",
         )
     return data
+
+
+def _check_readable(plain: bytes, stored: int) -> None:
+    try:
+        check_cost(plain + bytes(OVERHEAD_BYTES), stored - OVERHEAD_BYTES, name="entry")
+    except CorruptDataError as error:
+        raise InvalidInputError(
+            f"one commit entry would have {len(plain)} bytes of JSON in {stored}, more than any reader takes",
+            kind="entry-too-large",
+            hint="touch fewer topics and partitions in one transaction",
+        ) from error
 
 
 def decode_entry(data: bytes, number: int) -> CommitEntry:
@@ -131,6 +146,8 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
         )
     if doc.integer("entry") != number:
         doc.fail("entry", str(number))
+    if len(doc.items("intents")) > OPERATIONS_MAX:
+        doc.fail("intents", f"at most {OPERATIONS_MAX} intents")
     intents = doc.texts("intents")
     if len(doc.items("operations")) > OPERATIONS_MAX:
         doc.fail("operations", f"at most {OPERATIONS_MAX} operations")

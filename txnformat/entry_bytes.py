@@ -80,7 +80,7 @@ def decode_stored(data: bytes, *, name: str) -> Document:
     if is_framed != (is_signed and stored.startswith(ZSTD_MAGIC)):
         shown = [part for part, there in (("field", is_signed), ("frame", is_framed)) if there]
         _fail(name, "the checksum's field, and its frame if compressed, or neither", f"only the {shown[0]}")
-    document = parse_json(text, name=name)
+    document = parse_json(text, name=name, stored=len(stored))
     if not is_signed and not document.value.keys() <= FIELDS_WITHOUT_CHECKSUM:
         further = sorted(document.value.keys() - FIELDS_WITHOUT_CHECKSUM)
         _fail(name, "no further fields without a checksum", f"{', '.join(map(ascii, further)):.200}")

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from txnformat import keys
 from txnformat.bundle import BUNDLE_BYTES_MAX
-from txnformat.document import METADATA_BYTES_MAX
+from txnformat.document import METADATA_BYTES_MAX, SMALL_BYTES_MAX
 from txnformat.entry import ENTRY_BYTES_MAX
 
 __all__ = ["OTHER_BYTES_MAX", "SMALL_BYTES_MAX", "SNAPSHOT_BYTES_MAX", "TOO_LARGE", "bytes_max", "is_hint"]
 
-SMALL_BYTES_MAX = 64 * 1024
-"""Of format.json, ``latest``, a boundary and what a probe makes: they have some hundred bytes."""
 SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
 """Of a snapshot: its columns and its JSON."""
 OTHER_BYTES_MAX = 1024 * 1024 * 1024

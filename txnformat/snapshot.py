@@ -51,7 +51,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
-from txnformat.document import METADATA_BYTES_MAX, decode_json, encode_json, plain_json
+from txnformat.document import METADATA_BYTES_MAX, check_cost, decode_json, packed, plain_json
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operations import Checkpoint
@@ -151,9 +151,19 @@ def encode_snapshot(state: LogState) -> bytes:
             kind="metadata-too-large",
             hint="use fewer and larger batches, or several logs",
         )
-    data = [encode_json(parts.state), *(_stream(batch, "zstd") for batch in batches)]
+    plain = plain_json(parts.state)
+    data = [packed(plain), *(_stream(batch, "zstd") for batch in batches)]
     outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
-    return _stream(outer, None)
+    made = _stream(outer, None)
+    try:
+        check_cost(plain, len(made), name="snapshot")
+    except CorruptDataError as error:
+        raise InvalidInputError(
+            f"a snapshot would have {len(plain)} bytes of JSON in {len(made)}, more than any reader takes",
+            kind="metadata-too-large",
+            hint="use fewer topics, partitions and ids, or several logs",
+        ) from error
+    return made
 
 
 def _record_arrays(records: Vector[Any], types: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +230,7 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     outer = _read(data, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
-    doc = decode_json(sections["state"].to_pybytes(), name=name)
+    doc = decode_json(sections["state"].to_pybytes(), name=name, stored=len(data))
     _expect(name, "log_id", log_id, doc.text("log_id"))
     _expect(name, "entry", entry, doc.integer("entry"))
     tables = Tables(

@@ -127,7 +127,7 @@ def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, O
         data = store.get(keys.entry_key(slot))
         assert data is not None
         if slot == number:
-            document = decode_json(data, name="entry").value
+            document = decode_json(data, name="entry", stored=len(data)).value
             named = document["operations"][0]["segments"][0][kind]
             key = named["key"]
             old = store.get(key)

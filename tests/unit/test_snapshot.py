@@ -288,7 +288,7 @@ def tampered(change: Callable[[dict[str, bytes]], None]) -> bytes:
 
 def state_json(**changes: Any) -> Callable[[dict[str, bytes]], None]:
     def change(parts: dict[str, bytes]) -> None:
-        value = decode_json(parts["state"], name="state").value
+        value = decode_json(parts["state"], name="state", stored=len(parts["state"])).value
         parts["state"] = encode_json({**value, **changes})
 
     return change

@@ -336,14 +336,16 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat import keys
-    from txnformat.document import decompressed
+    from txnformat.document import check_cost, decompressed
     from txnformat.entry import decode_entry
 
     number = keys.parse_entry_key("/".join(Path(key).parts[-3:]))
     if number is not None:
         decode_entry(data, number)
     try:
-        value = json.loads(decompressed(data, name=key))
+        text = decompressed(data, name=key)
+        check_cost(text, len(data), name=key)
+        value = json.loads(text)
     except ValueError as error:
         raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None
     yield value if isinstance(value, dict) else {"value": value}

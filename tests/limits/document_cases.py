@@ -1,0 +1,186 @@
+"""Documents that say far more than they have bytes: entries, ``latest``, format.json, snapshots; entries of many operations."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from tests.limits.case import Case
+from txnformat import keys
+from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.apply import apply
+from txnformat.document import packed
+from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.entry_bytes import encode_stored
+from txnformat.follow import empty_state, parse_hint
+from txnformat.group_operations import CommitOffsets, PositionCommit
+from txnformat.log import TxnLog
+from txnformat.operations import AppVersion, CreateTopic, InitProducer, Operation
+from txnformat.patterns import Pattern
+from txnformat.state import LogState
+from txnformat.store.local import LocalStore
+
+__all__ = ["CASES"]
+
+MIB = 1024 * 1024
+LOG = "7d2b3c52-6c0b-4a43-9e39-5d9f9a1d0f10"
+TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
+OPERATIONS = 10_000
+
+
+def _plain(filler: bytes, size: int) -> bytes:
+    """Return an entry's JSON with ``size`` bytes of values that no reader knows."""
+    head = (
+        b'{"engine":"e","entry":0,"format":1,"intents":[],"log_id":"' + LOG.encode() + b'","operations":[],'
+        b'"previous":"' + b"0" * 64 + b'","timestamp_ms":1,"write_id":"w","x_":['
+    )
+    return head + filler * (size // len(filler)) + filler.rstrip(b",") + b"]}"
+
+
+def _make_entry(filler: bytes, size: int, folder: Path) -> int:
+    data = encode_stored(_plain(filler, size))
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _make_document(filler: bytes, size: int, folder: Path) -> int:
+    data = packed(b'{"entry":0,"x":[' + filler * (size // len(filler)) + b"0]}")
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _read(decode: Callable[[bytes], object], folder: Path) -> object:
+    found = decode((folder / "object").read_bytes())
+    return "passed over" if found is None else "read"
+
+
+def _hint(data: bytes) -> None:
+    if parse_hint(data) is not None:
+        raise ValueError("a hint was taken")
+
+
+def _make_sparse(folder: Path) -> int:
+    TxnLog.create(str(folder / "root")).close()
+    entry = folder / "root" / keys.entry_key(0)
+    entry.parent.mkdir(exist_ok=True)
+    with entry.open("wb") as file:
+        file.truncate(20 * 1024 * MIB)
+    return 0
+
+
+def _open(folder: Path) -> object:
+    return TxnLog.open(str(folder / "root")).state.entry
+
+
+def _make_junk(folder: Path) -> int:
+    root = folder / "root"
+    TxnLog.create(str(root)).close()
+    store = LocalStore(root)
+    for number in range(51):
+        store.create(keys.snapshot_key(number, str(uuid.UUID(int=number + (4 << 76)))), bytes(20_000))
+    return 51 * 20_000
+
+
+def _operations(name: str) -> Iterable[Operation]:
+    for number in range(OPERATIONS):
+        match name:
+            case "app_version":
+                yield AppVersion("n", f"a{number}", 1, 0)
+            case "create_topic":
+                made = str(uuid.UUID(int=number + (4 << 76)))
+                directory = keys.topic_directory(f"t{number}", made)
+                fields = ({"name": "id", "type": "int64"},)
+                yield CreateTopic(made, f"t{number}", directory, 1, fields, (), None, 0)
+            case "init_producer":
+                yield InitProducer(
+                    transactional_id=f"x{number}", producer_id=number, epoch=0, aborted=(), intent=0
+                )
+            case "commit_offsets":
+                position = PositionCommit(f"p{number}", "x", "", None)
+                yield CommitOffsets("g", (), (position,), None, None, -1, -1, 0)
+            case _:
+                seek = (AckedPartition(0, position=0),)
+                yield Ack(TOPIC, "s", AckMode.SEEK, seek, None, -1, -1, 0)
+
+
+def _entry(state: LogState, operations: Iterable[Operation]) -> bytes:
+    return encode_entry(
+        CommitEntry(
+            entry=state.entry + 1, log_id=LOG, write_id="w", previous=state.entry_sha256,
+            timestamp_ms=state.timestamp_ms + 1, engine="e", intents=("i",), operations=tuple(operations),
+        )
+    )  # fmt: skip
+
+
+def _before(name: str) -> LogState:
+    state = LogState(log_id=LOG, entry_sha256=hashlib.sha256(b"").hexdigest())
+    if name != "ack":
+        return state
+    fields = ({"name": "id", "type": "int64"},)
+    topic = CreateTopic(TOPIC, "t", keys.topic_directory("t", TOPIC), 1, fields, (), None, 0)
+    data = _entry(state, (topic, CreateSubscription(TOPIC, "s", (), 0)))
+    return apply(state, decode_entry(data, 0), sha256_hex(data))
+
+
+def _make_operations(name: str, folder: Path) -> int:
+    data = _entry(_before(name), _operations(name))
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _fold(name: str, folder: Path) -> object:
+    state, data = _before(name), (folder / "object").read_bytes()
+    apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
+    return "folded"
+
+
+def _match(folder: Path) -> object:
+    return f"{len(Pattern('(a+)+b').matching(['a' * 249] * 1_000))} of 1,000 names"
+
+
+_FILLERS = (
+    ("zeros", "256 MiB of one number", b"0,", 256 * MIB - 1000),
+    ("lists", "24 MiB of empty lists", b"[],", 24 * MIB),
+    ("objects", "24 MiB of small objects", b'{"":0},', 24 * MIB),
+    ("texts", "31 MiB of long texts", b'"' + b"x" * 4000 + b'",', 31 * MIB),
+    ("uncounted", "4 MiB of small objects", b'{"":0},', 4 * MIB - 1000),
+)
+
+CASES = (
+    *(
+        Case(
+            f"entry-{key}",
+            f"entry: {what}",
+            partial(_make_entry, filler, size),
+            partial(_read, lambda data: decode_entry(data, 0)),
+        )
+        for key, what, filler, size in _FILLERS
+    ),
+    Case(
+        "latest",
+        "`latest`: 250 MiB of one number",
+        partial(_make_document, b"0,", 250 * MIB),
+        partial(_read, _hint),
+    ),
+    Case(
+        "format",
+        "`format.json`: 250 MiB of one number",
+        partial(_make_document, b"0,", 250 * MIB),
+        partial(_read, empty_state),
+    ),
+    Case("sparse", "entry: a sparse file of 20 GiB", _make_sparse, _open),
+    Case("junk-snapshots", "51 snapshots that no entry names", _make_junk, _open),
+    *(
+        Case(
+            f"fold-{name}",
+            f"entry: 10,000 times `{name}`",
+            partial(_make_operations, name),
+            partial(_fold, name),
+        )
+        for name in ("app_version", "create_topic", "init_producer", "commit_offsets", "ack")
+    ),
+    Case("pattern", "`(a+)+b` against 249 letters", lambda folder: 7, _match),
+)

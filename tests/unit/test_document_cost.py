@@ -1,0 +1,118 @@
+"""Documents are bounded before they are built: what is decompressed, and how many values there are to parse."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnformat.document import (
+    PARSED_BYTES_PER_BYTE,
+    PLAIN_BYTES_PER_BYTE,
+    SMALL_BYTES_MAX,
+    check_cost,
+    decode_json,
+    decompressed,
+    packed,
+    parsed_bytes,
+    plain_bytes_max,
+)
+from txnformat.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
+from txnformat.entry_bytes import encode_stored
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.follow import empty_state, parse_hint
+from txnformat.operations import Cause, EndTxn, Marker
+from txnformat.types import Outcome
+
+MIB = 1024 * 1024
+TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
+
+
+def _entry(filler: bytes, size: int) -> bytes:
+    head = (
+        b'{"engine":"e","entry":0,"format":1,"intents":[],"log_id":"l","operations":[],"previous":"'
+        + b"0" * 64
+        + b'","timestamp_ms":1,"write_id":"w","x_":['
+    )
+    return encode_stored(head + filler * (size // len(filler)) + b"0]}")
+
+
+@pytest.mark.parametrize(
+    ("filler", "size", "told"),
+    [
+        (b"0,", 255 * MIB, "when decompressed"),
+        (b"0,", 33 * MIB, "when decompressed"),
+        (b"[],", 24 * MIB, "when parsed"),
+        (b'{"":0},', 24 * MIB, "when parsed"),
+    ],
+)
+def test_an_entry_of_few_bytes_that_stands_for_many_is_refused(filler: bytes, size: int, told: str) -> None:
+    """24 kB took 6.4 GiB: the cap on the decompressed bytes is by far too late for what they are built into."""
+    data = _entry(filler, size)
+    assert len(data) < 30_000
+    with pytest.raises(CorruptDataError, match=told) as caught:
+        decode_entry(data, 0)
+    assert caught.value.kind == "metadata-too-large"
+
+
+@pytest.mark.parametrize(
+    "data", [packed(b'{"entry":0,"x":[' + b"0," * (100 * MIB) + b"0]}"), b" " * (SMALL_BYTES_MAX + 1)]
+)
+def test_small_documents_have_64_kib_at_most(data: bytes) -> None:
+    assert parse_hint(data) is None
+    with pytest.raises(CorruptDataError) as caught:
+        empty_state(data)
+    assert caught.value.kind == "metadata-too-large"
+
+
+def test_a_larger_object_may_hold_more_in_proportion() -> None:
+    assert plain_bytes_max(0) == plain_bytes_max(MIB) == PLAIN_BYTES_PER_BYTE * MIB
+    assert plain_bytes_max(2 * MIB) == 2 * plain_bytes_max(MIB)
+    assert plain_bytes_max(100 * MIB) == 256 * MIB
+    text = b"[" + b"0," * (4 * MIB)
+    assert parsed_bytes(text) > PARSED_BYTES_PER_BYTE * MIB
+    check_cost(text, 3 * MIB, name="x")
+    with pytest.raises(CorruptDataError, match="when parsed"):
+        check_cost(text, MIB, name="x")
+
+
+def test_decompression_stops_at_its_bound() -> None:
+    data = packed(b"0" * 100_000)
+    assert decompressed(data, name="x", bytes_max=100_000) == b"0" * 100_000
+    with pytest.raises(CorruptDataError, match="too large when decompressed"):
+        decompressed(data, name="x", bytes_max=99_999)
+    assert decode_json(b"{}", name="x").value == {}
+
+
+def _end(markers: int) -> CommitEntry:
+    found = tuple(Marker(TOPIC, number % 10_000, 5) for number in range(markers))
+    end = EndTxn(
+        transactional_id="x", producer_id=0, epoch=0, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
+        markers=found, placed=(), intent=0,
+    )  # fmt: skip
+    return CommitEntry(
+        entry=0,
+        log_id="l",
+        write_id="w",
+        previous="0" * 64,
+        timestamp_ms=1,
+        engine="e",
+        intents=("i",),
+        operations=(end,),
+    )
+
+
+def test_what_a_writer_makes_can_be_read() -> None:
+    """350,000 partitions in one transaction are read; with 500,000 the writer refuses what no reader would take."""
+    entry = _end(350_000)
+    assert decode_entry(encode_entry(entry), 0) == entry
+    with pytest.raises(InvalidInputError, match="more than any reader takes") as caught:
+        encode_entry(_end(500_000))
+    assert caught.value.kind == "entry-too-large"
+
+
+def test_intents_are_capped() -> None:
+    text = (
+        b'{"engine":"e","entry":0,"format":1,"intents":[' + b'"i",' * OPERATIONS_MAX + b'"i"],"log_id":"l",'
+    )
+    text += b'"operations":[],"previous":"' + b"0" * 64 + b'","timestamp_ms":1,"write_id":"w"}'
+    with pytest.raises(CorruptDataError, match=f"at most {OPERATIONS_MAX} intents"):
+        decode_entry(encode_stored(text), 0)
