@@ -182,5 +182,5 @@ CASES = (
         )
         for name in ("app_version", "create_topic", "init_producer", "commit_offsets", "ack")
     ),
-    Case("pattern", "`(a+)+b` against 249 letters", lambda folder: 7, _match),
+    Case("pattern", "`(a+)+b` against 1,000 names of 249 letters", lambda folder: 7, _match),
 )
