@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
 
 ifdef PYTHON
 export PYTHON
@@ -18,6 +18,7 @@ PYTEST_ARGS ?=
 BENCH ?=
 KILLS ?=
 INTERRUPTS ?=
+INPUTS ?=
 ARGS ?=
 # Spark tests share one process whatever this number is (tests/conftest.py); more than 4 only starts interpreters.
 PYTEST_WORKERS ?= auto
@@ -71,6 +72,10 @@ kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (
 
 limits:  ## What hostile objects cost a reader, each in a process of its own; fails above 256 MiB or 2 s (ARGS="--only parquet")
 	@$(RUN) -m tests.limits $(ARGS)
+
+fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, in forked processes (INPUTS=, SEED=)
+	@$(RUN) -W ignore -m tests.fuzz --inputs $(or $(INPUTS),850000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(RUN) -W ignore -m tests.mutants --inputs $(if $(INPUTS),$(INPUTS),200000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 power-cuts:  ## Cut the power at every system call of every call that writes, and hold what was told against what is left (ARGS="--only killed --every 3")
 	@$(RUN) -m tests.power $(ARGS)

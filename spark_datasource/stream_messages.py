@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from spark_datasource.messages import TaskUpload, invalid_message, of_tasks
@@ -170,9 +170,9 @@ def _is_stamp(stamp: Any) -> bool:
 def _is_topic_stamp(stamp: Any) -> bool:
     if not isinstance(stamp, TopicStamp):
         return False
-    topic_id, directory, *numbers = astuple(stamp)
+    numbers = stamp.schema_id, stamp.partition_count
     return (
-        type(topic_id) is str
-        and type(directory) is str
+        type(stamp.topic_id) is str
+        and type(stamp.directory) is str
         and all(type(number) is int and number >= 0 for number in numbers)
     )

@@ -27,8 +27,10 @@ from txnformat.variants import VARIANT, is_variant
 __all__ = [
     "COLUMN_NAME_CHARS_MAX",
     "NESTING_MAX",
+    "PARQUET_LEVELS_MAX",
     "RESERVED_COLUMNS",
     "canonical_schema",
+    "check_readable",
     "fields_from_json",
     "fields_to_json",
     "list_of",
@@ -38,6 +40,9 @@ __all__ = [
 
 NESTING_MAX = 64
 """Deepest nesting of a type: a scalar column is 1, a list of scalars is 2 (inclusive)."""
+
+PARQUET_LEVELS_MAX = 99
+"""Most groups and values above each other in a Parquet schema that Arrow reads back (inclusive); it writes more."""
 
 COLUMN_NAME_CHARS_MAX = 249
 """Longest column name, in characters (inclusive)."""
@@ -141,6 +146,33 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     if problems:
         raise InvalidInputError(problems, kind="unsupported-schema", hint="change these columns")
     return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
+
+
+def check_readable(schema: pa.Schema) -> None:
+    """Raise unless readers of Parquet take what is written of a canonical schema.
+
+    Called where columns enter a log, not where they are read: a log that has such a topic stays readable otherwise.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``unsupported-schema``: every column that is nested too deep.
+    """
+    problems = [
+        f"column {field.name!r:.300} is nested too deep for Parquet: {levels} levels of at most {PARQUET_LEVELS_MAX}, "
+        "where a list or a map counts 2, a struct 1 and a value 1; use a flatter type"
+        for field in schema
+        if (levels := _parquet_levels(field.type)) > PARQUET_LEVELS_MAX
+    ]
+    if problems:
+        raise InvalidInputError(problems, kind="unsupported-schema", hint="change these columns")
+
+
+def _parquet_levels(type_: pa.DataType) -> int:
+    if not pt.is_nested(type_):
+        return 1
+    below = max(_parquet_levels(type_.field(number).type) for number in range(type_.num_fields))
+    return below + (1 if pt.is_struct(type_) or pt.is_map(type_) else 2)
 
 
 def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -> pa.DataType:

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
 from txnformat.row_values import checked_values, shown, uninferable
-from txnformat.sound import unsound_columns
+from txnformat.sound import has_text_names, unsound_columns
 from txnformat.text import bad_texts
 from txnformat.variants import contains_variant, has_broken_variant
 
@@ -60,10 +60,13 @@ def conform(
         return _from_rows(data, schema, frozenset(optional))
     else:
         table = _from_foreign(data)
+    is_same = table.schema.equals(schema)
+    if not is_same and not has_text_names(table.schema):
+        raise _mismatch(["a column or a field has a name that is not UTF-8"])
     unsound = [f"column {name!r:.300} is not sound: {problem}" for name, problem in unsound_columns(table)]
     if unsound:
         raise _mismatch(_shortened(unsound))
-    if not table.schema.equals(schema):
+    if not is_same:
         table = _cast(table, schema, frozenset(optional))
     if check_text:
         _check_text(table)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.arrow_types import canonical_schema, fields_from_json, fields_to_json
+from txnformat.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.codec_fields import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.errors import InvalidInputError
 from txnformat.intents import ChangeTopic
@@ -187,7 +187,9 @@ def _columns(
         if not field.nullable
     ]
     try:
-        return canonical_schema(pa.schema([*(pa.field(name, type_) for name, type_ in types.items()), *add]))
+        found = canonical_schema(pa.schema([*(pa.field(name, type_) for name, type_ in types.items()), *add]))
+        check_readable(pa.schema(list(found)[len(types) :]))
+        return found
     except InvalidInputError as error:
         problems += error.problems
         return None

@@ -41,6 +41,7 @@ __all__ = [
     "boundary_key",
     "bundle_key",
     "check_key",
+    "check_new_topic_name",
     "check_reader_name",
     "check_topic_name",
     "check_topics_file",
@@ -77,6 +78,9 @@ SNAPSHOT_PREFIX = "_txnlog/snapshots/"
 TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
 PROBE_PREFIX = "_txnlog/probe/"
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Names of a local store's unfinished files begin so; no key has such a part."""
 
 NAME_CHARS_MAX = 249
 """Longest topic name, as in Kafka."""
@@ -302,6 +306,18 @@ def check_topic_name(name: object) -> str:
         f"{name!r} is not a valid topic name",
         kind="invalid-topic-name",
         hint="use 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
+    )
+
+
+def check_new_topic_name(name: object) -> str:
+    """Return ``name`` if a topic may be created by it: legal, and its directory one that every store takes."""
+    checked = check_topic_name(name)
+    if not checked.startswith(TEMPORARY_PREFIX):
+        return checked
+    raise InvalidInputError(
+        f"{name!r} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that are being written",
+        kind="invalid-topic-name",
+        hint=f"use a name that does not begin with {TEMPORARY_PREFIX}",
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["unsound_columns"]
+__all__ = ["has_text_names", "unsound_columns"]
 
 _FIXED = frozenset(
     type_.id
@@ -45,6 +45,22 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
             except (pa.ArrowException, ValueError) as error:
                 yield field.name, f"{error!s:.200}"
                 break
+
+
+def has_text_names(fields: Any) -> bool:
+    """Return whether the names of a schema's columns and of all fields inside are text: Arrow keeps bytes.
+
+    Parameters
+    ----------
+    fields : pyarrow.Schema, or a type that has fields
+    """
+    count = len(fields) if isinstance(fields, pa.Schema) else fields.num_fields
+    try:
+        return all(
+            field.name is not None and has_text_names(field.type) for field in map(fields.field, range(count))
+        )
+    except UnicodeDecodeError:
+        return False
 
 
 def _check(array: Any, type_: pa.DataType) -> None:

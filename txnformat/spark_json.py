@@ -121,7 +121,8 @@ def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType
                 return list_of(_type(value.get("elementType"), f"{path}.element", problems, depth + 1))
             case "map":
                 key = _type(value.get("keyType"), f"{path}.key", problems, depth + 1)
-                return map_of(key, _type(value.get("valueType"), f"{path}.value", problems, depth + 1))
+                item = _type(value.get("valueType"), f"{path}.value", problems, depth + 1)
+                return key if pa.types.is_null(key) else map_of(key, item)  # Arrow has no map of such keys
             case _:
                 pass
     shown = str(value.get("type", value) if isinstance(value, Mapping) else value)

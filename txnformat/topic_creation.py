@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from txnformat import keys
+from txnformat.arrow_types import check_readable
 from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.errors import ConflictError, InvalidInputError
 from txnformat.operations import CreateTopic
@@ -32,12 +33,13 @@ def new_topic(
     InvalidInputError
         Name, schema, columns or partition count: every problem found.
     """
-    keys.check_topic_name(name)
+    keys.check_new_topic_name(name)
     if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidInputError(
             f"{partitions!r} is not a valid number of partitions", hint=f"use 1 to {PARTITIONS_MAX}"
         )
     topic_schema = as_topic_schema(schema, key_columns=key_columns, timestamp_column=timestamp_column)
+    check_readable(topic_schema.arrow_schema)
     fields, key_names, timestamp = topic_schema.to_json()
     return CreateTopic(
         topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from txnformat import keys
@@ -273,6 +274,10 @@ DATA = {
     "list beyond its elements": (
         pa.table({"x": BrokenArrow.lists([0, 1_000_000_000, 3])}),
         pa.schema([pa.field("x", list_of(pa.int64()))]),
+    ),
+    "a name that is no text": (
+        pyarrow.csv.read_csv(pa.BufferReader(b"x\xed\n1\n")),
+        SCHEMA,
     ),
     "dictionary beyond its values": (
         pa.table({"x": pa.DictionaryArray.from_arrays(pa.array([5_000_000], pa.int32()), ["a"], safe=False)}),

@@ -167,14 +167,14 @@ def read_schema(path: Path) -> pa.Schema:
     InvalidInputError
         Kind ``invalid-file``: not a Parquet file.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from txnlog.cli.foreign_parquet import open_foreign
 
     try:
-        return pq.read_schema(path)
+        with path.open("rb") as file, open_foreign(file) as found:
+            return found.schema
     except FileNotFoundError:
         raise NotFoundError("there is no such file", kind="no-file", file=str(path)) from None
-    except (pa.ArrowException, OSError) as error:
+    except OSError as error:
         raise InvalidInputError(
             f"this is not a Parquet file: {error}", kind="invalid-file", file=str(path)
         ) from None

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -19,16 +19,15 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.csv as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError, NotFoundError
+from txnlog.cli.foreign_parquet import open_foreign
 from txnlog.cli.json_values import Binary, decoder, has_decimal
 
 __all__ = ["Format", "Piece", "Source", "open_source"]
 
 LINES_PER_PIECE = 10_000
-ROWS_PER_PIECE = 65_536
 PROBLEMS_MAX = 20
 LINE_BYTES_MAX = 64 * 1024 * 1024
 HINT = "nothing was written"
@@ -68,6 +67,8 @@ class Source(NamedTuple):
     pieces: Iterator[Piece]
     total: int | None
     """Bytes, or rows of a Parquet file; None when nobody knows."""
+    close: Callable[[], None] = lambda: None
+    """Ends what reads the file."""
 
 
 @contextmanager
@@ -111,7 +112,9 @@ def open_source(
             hint="name a file, or give the records on stdin; for none: < /dev/null",
         )
     if name == "-":
-        yield _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
+        source = _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
+        with closing(source):
+            yield source
         return
     try:
         file = path.open("rb")
@@ -121,7 +124,9 @@ def open_source(
         ) from None
     with file:
         size = path.stat().st_size if path.is_file() else None
-        yield _READERS[chosen](file, size, schema, binary)
+        source = _READERS[chosen](file, size, schema, binary)
+        with closing(source):
+            yield source
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
@@ -283,25 +288,17 @@ def _csv_problem(message: str, names: list[str]) -> str:
 
 
 def _read_parquet(file: io.BufferedReader, _total: int | None, _schema: pa.Schema, _binary: Binary) -> Source:
-    try:
-        parquet = pq.ParquetFile(file if file.seekable() else io.BytesIO(file.read()))
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(
-            f"this is not a Parquet file: {error}", kind="invalid-file", hint=HINT
-        ) from None
+    opened = ExitStack()
+    found = opened.enter_context(open_foreign(file))
 
     def pieces() -> Iterator[Piece]:
         done = 0
-        try:
-            for batch in parquet.iter_batches(batch_size=ROWS_PER_PIECE):
+        with opened:
+            for batch in found.batches:
                 done += batch.num_rows
                 yield Piece(batch, done)
-        except (pa.ArrowException, OSError) as error:
-            raise InvalidInputError(
-                f"the Parquet file cannot be read: {error}", kind="invalid-file", hint=HINT
-            ) from None
 
-    return Source(pieces(), parquet.metadata.num_rows)
+    return Source(pieces(), found.rows, opened.close)
 
 
 _READERS = {Format.JSON: _read_json, Format.CSV: _read_csv, Format.PARQUET: _read_parquet}
