@@ -91,6 +91,12 @@ class OddZone(datetime.tzinfo):
             raise ZeroDivisionError
         return self._answer
 
+    def dst(self, _moment: datetime.datetime | None) -> Any:
+        return self._answer
+
+    def tzname(self, _moment: datetime.datetime | None) -> Any:
+        return self._answer
+
 
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)

@@ -200,7 +200,7 @@ def _options(data: bytes) -> None:
         options = {name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items()}
         for parse in (parse_read_options, parse_write_options, parse_stream_write_options, parse_s3_options):
             try:
-                parse(options)  # type: ignore[operator]
+                parse(options)
             except TxnLogError:
                 continue
 
@@ -268,7 +268,7 @@ LINE = {"i": 5, "s": "a", "b": "x", "t": "2026-01-31T12:00:00Z", "d": "1.25", "f
 
 
 def _source(format_: Format, data: bytes) -> None:
-    file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
+    file: Any = io.BufferedReader(io.BytesIO(data))
     for piece in islice(_READERS[format_](file, len(data), SOURCE, Binary.UTF8).pieces, 50):
         conform(piece.table, SOURCE).validate(full=True)
 
