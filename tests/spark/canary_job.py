@@ -15,6 +15,7 @@ import shutil
 import sys
 import traceback
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def _work(session: SparkSession, job: dict[str, Any], ways: dict[str, dict[str, 
     session.sql(command)
     session.sql("EXPLAIN EXTENDED SELECT count(*) FROM v").show(truncate=False)
     print(session.sql("SELECT count(*) FROM v").first())
-    hadoop = session.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for name, value in {
         "access.key": ways["hadoop"]["key"],
         "secret.key": ways["hadoop"]["secret"],
@@ -141,7 +142,7 @@ def _work(session: SparkSession, job: dict[str, Any], ways: dict[str, dict[str, 
     other.sql(f"EXPLAIN EXTENDED {command}").show(truncate=False)
     other.sql(command)
     print(other.sql("SELECT count(*) FROM w").first())
-    wrong = [
+    wrong: list[Callable[[], Any]] = [
         lambda: read(
             {**options, "storage.endpoint_url": "http://127.0.0.1:1", "storage.connect_timeout_s": "1"}
         ).count(),

@@ -101,8 +101,8 @@ def test_no_canary_is_found_in_what_a_spark_job_leaves_behind(
             check=False,
         )
     assert done.returncode == 0, (tmp_path / "jvm.log").read_bytes()[-4000:].decode(errors="replace")
-    found = set()
-    sizes = {}
+    found: set[tuple[str, str, str]] = set()
+    sizes: dict[str, int] = {}
     for path in sorted(tmp_path.rglob("*")):
         if path.is_file() and not path.is_symlink():
             name = path.relative_to(tmp_path).parts[0]
