@@ -99,7 +99,7 @@ def tried_and_uploaded(store: Any, directory: str) -> None:
     assert [check.problem for check in probe_store(store, SystemIds())] == [None] * 5
     assert store.list("_txnlog/probe/") == []
     for ending in ("close", "abort"):
-        writer = store.open_write(f"{directory}/{ending}")
+        writer = store.open_write(f"{directory}/{SystemIds().new()}")
         for _ in range(3):
             writer.write(bytes(8 * 2**20))
         getattr(writer, ending)()
