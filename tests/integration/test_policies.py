@@ -75,6 +75,14 @@ class Account:
     def log(self, name: str) -> TxnLog:
         return TxnLog.open(self.url, storage_options=self.options(name))
 
+    def unfinished_uploads(self) -> list[Any]:
+        admin = self._users["admin"]
+        client = admin.client()
+        try:
+            return list(client.list_multipart_uploads(Bucket=admin.bucket).get("Uploads", []))
+        finally:
+            client.close()
+
     def store(self, name: str) -> Any:
         return open_store(self.url, storage_options=self.options(name))
 
@@ -94,7 +102,7 @@ def send(log: TxnLog, topic: str) -> None:
         producer.send(topic, pa.table({"n": [4]}, schema=NUMBERS))
 
 
-def tried_and_uploaded(store: Any, directory: str) -> None:
+def tried_and_uploaded(account: Account, store: Any, directory: str) -> None:
     """Do what a new process and a large file do: try the store, upload in parts, give an upload up."""
     assert [check.problem for check in probe_store(store, SystemIds())] == [None] * 5
     assert store.list("_txnlog/probe/") == []
@@ -103,6 +111,7 @@ def tried_and_uploaded(store: Any, directory: str) -> None:
         for _ in range(3):
             writer.write(bytes(8 * 2**20))
         getattr(writer, ending)()
+    assert account.unfinished_uploads() == []
 
 
 def denied(call: Callable[[], object]) -> bool:
@@ -150,7 +159,7 @@ def test_a_writer_writes_all_topics(account: Account) -> None:
         send(log, topic)
         assert numbers(log, topic) == before + 1
     log.create_topic("made", NUMBERS)
-    tried_and_uploaded(log.store, account.orders.directory + "/data")
+    tried_and_uploaded(account, log.store, account.orders.directory + "/data")
     log.maintain()
     (entry, *_) = [info.key for info in log.store.list("_txnlog/log/")]
     assert denied(lambda: log.store.delete(entry))
@@ -165,7 +174,7 @@ def test_a_writer_of_one_topic_brings_nothing_into_another(account: Account) -> 
     assert denied(lambda: numbers(log, "secrets"))
     assert denied(lambda: send(log, "secrets"))
     assert numbers(account.log("admin"), "secrets") == secrets
-    tried_and_uploaded(log.store, account.orders.directory + "/data")
+    tried_and_uploaded(account, log.store, account.orders.directory + "/data")
     log.maintain()
     assert verify_log(account.store("reader")).ok
 
@@ -174,7 +183,7 @@ def test_a_maintainer_keeps_the_log_and_writes_no_record(account: Account) -> No
     for topic in ("orders", "secrets"):
         send(account.log("admin"), topic)
     log = account.log("maintainer")
-    tried_and_uploaded(log.store, account.orders.directory + "/segments")
+    tried_and_uploaded(account, log.store, account.orders.directory + "/segments")
     report = log.maintain()
     assert report is not None
     assert all(one.sealed_end == one.last_stable_offset for one in log.refresh().partitions.values())
