@@ -161,7 +161,7 @@ def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, 
 def _fields(schema: _Table | None) -> list[_Field]:
     if schema is None or schema.number(0, "<h") != 0:
         raise ArrowFileError("no schema, or one of big-endian values")
-    found = []
+    found: list[_Field] = []
     for field in schema.tables(1):
         if len(found) == FIELDS_MAX:
             raise ArrowFileError(f"more than {FIELDS_MAX} columns")

@@ -115,7 +115,7 @@ class Footer:
         shape: Shape,
         rows: int,
         groups: list[_Group],
-        metadata: Struct,
+        metadata: dict[bytes, bytes],
         *,
         ordered: bool,
     ) -> None:
@@ -145,9 +145,8 @@ class Footer:
         text = 0
         if isinstance(found, dict):
             _check_metadata(found, described)
-            codec, values, uncompressed, length, data_page, dictionary = (
-                found.get(n) for n in (4, 5, 6, 7, 9, 11)
-            )
+            codec, values, uncompressed, length, data_page = (found[number] for number in (4, 5, 6, 7, 9))
+            dictionary = found.get(11)
             text = found.get(16, {}).get(1, 0)
             metadata = _encode_metadata(found)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -218,7 +218,7 @@ def _header(data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
         or len(set(header) & {5, 7, 8}) != 1
     ):
         raise FooterError("a page is of a kind that segment files do not have", "data or dictionary", kind)
-    fields = [header.get(2), header.get(3), inner.get(1), inner.get(4 if kind == DATA_V2 else 2)]
+    fields: list[Any] = [header.get(2), header.get(3), inner.get(1), inner.get(4 if kind == DATA_V2 else 2)]
     if kind == DATA_V2:
         fields += [inner.get(number) for number in (2, 3, 5, 6)]
     elif kind == DATA:
@@ -235,7 +235,7 @@ def _header(data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
         raise FooterError(
             "a page has levels in an encoding that there is not", "RLE or BIT_PACKED", fields[4:]
         )
-    return start + length, kind, fields[0], fields[1], fields[2], fields[3]
+    return start + length, int(kind or 0), fields[0], fields[1], fields[2], fields[3]
 
 
 WALKED_MAX = 100_000
@@ -244,8 +244,8 @@ WALKED_MAX = 100_000
 
 def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
     """Return a length that no value of a dictionary of values with lengths exceeds: the longest, if that is told quickly."""
+    name = CODECS[codec]
     try:
-        name = CODECS[codec]
         data = bytes(stored) if codec == 0 else pa.Codec(name).decompress(stored, size, asbytes=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FooterError("the dictionary of a column chunk cannot be decompressed", name, error) from error

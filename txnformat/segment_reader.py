@@ -88,7 +88,7 @@ class _Parts(NamedTuple):
     groups: list[int]
 
 
-_Loaded = pa.Table | _Parts
+_Loaded = Any  # pyarrow.Table, which has no types, or _Parts
 
 
 class SegmentFileReader:
@@ -176,6 +176,7 @@ class SegmentFileReader:
         self, windows: Iterator[_Loaded | _Window], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of windows in order; the next windows are on their way meanwhile."""
+        schema = pa.schema([self._schema.field(name) for name in columns])
         loaded = ahead(
             lambda window: self._load(window, columns) if isinstance(window, _Window) else window,
             windows,
@@ -186,14 +187,13 @@ class SegmentFileReader:
         )
         for one in loaded:
             batches = (
-                one.to_batches(max_chunksize=batch_rows_max)
-                if isinstance(one, pa.Table)
-                else chain.from_iterable(
-                    self._by_rows(one.ranges, group, columns, batch_rows_max) for group in one.groups
-                )
+                self._by_rows(one, columns, batch_rows_max)
+                if isinstance(one, _Parts)
+                else one.to_batches(max_chunksize=batch_rows_max)
             )
             for batch in batches:
-                yield from self._values(batch)
+                for part in self._values(batch):
+                    yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
 
     def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch with values in place of numbers of dictionaries."""
@@ -348,7 +348,7 @@ class SegmentFileReader:
     def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> _Looked:
         """Look at the pages of columns, before a decoder gets them."""
         starts = sorted(ranges)
-        found: list[tuple[Leaf, Chunk, bytes, Pages]] = []
+        found: list[tuple[Leaf, Chunk, memoryview, Pages]] = []
         described = self._described(columns)
         plain: set[bytes] = set()
         try:
@@ -402,13 +402,25 @@ class SegmentFileReader:
             return whole_values(table, WHOLE_BYTES_MAX)
 
     def _by_rows(
-        self, ranges: dict[int, bytes], group: int, columns: Sequence[str], batch_rows_max: int
+        self, parts: _Parts, columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of one row group of a window that is too much for one piece."""
-        looked = self._look(ranges, [group], columns)
-        if looked.decoded <= WHOLE_BYTES_MAX:
-            yield from self._decode(ranges, [group], columns, looked).to_batches(max_chunksize=batch_rows_max)
-            return
+        """Yield the batches of a window that is too much for one piece, of each row group in turn."""
+        for group in parts.groups:
+            looked = self._look(parts.ranges, [group], columns)
+            if looked.decoded <= WHOLE_BYTES_MAX:
+                table = self._decode(parts.ranges, [group], columns, looked)
+                yield from table.to_batches(max_chunksize=batch_rows_max)
+            else:
+                yield from self._group_by_rows(parts.ranges, group, columns, looked, batch_rows_max)
+
+    def _group_by_rows(
+        self,
+        ranges: dict[int, bytes],
+        group: int,
+        columns: Sequence[str],
+        looked: _Looked,
+        batch_rows_max: int,
+    ) -> Iterator[pa.RecordBatch]:
         rows = max(1, min(batch_rows_max, PART_BYTES_MAX // max(1, looked.width)))
         with self._decoding():
             batches = self._opened(ranges, [group], columns, looked).iter_batches(rows, use_threads=False)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
+from txnformat.footer import FooterError
+from txnformat.footer_schema import decode_schema
 from txnformat.persistent import Rows
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
@@ -182,10 +183,16 @@ def _pieces(store: ObjectStore, file: FileRecord) -> Iterator[bytes]:
 def _own_schema(store: ObjectStore, file: FileRecord) -> pa.Schema:
     """Return the schema that a file has, when nothing says which it should have."""
     data = store.get_range(file.key, file.size - file.footer_bytes, file.footer_bytes)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != file.footer_sha256:
+        what = "the footer of a segment file has another hash"
+        raise CorruptDataError(what, object=file.key, expected=file.footer_sha256, got=digest)
     try:
-        return pq.read_metadata(pa.BufferReader(data)).schema.to_arrow_schema()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDataError("the footer of a segment file cannot be parsed", got=str(error)) from error
+        return decode_schema(data)
+    except FooterError as error:
+        raise CorruptDataError(
+            error.what, object=file.key, expected=str(error.expected), got=str(error.got)
+        ) from error
 
 
 def _check_batches(record: Record, use: FileUse, counts: list[int]) -> None:

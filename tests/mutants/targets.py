@@ -17,6 +17,9 @@ from tests.mutants.mutations import every_byte, several
 from txnformat.batch_table import decode_batch_table, encode_batch_table
 from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.entry import sha256_hex
+from txnformat.errors import CorruptDataError
+from txnformat.footer import FooterError
+from txnformat.footer_schema import decode_schema
 from txnformat.sidecar import (
     INDEX_ROW,
     MARKER_ROW,
@@ -112,6 +115,13 @@ def _use_pages(schema: pa.Schema, rows: int, footer_bytes: int, data: bytes) -> 
     found.validate(full=False)
 
 
+def _use_schema(data_bytes: int, data: bytes) -> None:
+    try:
+        decode_schema(data[data_bytes:])
+    except FooterError as error:
+        raise CorruptDataError(error.what) from error
+
+
 def _written(table: pa.Table) -> bytes:
     store = MemoryStore()
     writer = SegmentFileWriter(store.open_write(KEY), KEY, table.schema)
@@ -125,7 +135,7 @@ def _written(table: pa.Table) -> bytes:
 def _foreign(table: pa.Table, **options: Any) -> bytes:
     """Return a file of another writer: without checksums, so that changed pages reach the decoder."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", store_schema=True, **options)
+    pq.write_table(table, sink, **({"compression": "zstd", "store_schema": True} | options))
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -135,20 +145,19 @@ def _parquet_targets() -> Iterator[Target]:
         data = _written(table)
         end = len(data) - int.from_bytes(data[-8:-4], "little") - 8
         yield Target(f"footer-{name}", data, end, len(data), partial(_use_footer, table, end))
+        yield Target(f"schema-{name}", data, end, len(data), partial(_use_schema, end))
         foreign = _foreign(table)
         end = len(foreign) - int.from_bytes(foreign[-8:-4], "little") - 8
         yield Target(f"footer-foreign-{name}", foreign, end, len(foreign), partial(_use_footer, table, end))
-        for kind, options in (
+        kinds: tuple[tuple[str, dict[str, Any]], ...] = (
             ("dictionary", {"use_dictionary": True}),
             ("plain", {"use_dictionary": False}),
             ("pages", {"use_dictionary": True, "data_page_size": 64, "write_batch_size": 8}),
             ("v2", {"use_dictionary": True, "data_page_version": "2.0"}),
             ("stored", {"use_dictionary": True, "compression": "none"}),
-        ):
-            options = {"compression": "zstd"} | options
-            sink = pa.BufferOutputStream()
-            pq.write_table(table, sink, store_schema=True, **options)
-            foreign = sink.getvalue().to_pybytes()
+        )
+        for kind, options in kinds:
+            foreign = _foreign(table, **options)
             footer = int.from_bytes(foreign[-8:-4], "little") + 8
             use = partial(_use_pages, table.schema, table.num_rows, footer)
             yield Target(f"{kind}-{name}", foreign, 4, len(foreign) - footer, use)

@@ -25,6 +25,8 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
+from txnformat.footer import FooterError
+from txnformat.footer_schema import decode_schema
 from txnformat.ranged_file import RangedFile
 from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, PIECE_BYTES
 from txnformat.store.base import ObjectStore
@@ -491,3 +493,13 @@ def test_the_crc_of_a_part_comes_from_the_values_at_its_ends() -> None:
     for start, end in ((0, 0), (0, 1), (5, 5), (1, 70_000), (65_535, 65_537), (123, 4_567)):
         found = crc32_of_part(zlib.crc32(data[:start]), zlib.crc32(data[:end]), end - start)
         assert found == zlib.crc32(data[start:end])
+
+
+def test_a_footer_tells_its_schema() -> None:
+    table = every_type()
+    store = MemoryStore()
+    file, _ = write(store, [table])
+    data = store.get(KEY) or b""
+    assert decode_schema(data[-file.footer_bytes :]).equals(table.schema)
+    with pytest.raises(FooterError, match="cannot be parsed"):
+        decode_schema(data[-file.footer_bytes + 5 :])
