@@ -42,6 +42,7 @@ from txnformat.thrift_compact import (
     read_struct,
     read_value,
     read_varint,
+    signed,
     varint,
     zigzag,
 )
@@ -60,6 +61,15 @@ TAIL_BYTES = 8
 """What ends a Parquet file: the length of its metadata (4 bytes, little-endian) and the magic."""
 
 MAGIC = b"PAR1"
+
+SIZE_END = 1 << 48
+"""No column chunk has as many bytes (exclusive)."""
+
+CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
+"""Footer key: 8 hex digits for each column chunk, row group by row group."""
+
+CHECKSUMS = b"\x19\x2c\x18" + bytes([len(CHUNK_CRC32_KEY)]) + CHUNK_CRC32_KEY + b"\x18"
+"""The keys and values of a footer, two of them, up to the length of the checksums."""
 
 
 class FooterError(ValueError):
@@ -154,14 +164,20 @@ class Footer:
             rest, codec, *parts = match.group(1, 2, 3, 4, 5, 6)
             metadata = head[1] + described.names + rest
             codec = codec[0] >> 1
-            values, uncompressed, length, data_page = (_signed(part) for part in parts)
+            values, uncompressed, length, data_page = (signed(part) for part in parts)
             dictionary = match.group(7)
-            dictionary = None if dictionary is None else _signed(dictionary)
-            text = 0 if hint is None else _signed(hint)
+            dictionary = None if dictionary is None else signed(dictionary)
+            text = 0 if hint is None else signed(hint)
         # As pyarrow does: 0 means that there is no dictionary.
         has_dictionary = dictionary is not None and dictionary > 0
         start = min(data_page, dictionary) if has_dictionary else data_page
-        if min(values, uncompressed, length) < 0 or start < 4 or start + length > self._end:
+        if (
+            values < 0
+            or length < 0
+            or not 0 <= uncompressed < SIZE_END
+            or start < 4
+            or start + length > self._end
+        ):
             raise FooterError(
                 "a column chunk lies outside the data of its file",
                 "a range inside",
@@ -210,13 +226,6 @@ def _plain(value: Any, leaf: Leaf) -> Any:
     return value if form is None else form.unpack(value)[0]
 
 
-def _signed(data: bytes) -> int:
-    value = data[0]
-    if value > 127:
-        value, _ = read_varint(data, 0)
-    return (value >> 1) ^ -(value & 1)
-
-
 def decode_footer(data: bytes, shape: Shape, end: int) -> Footer:
     """Return what a footer says.
 
@@ -256,7 +265,14 @@ def _decode(data: bytes, shape: Shape, end: int) -> Footer:
     if data.startswith(shape.head):
         at, number = len(shape.head), 2
         fields[2] = None
+    metadata: dict[bytes, bytes] | None = None
     while True:
+        if number == 4 and data.startswith(CHECKSUMS, at):
+            # As this version of pyarrow writes it: behind the checksums all files of the schema are the same.
+            length, start = read_varint(data, at + len(CHECKSUMS))
+            if data[start + length :] == shape.behind_checksums:
+                metadata, ordered = {CHUNK_CRC32_KEY: data[start : start + length]}, True
+                break
         number, kind, at = read_field(data, at, number)
         if not kind:
             break
@@ -283,7 +299,7 @@ def _decode(data: bytes, shape: Shape, end: int) -> Footer:
         raise FooterError(
             "the row groups of a segment file have other rows than it says", rows, "another sum"
         )
-    return Footer(data, end, shape, rows, groups, _key_values(fields.get(5)), ordered=ordered)
+    return Footer(data, end, shape, rows, groups, metadata or _key_values(fields.get(5)), ordered=ordered)
 
 
 def _check_elements(elements: Any, shape: Shape) -> None:
@@ -335,7 +351,7 @@ def _row_group(data: bytes, at: int, shape: Shape) -> tuple[_Group, int]:
         if number == 1 and chunks is not None:
             match = ROW_GROUP_TAIL.match(data, at)
             if match is not None:
-                return _checked_group(_signed(match[1]), chunks, shape), match.end()
+                return _checked_group(signed(match[1]), chunks, shape), match.end()
         number, kind, at = read_field(data, at, number)
         if not kind:
             return _checked_group(fields.get(3), chunks, shape), at

@@ -75,7 +75,17 @@ class Shape:
         Canonical.
     """
 
-    __slots__ = ("columns", "elements", "head", "leaves", "orders", "parts", "schema", "tail")
+    __slots__ = (
+        "behind_checksums",
+        "columns",
+        "elements",
+        "head",
+        "leaves",
+        "orders",
+        "parts",
+        "schema",
+        "tail",
+    )
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -90,6 +100,8 @@ class Shape:
             )
         self.tail = footer[at + 4 :]
         """All behind the row groups: the Arrow schema, who wrote it, the order of values."""
+        self.behind_checksums = b"\0" + self.tail[2:] if self.tail[:2] == b"\x19\x1c" else None
+        """The same in a file with checksums, behind them."""
         self.leaves = tuple(_leaves(self.elements))
         self.orders = list_header(STRUCT, len(self.leaves)) + b"\x1c\x00\x00" * len(self.leaves)
         """The columns' orders: statistics are those of the types."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from txnformat.footer import Chunk, FooterError
 from txnformat.footer_shape import CODECS, ENCODINGS, Leaf, chunk_statistics
-from txnformat.thrift_compact import ThriftError, read_struct, read_varint
+from txnformat.thrift_compact import ThriftError, read_struct, signed
 
 __all__ = [
     "PAGE_BYTES_MAX",
@@ -82,8 +82,11 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
         if match is not None and not leaf.width and match[5] is not None:
             body = _past_texts(data, body + match[5][0])
         if match is not None and body >= 0:
-            size, stored, values = (_number(part) for part in match.group(1, 2, 3))
+            size, stored, values = (signed(part) for part in match.group(1, 2, 3))
             at, kind, encoding = body, DATA, match[4][0] >> 1
+        elif (match := _DICTIONARY_PAGE.match(data, at)) is not None:
+            size, stored, values = (signed(part) for part in match.group(1, 2, 3))
+            at, kind, encoding = match.end(), DICTIONARY, 0
         else:
             at, kind, size, stored, values, encoding = _header(bytes(data[at : at + HEADER_BYTES_MAX]), at)
         if min(size, stored, values) < 0 or stored > end - at or (chunk.codec == 0 and size != stored):
@@ -169,14 +172,11 @@ def _value_bytes_max(data: memoryview, chunk: Chunk, pages: Pages) -> int:
     return _longest(data[at : at + stored], chunk.codec, size, values)
 
 
-def _number(data: bytes) -> int:
-    value = data[0]
-    if value > 127:
-        value, _ = read_varint(data, 0)
-    return (value >> 1) ^ -(value & 1)
-
-
 _NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_DICTIONARY_PAGE = re.compile(
+    rb"\x15\x04\x15(%b)\x15(%b)(?:\x15%b\x3c|\x4c)\x15(%b)\x15[\x00\x04][\x11\x12]?\x00\x00"
+    % ((_NUMBER,) * 4)
+)
 _patterns: dict[int, re.Pattern[bytes]] = {}
 
 
@@ -252,13 +252,12 @@ def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
     bound = size - 4 * values
     if len(data) != size or not values:
         return bound
-    octets = np.frombuffer(data, np.uint8)
     first = int.from_bytes(data[:4], "little")
     if (first + 4) * values == size:  # all as long as the first?
-        lengths = octets.reshape(values, first + 4)[:, :4]
-        if (lengths == octets[:4]).all():
+        if (np.ndarray((values,), "<u4", data, 0, (first + 4,)) == first).all():
             return first
     # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are they.
+    octets = np.frombuffer(data, np.uint8)
     zero = octets == 0
     places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
     if len(places) == values and places[0] == 0:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
-from txnformat.footer import TAIL_BYTES
+from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
 from txnformat.footer_shape import leaf_count
 from txnformat.forking import renew_after_fork
 from txnformat.running_digest import RunningDigest
@@ -35,9 +35,6 @@ COMPRESSION_LEVEL = 1
 DICTIONARY_ROWS_MIN = 4096
 """Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
 third of the time of a small commit."""
-
-CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
-"""Footer key: 8 hex digits for each column chunk, row group by row group."""
 
 PIECE_BYTES = 256 * 1024
 """pyarrow writes a header and a body for every page: below this they go to the store together."""

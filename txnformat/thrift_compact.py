@@ -23,6 +23,7 @@ __all__ = [
     "read_struct",
     "read_value",
     "read_varint",
+    "signed",
     "varint",
     "zigzag",
 ]
@@ -55,6 +56,15 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, place + 1
         shift += 7
     raise ThriftError(f"no number at byte {at}")
+
+
+def signed(data: bytes) -> int:
+    """Return the signed number that is all of ``data``, up to 70 bits: a pattern told where it ends."""
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return (value >> 1) ^ -(value & 1)
 
 
 def read_struct(data: bytes, at: int, depth: int = 1) -> tuple[Struct, int]:
