@@ -171,13 +171,8 @@ class Footer:
         # As pyarrow does: 0 means that there is no dictionary.
         has_dictionary = dictionary is not None and dictionary > 0
         start = min(data_page, dictionary) if has_dictionary else data_page
-        if (
-            values < 0
-            or length < 0
-            or not 0 <= uncompressed < SIZE_END
-            or start < 4
-            or start + length > self._end
-        ):
+        size_is_right = 0 <= values and 0 <= length and 0 <= uncompressed < SIZE_END
+        if not size_is_right or not 4 <= start <= data_page <= start + length <= self._end:
             raise FooterError(
                 "a column chunk lies outside the data of its file",
                 "a range inside",

@@ -253,9 +253,9 @@ def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
     if len(data) != size or not values:
         return bound
     first = int.from_bytes(data[:4], "little")
-    if (first + 4) * values == size:  # all as long as the first?
-        if (np.ndarray((values,), "<u4", data, 0, (first + 4,)) == first).all():
-            return first
+    # All as long as the first?
+    if (first + 4) * values == size and (np.ndarray((values,), "<u4", data, 0, (first + 4,)) == first).all():
+        return first
     # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are they.
     octets = np.frombuffer(data, np.uint8)
     zero = octets == 0

@@ -29,7 +29,7 @@ _SIDECARS: dict[str, Callable[[str], keys.ObjectName | None]] = {
     "markers": keys.parse_markers_key,
     "txnindex": keys.parse_txnindex_key,
 }
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         pa.field("topic_id", _TEXT, nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
@@ -84,8 +84,8 @@ def encode_segment_list(segments: ListedSegments) -> bytes | None:
             f"{sidecar}_size": [one.size for one in named],
             f"{sidecar}_sha256": [one.sha256 for one in named],
         }
-    arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in _SCHEMA]
-    batch = pa.record_batch(arrays, schema=_SCHEMA)
+    arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in SCHEMA]
+    batch = pa.record_batch(arrays, schema=SCHEMA)
     if batch.nbytes > METADATA_BYTES_MAX:
         return None
     return encode_arrow_file(batch)
@@ -112,12 +112,12 @@ def decode_segment_list(
     """
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
-    table = decode_arrow_file(data, _SCHEMA, partial(_corrupt, named))
+    table = decode_arrow_file(data, SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, SEGMENT)
     records = _records(table, named, directories)
     found: dict[TopicPartition, list[SegmentPart]] = {}
     for number, (topic_id, partition) in enumerate(
-        zip(table.column("topic_id").to_pylist(), table.column("partition").to_pylist(), strict=True)
+        zip(_values(table, "topic_id"), table.column("partition").to_pylist(), strict=True)
     ):
         part = SegmentPart(records[number], rows[number])
         parts = found.setdefault(TopicPartition(topic_id, partition), [])
@@ -128,11 +128,16 @@ def decode_segment_list(
 
 
 def _records(table: pa.Table, named: ObjectRecord, directories: Mapping[str, str]) -> list[SegmentRecord]:
-    topic_ids = table.column("topic_id").to_pylist()
+    # A list may have very many rows with few values: each is made once.
+    topic_ids = _values(table, "topic_id")
+    objects: dict[tuple[Any, ...], ObjectRecord] = {}
     sidecars = []
     for sidecar, parse in _SIDECARS.items():
-        columns = [table.column(f"{sidecar}_{name}").to_pylist() for name in ("key", "size", "sha256")]
-        one = [ObjectRecord(*values) if values[0] else None for values in zip(*columns, strict=True)]
+        columns = [_values(table, f"{sidecar}_{name}") for name in ("key", "size", "sha256")]
+        one = [
+            objects.get(values) or objects.setdefault(values, ObjectRecord(*values)) if values[0] else None
+            for values in zip(*columns, strict=True)
+        ]
         for key in {record.key for record in one if record is not None}:
             keys.check_key(key, parse, where=named.key)
         for topic_id, key in {
@@ -141,12 +146,26 @@ def _records(table: pa.Table, named: ObjectRecord, directories: Mapping[str, str
             if topic_id in directories:
                 keys.check_topics_sidecar(key, directories[topic_id], where=named.key)
         sidecars.append(one)
+    known: dict[tuple[Any, ...], SegmentRecord] = {}
     found = []
-    for topic_id, index, markers, txnindex in zip(topic_ids, *sidecars, strict=True):
-        if index is None:
+    for values in zip(topic_ids, *sidecars, strict=True):
+        if values[1] is None:
             raise _corrupt(named, "a segment without an .index")
-        found.append(SegmentRecord(topic_id, index, markers, txnindex))
+        found.append(known.get(values) or known.setdefault(values, SegmentRecord(*values)))
     return found
+
+
+def _values(table: pa.Table, name: str) -> list[Any]:
+    """Return a column as Python's values, those of a dictionary made once each."""
+    column = table.column(name)
+    if not pa.types.is_dictionary(column.type):
+        found: list[Any] = column.to_pylist()
+        return found
+    values: list[Any] = []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        values += [texts[index] for index in chunk.indices.to_pylist()]
+    return values
 
 
 def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:

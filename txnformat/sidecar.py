@@ -27,6 +27,8 @@ from txnformat.types import FileRecord, ObjectRecord
 
 __all__ = [
     "INDEX_ROW",
+    "INDEX_SCHEMA",
+    "MARKERS_SCHEMA",
     "MARKER_ROW",
     "BatchOutcome",
     "SegmentIndex",
@@ -96,8 +98,8 @@ def _schema(dtype: np.dtype[Any], files: bool) -> pa.Schema:
     return pa.schema(columns)
 
 
-_INDEX_SCHEMA = _schema(INDEX_ROW, files=True)
-_MARKERS_SCHEMA = _schema(MARKER_ROW, files=False)
+INDEX_SCHEMA = _schema(INDEX_ROW, files=True)
+MARKERS_SCHEMA = _schema(MARKER_ROW, files=False)
 
 
 class SegmentIndex:
@@ -143,12 +145,12 @@ def encode_index(rows: Rows, files: Mapping[int, FileRecord]) -> bytes:
             arrays.append(pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values))
         else:
             arrays.append(values.take(pa.array(places)))
-    return encode_arrow_file(pa.record_batch(arrays, schema=_INDEX_SCHEMA))
+    return encode_arrow_file(pa.record_batch(arrays, schema=INDEX_SCHEMA))
 
 
 def encode_markers(rows: Rows) -> bytes:
     """Return the bytes of a ``.markers``: an Arrow IPC file; rows (dtype MARKER_ROW) by partition, then offset."""
-    return encode_arrow_file(pa.record_batch(_arrays(rows), schema=_MARKERS_SCHEMA))
+    return encode_arrow_file(pa.record_batch(_arrays(rows), schema=MARKERS_SCHEMA))
 
 
 def encode_txnindex(partitions: Iterable[Sequence[AbortedTransaction]]) -> bytes:
@@ -168,7 +170,7 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     CorruptDataError
         It is missing, not the object that was named, or not such a file.
     """
-    table = decode_arrow_file(_verified(data, named), _INDEX_SCHEMA, partial(_corrupt, named))
+    table = decode_arrow_file(_verified(data, named), INDEX_SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, INDEX_ROW)
     order = np.diff(rows["partition"].astype(np.int64))
     if np.any(order < 0) or np.any(np.diff(rows["base_offset"])[order == 0] <= 0):
@@ -187,7 +189,7 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
 def decode_markers(data: bytes | None, named: ObjectRecord) -> Rows:
     """Return the rows (dtype MARKER_ROW) of a ``.markers``, verified as in :func:`decode_index`."""
     return rows_of(
-        decode_arrow_file(_verified(data, named), _MARKERS_SCHEMA, partial(_corrupt, named)), MARKER_ROW
+        decode_arrow_file(_verified(data, named), MARKERS_SCHEMA, partial(_corrupt, named)), MARKER_ROW
     )
 
 

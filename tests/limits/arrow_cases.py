@@ -10,23 +10,47 @@ import numpy as np
 import pyarrow as pa
 
 from tests.limits.case import Case
-from txnformat.batch_table import TABLE_ROW, decode_batch_table
+from txnformat.arrow_messages import WHOLE_BYTES_MAX
+from txnformat.batch_table import decode_batch_table, encode_batch_table
 from txnformat.entry import sha256_hex
-from txnformat.sidecar import INDEX_ROW, MARKER_ROW, decode_index, decode_markers
-from txnformat.types import ObjectRecord
+from txnformat.keys import sidecar_key
+from txnformat.segment_list import SCHEMA as LIST_SCHEMA
+from txnformat.segment_list import decode_segment_list
+from txnformat.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, decode_index, decode_markers
+from txnformat.types import BatchRecord, ObjectRecord
 
 __all__ = ["CASES"]
 
 NAME = "t-00000000/index/x"
 ROWS = 8_000_000
-BATCHES = 400
+BATCHES = 300
+BATCH_ROWS = 100_000
+TEXT = 50_000_000
+TEXTS = {
+    **{
+        f"{kind}_key": sidecar_key("t-00000000", 1, "00000000-0000-4000-8000-000000000000", kind)
+        for kind in ("index", "markers", "txnindex")
+    },
+    **{f"{kind}_sha256": "0" * 64 for kind in ("index", "markers", "txnindex")},
+}
+TABLE_SCHEMA = pa.ipc.open_file(
+    pa.BufferReader(encode_batch_table([(0, [BatchRecord(0, 0, 0, 1, 1, 1, 0, 0)])]))
+).schema
 
 
-def _file(schema: pa.Schema, batches: int, rows: int) -> bytes:
-    """Return a file of equal record batches that are all zeros."""
+def _file(schema: pa.Schema, batches: int, rows: int, text: int) -> bytes:
+    """Return a file of equal record batches: zeros, and one text in each dictionary."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    arrays = [pa.array(np.zeros(rows, field.type.to_pandas_dtype())) for field in schema]
+    arrays = []
+    for field in schema:
+        if pa.types.is_dictionary(field.type):
+            numbers = pa.array(np.zeros(rows, np.int32))
+            arrays.append(
+                pa.DictionaryArray.from_arrays(numbers, pa.array([TEXTS.get(field.name, "x") * text]))
+            )
+        else:
+            arrays.append(pa.array(np.zeros(rows, field.type.to_pandas_dtype())))
     batch = pa.record_batch(arrays, schema=schema)
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         for _ in range(batches):
@@ -35,45 +59,48 @@ def _file(schema: pa.Schema, batches: int, rows: int) -> bytes:
     return data
 
 
-def _schema(dtype: np.dtype[np.void]) -> pa.Schema:
-    names = dtype.names or ()
-    return pa.schema([pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in names])
-
-
-def _make(dtype: np.dtype[np.void], batches: int, rows: int, folder: Path) -> int:
-    data = _file(_schema(dtype), batches, rows)
+def _make(schema: pa.Schema, batches: int, rows: int, text: int, folder: Path) -> int:
+    data = _file(schema, batches, rows, text)
     (folder / "object").write_bytes(data)
     return len(data)
 
 
 def _use(decode: Callable[[bytes, ObjectRecord], object], folder: Path) -> object:
     data = (folder / "object").read_bytes()
-    return decode(data, ObjectRecord(NAME, len(data), sha256_hex(data)))
+    decode(data, ObjectRecord(NAME, len(data), sha256_hex(data)))
+    return "read"
+
+
+def _row_bytes(schema: pa.Schema) -> int:
+    return sum(4 if pa.types.is_dictionary(field.type) else field.type.bit_width // 8 for field in schema)
 
 
 def _cases() -> list[Case]:
     found = []
-    for name, dtype, decode in (
-        (".markers", MARKER_ROW, decode_markers),
-        (".index", INDEX_ROW, decode_index),
-        ("batch table", TABLE_ROW, decode_batch_table),
+    for name, schema, decode in (
+        (".markers", MARKERS_SCHEMA, decode_markers),
+        (".index", INDEX_SCHEMA, decode_index),
+        ("segment list", LIST_SCHEMA, partial(decode_segment_list, directories={})),
+        ("batch table", TABLE_SCHEMA, decode_batch_table),
     ):
-        key = name.strip(".").replace(" ", "-")
-        what = f"`{name}`" if name.startswith(".") else name
-        found += [
-            Case(
-                f"{key}-rows",
-                f"{what}: one batch of {ROWS:,} rows of zeros",
-                partial(_make, dtype, 1, ROWS),
-                partial(_use, decode),
-            ),
-            Case(
-                f"{key}-batches",
-                f"{what}: {BATCHES} batches of 100,000 rows",
-                partial(_make, dtype, BATCHES, 100_000),
-                partial(_use, decode),
-            ),
+        most = (WHOLE_BYTES_MAX - 4096) // _row_bytes(schema)
+        shapes = [
+            ("rows", f"one batch of {ROWS:,} rows of zeros", 1, ROWS, 1),
+            ("most", f"{most:,} rows of zeros, the most that are decoded", 1, most, 1),
+            ("batches", f"{BATCHES} batches of {BATCH_ROWS:,} rows", BATCHES, BATCH_ROWS, 1),
         ]
+        if any(pa.types.is_dictionary(field.type) for field in schema):
+            text = TEXT // 50 if "list" in name else TEXT  # keys are that long already
+            shapes.append(("text", "dictionaries of one text of 50 MB and more", 1, 1_000, text))
+        for key, what, batches, rows, text in shapes:
+            found.append(
+                Case(
+                    f"{name.strip('.').replace(' ', '-')}-{key}",
+                    f"`{name}`: {what}" if name.startswith(".") else f"{name}: {what}",
+                    partial(_make, schema, batches, rows, text),
+                    partial(_use, decode),
+                )
+            )
     return found
 
 

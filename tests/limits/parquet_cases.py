@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from txnformat.types import FileRecord
 
 __all__ = ["CASES"]
 
+LIST = pa.list_(pa.field("element", pa.int64()))
+BATCHES = 100
+"""As many are read: what can be decoded in pieces is no error."""
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
 
 
@@ -38,6 +42,16 @@ def _nulls() -> Iterator[pa.Table]:
 
 def _large_page() -> Iterator[pa.Table]:
     yield pa.table({"c": pa.array(["x" * 1_000_000_000])})
+
+
+def _one_list() -> Iterator[pa.Table]:
+    values = pa.nulls(50_000_000, pa.int64())
+    yield pa.table({"c": pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=LIST)})
+
+
+def _row_groups() -> Iterator[pa.Table]:
+    for _ in range(4_000):
+        yield pa.table({"c": pa.array([1])})
 
 
 def _make(tables: Callable[[], Iterator[pa.Table]], folder: Path) -> int:
@@ -64,9 +78,10 @@ def _use(type_: pa.DataType, folder: Path) -> object:
         hashlib.sha256(data[-length:]).hexdigest(), footer.num_rows,
     )  # fmt: skip
     reader = SegmentFileReader(LocalStore(folder), file, pa.schema([("c", type_)]))
-    for batch in reader.read(range(footer.num_row_groups), ["c"], 65_536):
-        return f"read in batches, the first of {batch.num_rows:,} rows"
-    return "nothing"
+    rows = sum(
+        batch.num_rows for batch in islice(reader.read(range(footer.num_row_groups), ["c"], 65_536), BATCHES)
+    )
+    return f"read in batches, {rows:,} rows of {BATCHES} batches"
 
 
 CASES = tuple(
@@ -76,5 +91,7 @@ CASES = tuple(
         ("same-number", "100,000,000 times the same number in one row group", _same_number, pa.int64()),
         ("nulls", "100,000,000 nulls in one row group", _nulls, pa.int64()),
         ("large-page", "a text of 1 GB", _large_page, pa.string()),
+        ("one-list", "one list of 50,000,000 nulls", _one_list, LIST),
+        ("row-groups", "4,000 row groups of one row", _row_groups, pa.int64()),
     )
 )

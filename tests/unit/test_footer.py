@@ -1,0 +1,244 @@
+"""Footers and pages that lie: each claim that pyarrow would believe is checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
+from txnformat.footer_shape import shape_of
+from txnformat.pages import PAGE_BYTES_MAX, Pages, decoded_bytes, look
+from txnformat.thrift_compact import DEPTH_MAX, ThriftError, list_header, read_struct, varint, zigzag
+
+TABLE = pa.table({"n": pa.array([1, None, 3], pa.int32()), "s": ["a", "bb", None]})
+
+
+def thrift(value: Any) -> tuple[int, bytes]:
+    """Return type and bytes of a value as :func:`read_struct` gives it."""
+    match value:
+        case bool():
+            return (1 if value else 2), b""
+        case int():
+            return 6, zigzag(value)
+        case bytes():
+            return 8, varint(len(value)) + value
+        case list():
+            parts = [thrift(each) for each in value]
+            return 9, list_header(parts[0][0] if parts else 12, len(parts)) + b"".join(p for _, p in parts)
+        case _:
+            data, before = b"", 0
+            for number, each in sorted(value.items()):
+                kind, part = thrift(each)
+                data += bytes([(number - before) << 4 | kind]) + part
+                before = number
+            return 12, data + b"\0"
+
+
+def file_of(table: pa.Table, **options: Any) -> tuple[bytes, int]:
+    """Return a file, and where its footer begins."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **({"compression": "zstd"} | options))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data, len(data) - int.from_bytes(data[-8:-4], "little") - 8
+
+
+def footer_of(change: Callable[[Any], object]) -> Footer:
+    """Return what the decoder makes of TABLE's footer, changed."""
+    data, end = file_of(TABLE)
+    fields, _ = read_struct(data[end:-8], 0)
+    change(fields)
+    _, changed = thrift(fields)
+    return decode_footer(changed + len(changed).to_bytes(4, "little") + b"PAR1", shape_of(TABLE.schema), end)
+
+
+def chunk(fields: Any) -> Any:
+    """Return the metadata of the first column chunk."""
+    return fields[4][0][1][0][3]
+
+
+def test_a_footer_that_was_taken_apart_says_the_same() -> None:
+    data, end = file_of(TABLE)
+    shape = shape_of(TABLE.schema)
+    footer, again = decode_footer(data[end:], shape, end), footer_of(lambda _: None)
+    for leaf in range(2):
+        assert footer.chunk(0, leaf) == again.chunk(0, leaf)
+        assert footer.statistics(0, leaf) == again.statistics(0, leaf)
+    assert footer.rows == again.rows == 3
+    assert footer.statistics(0, 0) == ChunkStatistics(1, 1, 3)
+    assert footer.statistics(0, 1) == ChunkStatistics(1, b"a", b"bb")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f[2][1].update({4: b"other"}), "another schema"),
+        (lambda f: f[2][1].update({1: 2}), "another schema"),
+        (lambda f: f[2][1].update({3: 0}), "another schema"),
+        (lambda f: f[2][1].update({6: [1]}), "another schema"),
+        (lambda f: f[2].append(f[2][1]), "another schema"),
+        (lambda f: f.update({3: 4}), "other rows"),
+        (lambda f: f[4][0].update({3: -3}), "number of rows"),
+        (lambda f: f[4].append(f[4][0]), "other rows"),
+        (lambda f: f[4][0][1].pop(), "another number of columns"),
+        (lambda f: f.pop(4), "row groups"),
+        (lambda f: f.update({8: {1: {}}}), "row groups"),
+        (lambda f: f[4][0][1][0].update({1: b"/etc/passwd"}), "no path of another file"),
+        (lambda f: f[4][0][1][0].pop(3), "column chunk cannot be parsed"),
+        (lambda f: f.update({5: [1]}), "keys and values"),
+    ],
+)
+def test_a_footer_that_is_another_is_refused(change: Callable[[Any], object], message: str) -> None:
+    with pytest.raises(FooterError, match=message):
+        footer_of(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({1: 2}, "not that of its column"),
+        ({3: [b"s"]}, "not that of its column"),
+        ({2: [5]}, "encoding that segment files do not have"),
+        ({2: []}, "encoding that segment files do not have"),
+        ({4: 7}, "unknown compression"),
+        ({4: [1]}, "unknown compression"),
+        ({5: 4}, "another number of values"),
+        ({5: 2}, "another number of values"),
+        ({6: -1}, "outside the data"),
+        ({6: 1 << 60}, "outside the data"),
+        ({7: 1 << 40}, "outside the data"),
+        ({9: 3, 11: 0}, "outside the data"),
+        ({9: 1 << 62}, "outside the data"),
+        ({11: 2}, "outside the data"),
+        ({8: [{1: b"k"}]}, "no other fields"),
+        ({16: 1}, "no other fields"),
+        ({7: b"x"}, "a number in field 7"),
+    ],
+)
+def test_a_column_chunk_that_cannot_be_is_refused(change: dict[int, Any], message: str) -> None:
+    footer = footer_of(lambda fields: chunk(fields).update(change))
+    with pytest.raises(FooterError, match=message):
+        footer.chunk(0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: chunk(f)[12].update({5: b"xxxxx"}),
+        lambda f: chunk(f)[12].pop(6),
+        lambda f: f.pop(7),  # the order of values is not known then
+    ],
+)
+def test_statistics_that_are_unusual_are_unknown(change: Callable[[Any], object]) -> None:
+    assert footer_of(change).statistics(0, 0) == ChunkStatistics(1, None, None)
+
+
+def test_thrift_is_read_within_bounds() -> None:
+    for data in (
+        b"",
+        b"\x18\xff\xff\xff\xff\x0f",
+        b"\x19\xfc\xff\xff\xff\x7f",
+        b"\x16" + b"\xff" * 11,
+        b"\x1b\0",
+        b"\x10\x10",
+    ):
+        with pytest.raises(ThriftError):
+            read_struct(data, 0)
+    read_struct(b"\x1c" * (DEPTH_MAX - 1) + b"\0" * DEPTH_MAX, 0)
+    with pytest.raises(ThriftError, match="nested deeper"):
+        read_struct(b"\x1c" * 100_000, 0)
+
+
+def test_pyarrow_gets_a_footer_of_our_own() -> None:
+    data, end = file_of(TABLE)
+    footer = decode_footer(data[end:], shape_of(TABLE.schema), end)
+    made = encode_footer(footer.shape.part(["s"]), [(3, [footer.chunk(0, 1)])])
+    found = pq.read_metadata(pa.BufferReader(made))
+    assert found.schema.to_arrow_schema().names == ["s"]
+    assert found.row_group(0).column(0).statistics is None
+    found = pq.ParquetFile(pa.BufferReader(data[:end] + made)).read()
+    assert found.equals(TABLE.select(["s"]))
+
+
+# --- pages ---------------------------------------------------------------------------------------------------------------
+
+
+def pages_of(table: pa.Table, change: Callable[[bytes], bytes] = bytes, **options: Any) -> Pages:
+    """Return what is found of the first column's pages, of a file without compression that was changed."""
+    data, end = file_of(table, **options)
+    footer = decode_footer(data[end:], shape_of(table.schema), end)
+    found = footer.chunk(0, 0)
+    stored = change(data[found.start : found.start + found.length])
+    return look(memoryview(stored), found._replace(length=len(stored)), footer.shape.leaves[0])
+
+
+def test_pages_are_told_as_they_are() -> None:
+    texts = pa.table({"s": ["x" * 100] * 50})
+    encoded = pages_of(texts)
+    assert (encoded.plain_bytes, encoded.encoded) == (0, 50)
+    assert encoded.dictionary is not None
+    assert encoded.dictionary[2:] == (104, 1)
+    plain = pages_of(texts, use_dictionary=False)
+    assert plain.plain_bytes >= 5_200
+    assert (plain.encoded, plain.dictionary) == (0, None)
+
+
+def test_pages_that_do_not_add_up_are_refused() -> None:
+    table = pa.table({"n": list(range(100))})
+    with pytest.raises(FooterError, match=r"page header cannot be parsed|bytes that its column chunk"):
+        pages_of(table, lambda stored: stored[:-1])
+    with pytest.raises(FooterError, match="other values than its footer says"):
+        pages_of(table, lambda stored: stored * 2, use_dictionary=False)
+    with pytest.raises(FooterError, match="out of place"):
+        pages_of(table, lambda stored: stored * 2)
+    with pytest.raises(FooterError, match="of a kind that segment files do not have"):
+        pages_of(table, lambda stored: b"\x15\x02" + stored[2:])
+    with pytest.raises(FooterError, match="needs a dictionary"):
+        pages_of(
+            table,
+            lambda stored: stored.replace(b"\x15\x00\x15\x06\x15\x06", b"\x15\x10\x15\x06\x15\x06"),
+            use_dictionary=False,
+        )
+
+
+def test_a_page_that_is_too_large_is_refused() -> None:
+    table = pa.table({"s": ["x" * (PAGE_BYTES_MAX + 1)]})
+    with pytest.raises(FooterError, match="too large when decompressed"):
+        pages_of(table, use_dictionary=False)
+    assert pages_of(pa.table({"s": ["x" * 1_000_000]}), use_dictionary=False).plain_bytes > 1_000_000
+
+
+@pytest.mark.parametrize(
+    "values", [["x" * 300, "y" * 7], ["a", "bb", "ccc"], ["one", "two"], [b"\0" * 9, b"\0" * 4, b""]]
+)
+def test_the_longest_value_of_a_dictionary_bounds_what_is_decoded(values: list[Any]) -> None:
+    numbers = pa.array([index % len(values) for index in range(200_000)], pa.int32())
+    table = pa.table({"s": pa.DictionaryArray.from_arrays(numbers, pa.array(values))})
+    data, end = file_of(table, store_schema=False)
+    plain = pa.schema([("s", table.schema.field("s").type.value_type)])
+    footer = decode_footer(data[end:], shape_of(plain), end)
+    found = footer.chunk(0, 0)
+    view = memoryview(data)[found.start : found.start + found.length]
+    pages = look(view, found, footer.shape.leaves[0])
+    size, width = decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
+    longest = max(map(len, values))
+    assert longest <= width <= sum(map(len, values))
+    assert size >= 200_000 * longest
+
+
+def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
+    nulls = pa.nulls(10_000_000, pa.int64())
+    type_ = pa.list_(pa.field("element", pa.int64()))
+    table = pa.table(
+        {"l": pa.ListArray.from_arrays(pa.array([0, len(nulls)], pa.int32()), nulls, type=type_)}
+    )
+    data, end = file_of(table)
+    footer = decode_footer(data[end:], shape_of(table.schema), end)
+    found = footer.chunk(0, 0)
+    view = memoryview(data)[found.start : found.start + found.length]
+    pages = look(view, found, footer.shape.leaves[0])
+    with pytest.raises(FooterError, match="too large when decoded"):
+        decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
