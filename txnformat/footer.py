@@ -171,7 +171,7 @@ class Footer:
         # As pyarrow does: 0 means that there is no dictionary.
         has_dictionary = dictionary is not None and dictionary > 0
         start = min(data_page, dictionary) if has_dictionary else data_page
-        size_is_right = 0 <= values and 0 <= length and 0 <= uncompressed < SIZE_END
+        size_is_right = values >= 0 and length >= 0 and 0 <= uncompressed < SIZE_END
         if not size_is_right or not 4 <= start <= data_page <= start + length <= self._end:
             raise FooterError(
                 "a column chunk lies outside the data of its file",
