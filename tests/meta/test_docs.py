@@ -279,6 +279,12 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "JSON of an entry or a snapshot, for each byte as stored (at least 1 MiB)": (),
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),
     "intents in one entry": ("txnformat.entry:OPERATIONS_MAX",),
+    "decompressed sidecar, segment list or batch table; or 100 times what is stored, if that is more": (
+        "txnformat.arrow_messages:WHOLE_BYTES_MAX",
+    ),
+    "decompressed page of a data file; or 100 times what is stored, if that is more": (
+        "txnformat.pages:PAGE_BYTES_MAX",
+    ),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
@@ -344,6 +350,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "what a reader decodes in one go, at least a row group; up to three more are on their way": (
         "txnformat.segment_reader:WINDOW_BYTES",
         "txnformat.segment_reader:WINDOW_DECODED_BYTES",
+    ),
+    "row groups that decode to more are read by rows, in pieces of about 16 MiB": (
+        "txnformat.segment_reader:WHOLE_BYTES_MAX",
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.read_options:BYTES_PER_PARTITION_DEFAULT",),
