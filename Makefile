@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs clean
+.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs lock audit sbom test-lowest clean
 
 ifdef PYTHON
 export PYTHON
@@ -104,6 +104,20 @@ smoke-versions:  ## Every feature with the oldest supported pyspark, held agains
 versions:  ## Every feature with every supported pyspark, in environments of their own; writes docs/versions.md
 	@$(RUN) --java -m tests.smoke.versions
 
+test-lowest:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
+	@$(RUN) -m tests.lowest $(PYTEST_ARGS)
+
+##@ Supply chain
+
+lock:  ## Write the locks: each pin of requirements-*.txt with the SHA-256 of its files
+	@$(RUN) scripts/lock.py
+
+audit:  ## Known advisories about what is locked; fails for those that have a mended version
+	@$(RUN) scripts/audit.py
+
+sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json
+	@$(RUN) scripts/sbom.py
+
 ##@ Measurements
 
 bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
@@ -122,6 +136,6 @@ docs:  ## Build the documentation site in site/; a link that leads nowhere fails
 ##@ Housekeeping
 
 clean:  ## Remove .venv, caches and outputs
-	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site demo-output \
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site demo-output txnlog.cdx.json \
 	  spark-warehouse metastore_db derby.log *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

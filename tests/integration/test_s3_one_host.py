@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,7 +31,7 @@ def _ok(got: Got) -> list[bytes]:
 class _NoWait(SystemClock):
     """A clock that passes over the pauses between attempts."""
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
         pass
 
 
@@ -255,7 +256,7 @@ def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs() -> None:
     def slow(_: Got) -> Iterator[bytes]:
         yield b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % size
         parts = server.drip(bytes(size // 8), 0.1)
-        for _ in range(8):
+        for _number in range(8):
             yield next(parts)
 
     with HostileServer(slow) as server:

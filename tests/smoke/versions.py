@@ -36,6 +36,9 @@ NEEDED = (
 )
 """What the features and Connect need besides pyspark, in the versions of requirements-dev.txt."""
 
+CLOSURE = (*NEEDED, "python-dateutil", "six", "protobuf", "typing_extensions", "msgspec", "setuptools")
+"""All of that, with what it requires: in an installation with hashes each is named."""
+
 
 def constraints() -> str:
     """Return the pins of requirements-dev.txt, without those that follow from pyspark."""
@@ -43,6 +46,13 @@ def constraints() -> str:
     return "\n".join(
         line for line in lines if re.match(r"[\w.-]+==", line) and not re.match("pyspark|py4j", line)
     )
+
+
+def lock(version: str) -> str:
+    """Return the lock of an environment with the oldest pyspark: that of the development one, without its own pyspark."""
+    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text(encoding="utf-8"))
+    kept = [block for block in blocks if re.match(rf"(?i)(?:{'|'.join(CLOSURE)})==", block)]
+    return "\n".join([*kept, (ROOT / "requirements-oldest-pyspark.lock").read_text(encoding="utf-8")])
 
 
 def environment(version: str) -> Path:
@@ -54,19 +64,17 @@ def environment(version: str) -> Path:
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != pins:
         print(f"making {folder.name}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pinned = folder / "pins.txt"
-        pinned.write_text(pins, encoding="utf-8")
-        install = [
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "-c",
-            str(pinned),
-        ]
-        subprocess.run([*install, f"pyspark=={version}", *NEEDED], check=True)
+        locked = folder / "locked.txt"
+        locked.write_text(lock(version), encoding="utf-8")
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        hashed = [*install, "--require-hashes", "-r"]
+        if version in (ROOT / "requirements-oldest-pyspark.lock").read_text(encoding="utf-8"):
+            subprocess.run([*hashed, ROOT / "requirements-build.lock"], check=True)
+            subprocess.run([*hashed, locked, "--use-pep517", "--no-build-isolation"], check=True)
+        else:  # not in CI
+            pinned = folder / "pins.txt"
+            pinned.write_text(pins, encoding="utf-8")
+            subprocess.run([*install, "-c", str(pinned), f"pyspark=={version}", *NEEDED], check=True)
         stamp.write_text(pins, encoding="utf-8")
     return python
 
