@@ -239,7 +239,13 @@ def _taken(rows: Sequence[Any]) -> Sequence[Any]:
     if type(rows) is list and set(map(type, rows)) == {dict}:
         return rows
     try:
-        taken = list(islice(rows, len(rows) + 1))
+        taken: list[Any] = []
+        others = 0
+        for row in islice(rows, len(rows) + 1):
+            taken.append(row)
+            others += not isinstance(row, Mapping)
+            if others > PROBLEMS_MAX:  # a range, say, may have more of them than fit into memory
+                return taken
         if len(taken) != len(rows):
             raise _mismatch([f"a {type(rows).__name__} has not the length that it tells, {len(rows)}"])
         return [dict(row) if isinstance(row, Mapping) else row for row in taken]

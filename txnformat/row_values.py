@@ -33,6 +33,8 @@ ELEMENTS_MAX = 2**31 - 1
 DEPTH_MAX = 64
 """Deepest list of which Arrow is asked to find out the type."""
 
+REPEATED = "an array repeats one element without holding it; pass a copy"
+
 DAY_US = 86_400_000_000
 
 _SHORT = reprlib.Repr()
@@ -113,6 +115,8 @@ def _uninferable(value: Any, depth: int) -> str | None:
     if isinstance(value, decimal.Decimal):
         is_missing = value.is_nan()  # pandas writes so what is not there
         return None if is_missing or not is_far_decimal(value) else f"{shown(value)} is out of range"
+    if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
+        return REPEATED
     if isinstance(value, Mapping):
         parts: Iterable[Any] = value.values()
     elif isinstance(value, list | tuple | set | frozenset) or (
@@ -222,7 +226,7 @@ def _elements(value: Any, type_: pa.DataType) -> list[Any]:
     if not 0 <= count <= ELEMENTS_MAX:
         raise _BadValue(f"{shown(value)} is not a list of at most {ELEMENTS_MAX} elements")
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
-        raise _BadValue("an array repeats one element without holding it; pass a copy")
+        raise _BadValue(REPEATED)
     elements = list(islice(value, count + 1))
     if len(elements) != count:
         raise _BadValue(f"{shown(value)} has not the length that it tells, {count}")

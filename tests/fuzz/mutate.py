@@ -146,9 +146,12 @@ def changed_json(data: bytes, rng: Random) -> bytes:
         document = json.loads(data)
     except ValueError:
         return changed_bytes(data, rng)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        document = _changed(document, rng)
-    return json.dumps(document).encode()
+    try:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            document = _changed(document, rng)
+        return json.dumps(document).encode()
+    except RecursionError:  # nested, copied into itself, and nested again
+        return changed_bytes(data, rng)
 
 
 def _changed(document: Any, rng: Random) -> Any:

@@ -241,6 +241,7 @@ class BrokenArrow:
 
 DATA = {
     "too long": (Rows(7, [{"x": 1}]), SCHEMA),
+    "no rows, and many": (range(10**18), SCHEMA),
     "negative length": (Rows(-1, [{"x": 1}]), SCHEMA),
     "a row whose keys fail": ([OddRow()], SCHEMA),
     "a column name whose repr fails": ([{"x": 1, Loud(): 2}], SCHEMA),
@@ -248,6 +249,10 @@ DATA = {
     "no stream": (NoStream(), SCHEMA),
     "pandas: a list with itself inside": (pd.DataFrame({"x": [CYCLE]}), SCHEMA),
     "pandas: 100,000 levels": (pd.DataFrame({"x": [DEEP]}), SCHEMA),
+    "pandas: an array of 2^40": (
+        pd.DataFrame({"x": [np.broadcast_to(np.int64(1), (2**40,)), None]}),
+        pa.schema([pa.field("x", list_of(pa.int64()))]),
+    ),
     "pandas: decimal": (pd.DataFrame({"x": [FAR]}), SCHEMA),
     "pandas: decimal in a list": (pd.DataFrame({"x": [[FAR]]}), SCHEMA),
     "pandas: decimal category": (pd.DataFrame({"x": pd.Categorical([FAR])}), SCHEMA),
@@ -301,3 +306,10 @@ def test_digits_of_keys_are_ascii(parse: Any) -> None:
     }[parse]
     assert parse(key) is not None
     assert parse(key.replace(number, "\N{ARABIC-INDIC DIGIT ONE}" * 20)) is None
+
+
+def test_the_error_says_what_is_wrong_inside() -> None:
+    with pytest.raises(InvalidInputError, match="row 0: a key is None"):
+        sent([(None, 1)], COUNTS)
+    with pytest.raises(InvalidInputError, match=r"row 0: .* is nested deeper than 64 levels"):
+        conform(pd.DataFrame({"x": [CYCLE]}), SCHEMA)
