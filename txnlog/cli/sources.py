@@ -256,7 +256,10 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
 
     # For messages only: pyarrow does not say what it read of a header when the first record is bad.
     header = file.peek().partition(b"\n")[0].decode("utf-8-sig", "replace")
-    names = next(csv.reader([header]), [])
+    try:
+        names = next(csv.reader([header]), [])
+    except csv.Error:  # pyarrow says what is wrong
+        names = []
 
     def pieces() -> Iterator[Piece]:
         try:
