@@ -92,7 +92,7 @@ def _problem(reader: subprocess.Popen[bytes], told: IO[bytes]) -> InvalidInputEr
     told.seek(0)
     text = told.read(2_000).decode("utf-8", "replace").strip()
     if status == REFUSED:
-        what = f"the Parquet file cannot be read: {text:.300}"
+        what = f"this is not a Parquet file that can be read: {text:.300}"
     elif status < 0:
         what = f"this is not a sound Parquet file: its reader was ended by {signal.Signals(-status).name}"
     else:

@@ -248,7 +248,10 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
     if problems:
         raise InvalidInputError(problems, kind="unsupported-column", hint="use JSON lines or Parquet")
     convert = pc.ConvertOptions(
-        column_types={field.name: field.type for field in schema},
+        # pyarrow's own reader of decimals crashes at far exponents, and rounds.
+        column_types={
+            field.name: pa.string() if pt.is_decimal(field.type) else field.type for field in schema
+        },
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -271,13 +274,28 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
                 convert_options=convert,
             )
             for batch in reader:
-                yield Piece(batch, 0 if total is None else file.tell())
+                yield Piece(_with_decimals(batch, schema), 0 if total is None else file.tell())
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
                 _csv_problem(str(error), names), kind="invalid-record", hint=HINT
             ) from None
 
     return Source(pieces(), total)
+
+
+def _with_decimals(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with its decimals, which were read as text; raise ArrowInvalid about one that does not fit."""
+    for field in schema:
+        number = batch.schema.get_field_index(field.name) if pt.is_decimal(field.type) else -1
+        if number < 0:
+            continue
+        convert = decoder(field.type, Binary.UTF8)
+        try:
+            values = [convert(text) for text in batch.column(number).to_pylist()]
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"column {field.name!r:.300}: {error}") from None
+        batch = batch.set_column(number, field.name, pa.array(values, type=field.type))
+    return batch
 
 
 def _csv_problem(message: str, names: list[str]) -> str:
