@@ -37,7 +37,17 @@ TESTS = (
     *("tests/integration/test_s3_sealing.py", "tests/integration/test_probe.py", "tests/unit"),
 )
 
-NEEDS_MORE = ("pyspark", "spark_datasource", "duckdb", "polars", "tests.spark", "deltalake")
+NEEDS_MORE = (
+    "pyspark",
+    "spark_datasource",
+    "duckdb",
+    "polars",
+    "deltalake",
+    "tests.spark",
+    "tests.chaos",
+    "tests.fuzz",
+    "tests.pipeline",
+)
 """A test file that names one of these needs what is not installed there."""
 
 
