@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from txnformat.footer import Chunk, FooterError
 from txnformat.footer_shape import CODECS, ENCODINGS, Leaf, chunk_statistics
-from txnformat.thrift_compact import ThriftError, read_struct, signed
+from txnformat.thrift_compact import ThriftError, read_struct, read_varint, signed
 
 __all__ = [
     "PAGE_BYTES_MAX",
@@ -30,8 +30,16 @@ __all__ = [
     "with_values",
 ]
 
-PAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it."""
+PAGE_BYTES_MAX = 80 * 1024 * 1024
+"""Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it. A writer's
+largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
+
+LISTS_BYTES_MAX = 128 * 1024 * 1024
+"""The same, of a column of lists in a row group, decoded. A writer's have at most 16 MiB in Arrow, and up to 8 times that
+in Parquet, whose smallest value has a byte."""
+
+RUNS_MAX = 1_000_000
+"""Runs of equal or packed numbers of a dictionary that are counted; more of them are not needed for so few values."""
 
 RATIO_MAX = 100
 """Beyond this, what cannot be read in parts and is large is refused."""
@@ -57,6 +65,8 @@ class Pages(NamedTuple):
     """Values that are numbers of a dictionary."""
     dictionary: tuple[int, int, int, int] | None
     """Where its body begins, the bytes of that, decompressed, and its values."""
+    numbered: tuple[tuple[int, int, int, int], ...] = ()
+    """Data pages of numbers of a dictionary: as ``dictionary``."""
 
 
 def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
@@ -74,6 +84,7 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
     """
     at, end = 0, len(data)
     plain = width = encoded = count = 0
+    numbered: list[tuple[int, int, int, int]] = []
     dictionary: tuple[int, int, int, int] | None = None
     match_data = _data_pattern(leaf.width).match
     while at < end:
@@ -114,12 +125,13 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
                 )
             else:
                 encoded += values
+                numbered.append((at, stored, size, values) if kind == DATA else (at, stored, -1, values))
         at += stored
     if count != chunk.num_values or (dictionary is not None) != chunk.has_dictionary:
         raise FooterError(
             "the pages of a column chunk have other values than its footer says", chunk.num_values, count
         )
-    return Pages(plain, width, encoded, dictionary)
+    return Pages(plain, width, encoded, dictionary, tuple(numbered))
 
 
 def repeats(pages: Pages) -> bool:
@@ -152,10 +164,14 @@ def decoded_bytes(
             4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
             max(pages.plain_width, longest),
         )
-    if leaf.repeated and size > PAGE_BYTES_MAX and size > RATIO_MAX * chunk.length:
+    allowed = max(LISTS_BYTES_MAX, RATIO_MAX * chunk.length)
+    if leaf.repeated and size > allowed and not leaf.width and pages.encoded:
+        # One long value among short ones, perhaps: count what each number stands for.
+        size = 4 * chunk.num_values + pages.plain_bytes + _numbered_bytes(data, chunk, pages)
+    if leaf.repeated and size > allowed:
         raise FooterError(
             "lists of a segment file are too large when decoded",
-            f"at most {PAGE_BYTES_MAX} bytes in a row group, or {RATIO_MAX} times what is stored",
+            f"at most {LISTS_BYTES_MAX} bytes in a row group, or {RATIO_MAX} times what is stored",
             f"up to {size} bytes of {chunk.length}",
         )
     return size, width
@@ -244,13 +260,9 @@ WALKED_MAX = 100_000
 
 def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
     """Return a length that no value of a dictionary of values with lengths exceeds: the longest, if that is told quickly."""
-    name = CODECS[codec]
-    try:
-        data = bytes(stored) if codec == 0 else pa.Codec(name).decompress(stored, size, asbytes=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise FooterError("the dictionary of a column chunk cannot be decompressed", name, error) from error
+    data = _decompressed(stored, codec, size)
     bound = size - 4 * values
-    if len(data) != size or not values:
+    if not values:
         return bound
     first = int.from_bytes(data[:4], "little")
     # All as long as the first?
@@ -277,6 +289,96 @@ def _longest_of_walk(data: bytes, values: int, bound: int) -> int:
         longest = max(longest, length)
         at += 4 + length
     return min(bound, longest)
+
+
+# --- values of lists that are numbers of a dictionary ----------------------------------------------------------------------
+
+
+def _numbered_bytes(data: memoryview, chunk: Chunk, pages: Pages) -> int:
+    """Return how many bytes the values of a column of lists have that are numbers of a dictionary; exact but for padding."""
+    if pages.dictionary is None:
+        return 0
+    at, stored, size, values = pages.dictionary
+    lengths = _lengths(_decompressed(data[at : at + stored], chunk.codec, size), values)
+    found = 0
+    for at, stored, size, values in pages.numbered:
+        if size < 0:
+            raise FooterError("lists of a segment file are in pages of another kind", "data pages 1.0", "2.0")
+        found += _bytes_of_numbers(_decompressed(data[at : at + stored], chunk.codec, size), lengths, values)
+    return found
+
+
+def _decompressed(stored: memoryview, codec: int, size: int) -> bytes:
+    name = CODECS[codec]
+    try:
+        data = bytes(stored) if codec == 0 else pa.Codec(name).decompress(stored, size, asbytes=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FooterError("a page of a column chunk cannot be decompressed", name, error) from error
+    if len(data) != size:
+        raise FooterError("a page of a column chunk has another size than its header says", size, len(data))
+    return data
+
+
+def _lengths(data: bytes, values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the lengths of the values of a dictionary."""
+    found = np.empty(values, np.int64)
+    at = 0
+    read = struct.Struct("<I").unpack_from
+    for number in range(values):
+        if at + 4 > len(data):
+            raise FooterError("a dictionary of a column chunk ends too early", values, number)
+        (found[number],) = read(data, at)
+        at += 4 + int(found[number])
+    return found
+
+
+def _bytes_of_numbers(data: bytes, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int) -> int:
+    """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind two kinds of levels."""
+    at = 0
+    for _ in range(2):  # repetition and definition, each with its length before it
+        at += 4 + int.from_bytes(data[at : at + 4], "little")
+    width = data[at] if at < len(data) else 33
+    if width > 32:
+        raise FooterError("a page of numbers cannot be parsed", "a width of at most 32 bits", width)
+    at += 1
+    found = runs = 0
+    try:
+        while at < len(data) and values > 0:
+            runs += 1
+            if runs > RUNS_MAX:
+                raise FooterError("a page of numbers has too many runs", RUNS_MAX, "more")
+            header, at = read_varint(data, at)
+            if header & 1:
+                octets = min((header >> 1) * width, len(data) - at)
+                numbers = _packed(data[at : at + octets], width, min((header >> 1) * 8, values))
+                found += int(lengths[numbers].sum())
+                values -= len(numbers)
+                at += octets
+                if not len(numbers):
+                    break
+            else:
+                octets = -(-width // 8)
+                count = min(header >> 1, values)
+                found += count * int(lengths[int.from_bytes(data[at : at + octets], "little")])
+                values -= count
+                at += octets
+    except (IndexError, ThriftError) as error:
+        raise FooterError("a page of numbers cannot be parsed", "numbers of its dictionary", error) from error
+    return found
+
+
+def _packed(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return numbers of ``width`` bits, the lowest bit first; at most ``count``."""
+    if not width:
+        return np.zeros(count, np.int64)
+    parts = []
+    octets = 8192 * width  # 65,536 numbers at once: their bits take a byte each
+    weights = 1 << np.arange(width, dtype=np.int64)
+    for start in range(0, len(data), octets):
+        bits = np.unpackbits(np.frombuffer(data[start : start + octets], np.uint8), bitorder="little")
+        whole = len(bits) // width
+        parts.append(bits[: whole * width].reshape(whole, width) @ weights)
+    return np.concatenate(parts)[:count] if parts else np.empty(0, np.int64)
 
 
 # --- values of dictionaries ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
@@ -24,10 +25,21 @@ from txnformat.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
-__all__ = ["CHUNK_CRC32_KEY", "ROW_GROUP_BYTES_MAX", "SegmentFileWriter", "chunk_range"]
+__all__ = [
+    "CHUNK_CRC32_KEY",
+    "LISTS_ROW_GROUP_BYTES_MAX",
+    "ROW_GROUP_BYTES_MAX",
+    "SegmentFileWriter",
+    "chunk_range",
+    "is_uneven",
+]
 
 ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 """Largest row group, in Arrow bytes in memory: bounds what a writer and a reader hold at a time."""
+
+LISTS_ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
+"""The same, of a schema with lists or maps: Parquet needs more for their small values than Arrow, and a reader cannot tell
+before it decodes them how many lie in a row."""
 
 COMPRESSION_LEVEL = 1
 """Of zstd: higher levels cost several times the time for a few percent."""
@@ -46,6 +58,35 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
     if chunk.has_dictionary_page:
         start = min(start, chunk.dictionary_page_offset)
     return start, chunk.total_compressed_size
+
+
+def is_uneven(table: pa.Table) -> bool:
+    """Return whether a row group of a table would be above the largest although it has its share of the rows: of large values.
+
+    Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made to fill their
+    memory (docs/spec.md, 6.1). A file with such a row group is written without compression.
+    """
+    if table.nbytes <= LISTS_ROW_GROUP_BYTES_MAX:
+        return False
+    most = _row_group_bytes_max(table.schema)
+    rows = _row_group_rows(table, most)
+    return any(table.slice(start, rows).nbytes > most for start in range(0, table.num_rows, rows))
+
+
+def _row_group_bytes_max(schema: pa.Schema) -> int:
+    return LISTS_ROW_GROUP_BYTES_MAX if any(map(_repeats, schema.types)) else ROW_GROUP_BYTES_MAX
+
+
+def _repeats(type_: pa.DataType) -> bool:
+    if pt.is_struct(type_):
+        return any(_repeats(field.type) for field in type_)
+    return bool(pt.is_nested(type_))
+
+
+def _row_group_rows(table: pa.Table, bytes_max: int) -> int:
+    rows: int = table.num_rows
+    nbytes = table.nbytes
+    return rows if nbytes <= bytes_max else max(1, rows * bytes_max // nbytes)
 
 
 class _Sink:
@@ -127,7 +168,9 @@ class SegmentFileWriter:
     file : int, optional
         Index of this file among those of the same append; goes into the batch records.
     row_group_bytes_max : int, optional
-        A larger batch becomes several row groups.
+        A larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX.
+    is_compressed : bool
+        False for batches that are uneven (:func:`is_uneven`).
     """
 
     def __init__(
@@ -138,7 +181,8 @@ class SegmentFileWriter:
         *,
         timestamp_column: str | None = None,
         file: int = 0,
-        row_group_bytes_max: int = ROW_GROUP_BYTES_MAX,
+        row_group_bytes_max: int | None = None,
+        is_compressed: bool = True,
         compression_level: int = COMPRESSION_LEVEL,
     ) -> None:
         self._out = out
@@ -147,6 +191,7 @@ class SegmentFileWriter:
         self._timestamp_column = timestamp_column
         self._file = file
         self._row_group_bytes_max = row_group_bytes_max
+        self._is_compressed = is_compressed
         self._compression_level = compression_level
         self._parquet: Any = None
         self._sink = _Sink(out)
@@ -196,12 +241,11 @@ class SegmentFileWriter:
                 "a batch is empty or has another schema", object=self._key, rows=table.num_rows
             )
         rows = table.num_rows
-        nbytes = table.nbytes
-        group_rows = (
-            rows
-            if nbytes <= self._row_group_bytes_max
-            else max(1, rows * self._row_group_bytes_max // nbytes)
-        )
+        group_rows = rows
+        if self._row_group_bytes_max is not None or table.nbytes > LISTS_ROW_GROUP_BYTES_MAX:
+            group_rows = _row_group_rows(
+                table, self._row_group_bytes_max or _row_group_bytes_max(self._schema)
+            )
         smallest, largest = self._timestamps(table)
         try:
             parquet = self._opened(rows)
@@ -274,9 +318,9 @@ class SegmentFileWriter:
             self._parquet = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
                 self._schema,
-                compression="zstd",
-                compression_level=self._compression_level,
-                use_dictionary=first_batch_rows >= DICTIONARY_ROWS_MIN,
+                compression="zstd" if self._is_compressed else "none",
+                compression_level=self._compression_level if self._is_compressed else None,
+                use_dictionary=self._is_compressed and first_batch_rows >= DICTIONARY_ROWS_MIN,
                 store_schema=True,
                 write_page_checksum=True,
                 write_page_index=False,  # nothing may lie between the last row group and the footer

@@ -20,6 +20,7 @@ from txnformat.entry import sha256_hex
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
 from txnformat.schema import TopicSchema
+from txnformat.segment_writer import is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.patient import Pauses
 from txnformat.store.writer import Writer
@@ -83,6 +84,7 @@ class TopicUpload:
         self._roll_bytes = roll_bytes
         self._clock = clock
         self._writer: SegmentFileWriter | None = None
+        self._compresses = True
         self._files: list[FileRecord] = []
         self._batches: list[BatchRecord] = []
         self._closed_bytes = 0
@@ -96,6 +98,10 @@ class TopicUpload:
         """Write one batch of one partition; an empty one is nothing."""
         if table.num_rows == 0:
             return
+        compresses = not is_uneven(table)
+        if compresses != self._compresses:
+            self.close_file()
+            self._compresses = compresses
         if self._writer is None:
             key = keys.data_key(self._directory, self._born, self._ids.new())
             self._writer = SegmentFileWriter(
@@ -104,6 +110,7 @@ class TopicUpload:
                 self._schema.arrow_schema,
                 timestamp_column=self._schema.timestamp_column,
                 file=len(self._files),
+                is_compressed=compresses,
             )
         self._batches.append(self._writer.write_batch(partition, table))
         if self._writer.size >= self._roll_bytes:

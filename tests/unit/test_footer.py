@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
-from txnformat.pages import PAGE_BYTES_MAX, Pages, decoded_bytes, look
+from txnformat.pages import PAGE_BYTES_MAX, Pages, _numbered_bytes, decoded_bytes, look
 from txnformat.thrift_compact import DEPTH_MAX, ThriftError, list_header, read_struct, varint, zigzag
 
 TABLE = pa.table({"n": pa.array([1, None, 3], pa.int32()), "s": ["a", "bb", None]})
@@ -230,10 +232,10 @@ def test_the_longest_value_of_a_dictionary_bounds_what_is_decoded(values: list[A
 
 
 def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
-    nulls = pa.nulls(10_000_000, pa.int64())
+    zeros = pa.array(np.zeros(20_000_000, np.int64))
     type_ = pa.list_(pa.field("element", pa.int64()))
     table = pa.table(
-        {"l": pa.ListArray.from_arrays(pa.array([0, len(nulls)], pa.int32()), nulls, type=type_)}
+        {"l": pa.ListArray.from_arrays(pa.array([0, len(zeros)], pa.int32()), zeros, type=type_)}
     )
     data, end = file_of(table)
     footer = decode_footer(data[end:], shape_of(table.schema), end)
@@ -242,3 +244,25 @@ def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
     pages = look(view, found, footer.shape.leaves[0])
     with pytest.raises(FooterError, match="too large when decoded"):
         decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_lists_of_numbers_of_a_dictionary_decode_to_is_counted_exactly(seed: int) -> None:
+    """But for the padding of the last packed numbers of a page, which stand for the first value."""
+    rng = random.Random(seed)
+    values = ["", *("x" * rng.randint(0, 40) for _ in range(rng.choice([1, 2, 7, 300, 5_000])))]
+    element = lambda: None if rng.random() < 0.1 else values[min(int(rng.expovariate(0.2)), len(values) - 1)]
+    rows: list[Any] = []
+    while len(rows) < 20_000:
+        row = None if rng.random() < 0.05 else [element() for _ in range(rng.randint(0, 4))]
+        rows += [row] * (rng.randint(1, 200) if rng.random() < 0.05 else 1)
+    table = pa.table({"s": pa.array(rows, pa.list_(pa.field("element", pa.string())))})
+    data, end = file_of(table, store_schema=False, data_page_size=rng.choice([1_000, 1 << 20]))
+    footer = decode_footer(data[end:], shape_of(table.schema), end)
+    chunk = footer.chunk(0, 0)
+    view = memoryview(data)[chunk.start : chunk.start + chunk.length]
+    pages = look(view, chunk, footer.shape.leaves[0])
+    assert pages.numbered
+    exact = sum(len(value) for row in rows if row for value in row if value)
+    if not pages.plain_bytes:
+        assert 0 <= _numbered_bytes(view, chunk, pages) - exact <= 7 * 40 * len(pages.numbered)
