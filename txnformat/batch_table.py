@@ -19,7 +19,13 @@ from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 from txnformat.types import BatchRecord, ObjectRecord
 
-__all__ = ["BATCHES_IN_ENTRY_MAX", "TABLE_ROW", "decode_batch_table", "encode_batch_table"]
+__all__ = [
+    "BATCHES_IN_ENTRY_MAX",
+    "BATCH_TABLE_SCHEMA",
+    "TABLE_ROW",
+    "decode_batch_table",
+    "encode_batch_table",
+]
 
 BATCHES_IN_ENTRY_MAX = 1_000
 """Batches that an entry names itself; with more it refers to a batch table."""
@@ -37,7 +43,7 @@ TABLE_ROW: np.dtype[Any] = np.dtype(
         ("max_timestamp_ms", "<i8"),
     ]
 )
-_SCHEMA = pa.schema(
+BATCH_TABLE_SCHEMA = pa.schema(
     [pa.field(name, pa.from_numpy_dtype(TABLE_ROW[name]), nullable=False) for name in TABLE_ROW.names or ()]
 )
 _MINIMA = {
@@ -70,10 +76,12 @@ def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) ->
     ]
     table = np.array(rows, TABLE_ROW)
     batch = pa.record_batch(
-        [pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], _SCHEMA
+        [pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], BATCH_TABLE_SCHEMA
     )
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_file(
+        sink, BATCH_TABLE_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
@@ -89,7 +97,7 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
             expected=f"{named.size} bytes, sha256 {named.sha256}",
             got=got,
         )
-    rows = rows_of(decode_arrow_file(data, _SCHEMA, partial(_corrupt, named)), TABLE_ROW)
+    rows = rows_of(decode_arrow_file(data, BATCH_TABLE_SCHEMA, partial(_corrupt, named)), TABLE_ROW)
     for name, minimum in _MINIMA.items():
         if len(rows) and rows[name].min() < minimum:
             raise CorruptDataError(

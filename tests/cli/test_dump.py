@@ -13,7 +13,9 @@ import pytest
 
 from tests.cli.conftest import Command
 from txnformat.abort_index import AbortedTransaction, encode
+from txnformat.arrow_file import encode_arrow_file
 from txnformat.keys import entry_key
+from txnformat.sidecar import MARKERS_SCHEMA
 from txnlog import Producer, TxnLog
 
 
@@ -170,9 +172,10 @@ def test_objects_are_decoded_by_their_name(
         "version: 0 producerId: 5 firstOffset: 5 lastOffset: 15 lastStableOffset: 13\n"
         "version: 0 producerId: 23 firstOffset: 0 lastOffset: 10 lastStableOffset: 11\n"
     )
-    with pa.ipc.new_file(tmp_path / "some.index", pa.schema([("offset", pa.int64())])) as writer:
-        writer.write_table(pa.table({"offset": [1, 2]}))
-    assert txnlog("dump", "object", tmp_path / "some.index", "--json").lines == [{"offset": 1}, {"offset": 2}]
+    rows = [dict.fromkeys(MARKERS_SCHEMA.names, number) for number in (1, 2)]
+    batch = pa.RecordBatch.from_pylist(rows, MARKERS_SCHEMA)
+    (tmp_path / "some.markers").write_bytes(encode_arrow_file(batch))
+    assert txnlog("dump", "object", tmp_path / "some.markers", "--json").lines == rows
     (key, *_) = [str(path.relative_to(root)) for path in sorted(root.glob("orders-*/data/*.parquet"))]
     (group,) = txnlog("dump", "object", key, "--json").lines
     assert (group["rowGroup"], group["rows"]) == (0, 2)

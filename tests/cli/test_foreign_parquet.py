@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnlog.cli import foreign_parquet
 from txnlog.cli.foreign_parquet import open_foreign
 
 
@@ -42,6 +42,6 @@ def test_a_reader_that_is_ended_by_a_signal_is_an_error(
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nkill -ABRT $$\n", encoding="ascii")
     program.chmod(0o755)
-    monkeypatch.setattr(foreign_parquet.sys, "executable", str(program))
+    monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(InvalidInputError, match="ended by SIGABRT"), open_foreign(io.BytesIO(written())):
         pass

@@ -251,7 +251,10 @@ def test_what_lists_of_numbers_of_a_dictionary_decode_to_is_counted_exactly(seed
     """But for the padding of the last packed numbers of a page, which stand for the first value."""
     rng = random.Random(seed)
     values = ["", *("x" * rng.randint(0, 40) for _ in range(rng.choice([1, 2, 7, 300, 5_000])))]
-    element = lambda: None if rng.random() < 0.1 else values[min(int(rng.expovariate(0.2)), len(values) - 1)]
+
+    def element() -> str | None:
+        return None if rng.random() < 0.1 else values[min(int(rng.expovariate(0.2)), len(values) - 1)]
+
     rows: list[Any] = []
     while len(rows) < 20_000:
         row = None if rng.random() < 0.05 else [element() for _ in range(rng.randint(0, 4))]

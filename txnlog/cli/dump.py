@@ -299,39 +299,52 @@ def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
+    from txnformat.arrow_messages import ArrowFileError, read_arrow_file
+    from txnformat.batch_table import BATCH_TABLE_SCHEMA
+    from txnformat.segment_list import SCHEMA
+    from txnformat.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
 
-    try:
-        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    except pa.ArrowException as error:
-        raise InvalidInputError(
-            f"this is not an Arrow file: {error}", kind="invalid-file", object=key
-        ) from None
-    for batch in table.to_batches():
-        yield from batch.to_pylist()
+    schemas = {".index": [INDEX_SCHEMA], ".markers": [MARKERS_SCHEMA]}
+    problem = ""
+    for schema in schemas.get(Path(key).suffix, [BATCH_TABLE_SCHEMA, SCHEMA]):
+        try:
+            rows, columns = read_arrow_file(data, schema)
+        except ArrowFileError as error:
+            problem = str(error)
+            continue
+        values = [(name, column.to_pylist()) for name, column in columns.items()]
+        for row in range(rows):
+            yield {name: column[row] for name, column in values}
+        return
+    raise InvalidInputError(f"this is not an Arrow file: {problem}", kind="invalid-file", object=key)
 
 
 def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from txnformat.footer import TAIL_BYTES, FooterError, decode_footer
+    from txnformat.footer_schema import decode_schema
+    from txnformat.footer_shape import shape_of
 
+    end = len(data) - TAIL_BYTES - int.from_bytes(data[-TAIL_BYTES:-4], "little")
     try:
-        metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
-    except (pa.ArrowException, OSError) as error:
+        if end < 4 or not data.endswith(b"PAR1"):
+            raise FooterError("it has no footer", "PAR1", data[-4:])
+        shape = shape_of(decode_schema(data[end:]))
+        footer = decode_footer(data[end:], shape, end)
+        for index, group in enumerate(footer.groups):
+            chunks = [footer.chunk(index, leaf) for leaf in range(len(shape.leaves))]
+            yield {
+                "rowGroup": index,
+                "rows": group.rows,
+                "bytes": sum(chunk.uncompressed for chunk in chunks),
+                "compressedBytes": sum(chunk.length for chunk in chunks),
+                "columns": len(chunks),
+            }
+    except FooterError as error:
         raise InvalidInputError(
-            f"this is not a Parquet file: {error}", kind="invalid-file", object=key
+            f"this is not a Parquet file of a log: {error.what} (expected {error.expected!s:.80}, got {error.got!s:.80})",
+            kind="invalid-file",
+            object=key,
         ) from None
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        yield {
-            "rowGroup": index,
-            "rows": group.num_rows,
-            "bytes": group.total_byte_size,
-            "compressedBytes": sum(
-                group.column(column).total_compressed_size for column in range(group.num_columns)
-            ),
-            "columns": group.num_columns,
-        }
 
 
 def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
