@@ -185,7 +185,7 @@ def test_all_problems_come_at_once() -> None:
 def test_an_error_carries_its_code_once_and_on_one_line() -> None:
     error = NotFoundError("no\nsuch thing", kind="unknown-topic", topic="t")
     assert code_of(error) == "TXNLOG_UNKNOWN_TOPIC"
-    assert str(coded(coded(error))) == "[TXNLOG_UNKNOWN_TOPIC] no such thing: topic=`t`"
+    assert str(coded(coded(error))) == "[TXNLOG_UNKNOWN_TOPIC] no\\nsuch thing: topic=`t`"
     transient = coded(StorageError("lost", transient=True))
     assert isinstance(transient, StorageError)
     assert transient.transient
