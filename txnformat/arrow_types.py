@@ -180,10 +180,13 @@ def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -
     if depth > NESTING_MAX:
         problems.append(f"nested deeper than {NESTING_MAX} levels, use a flatter type: column {path!r:.300}")
         return type_
-    if type_ in _SCALAR_NAMES:
-        return type_
+    # Before any look into a table: the hash of a type goes through all of it, and this would at each level.
     if is_variant(type_):
         return VARIANT
+    if _is_list(type_) or pt.is_map(type_) or pt.is_struct(type_):
+        return _canonical_nested(type_, path, problems, depth)
+    if type_ in _SCALAR_NAMES:
+        return type_
     near = _NEAR.get(type_)
     if near is not None:
         return near
@@ -195,8 +198,6 @@ def _canonical(type_: pa.DataType, path: str, problems: list[str], depth: int) -
         return _SCALARS["timestamp_ntz" if type_.tz is None else "timestamp"]
     if pt.is_decimal(type_) and _is_decimal(type_.precision, type_.scale):
         return pa.decimal128(type_.precision, type_.scale)
-    if _is_list(type_) or pt.is_map(type_) or pt.is_struct(type_):
-        return _canonical_nested(type_, path, problems, depth)
     advice = next((text for accepts, text in _REFUSED if accepts(type_)), f"use one of {', '.join(_SCALARS)}")
     problems.append(
         f"column {path!r:.300} has the type {str(type_)!r:.100}, which Spark cannot carry; {advice}"
@@ -243,23 +244,31 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
     """Add what is wrong with the names of one struct, or of the whole schema (``top``)."""
     seen: dict[str, str] = {}
     for name in names:
-        shown = repr(f"{path}.{name}" if path else name)[:300]
+        folded = name.lower()
+        is_plain = name and len(name) <= COLUMN_NAME_CHARS_MAX and name.isascii() and "\0" not in name
+        if is_plain and folded not in seen and not (top and folded in RESERVED_COLUMNS):
+            seen[folded] = name
+            continue
+        shown = _shown(path, name)
         if not name:
             problems.append(f"column {shown} has an empty name")
         elif len(name) > COLUMN_NAME_CHARS_MAX:
             problems.append(f"column {shown} has a name of more than {COLUMN_NAME_CHARS_MAX} characters")
         elif "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
             problems.append(f"column {shown} has a name with a NUL character or half a surrogate pair")
-        folded = name.lower()
-        if seen.get(folded) == shown:
+        if seen.get(folded) == name:
             problems.append(f"column {shown} is there twice")
         elif folded in seen:
             problems.append(
-                f"column {shown} clashes with {seen[folded]}: Spark does not tell upper from lower case"
+                f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not tell upper from lower case"
             )
-        seen.setdefault(folded, shown)
+        seen.setdefault(folded, name)
         if top and folded in RESERVED_COLUMNS:
             problems.append(f"column {shown} is the name of a metadata column; choose another")
+
+
+def _shown(path: str, name: str) -> str:
+    return repr(f"{path}.{name}" if path else name)[:300]
 
 
 def fields_to_json(schema: pa.Schema) -> list[dict[str, Any]]:

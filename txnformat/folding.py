@@ -16,13 +16,23 @@ class At:
     (:mod:`txnformat.drafts`).
     """
 
-    __slots__ = ("dropped_files", "dropped_tables", "entry", "positions", "producer_ids", "timestamp_ms")
+    __slots__ = (
+        "directories",
+        "dropped_files",
+        "dropped_tables",
+        "entry",
+        "positions",
+        "producer_ids",
+        "timestamp_ms",
+    )
 
     def __init__(self, entry: int, timestamp_ms: int) -> None:
         self.entry = entry
         self.timestamp_ms = timestamp_ms
         self.producer_ids: set[int] | None = None
         """Ids that belong to transactional ids; None until an operation asks for them."""
+        self.directories: set[str] | None = None
+        """Directories of topics; None until an operation asks for them."""
         self.positions: dict[str, PendingIndex] = {}
         """By group, of which an operation has asked: who has what pending."""
         self.dropped_files: set[int] = set()

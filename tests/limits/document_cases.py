@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.limits.case import Case
 from txnformat import keys
@@ -84,6 +85,16 @@ def _make_junk(folder: Path) -> int:
     return 51 * 20_000
 
 
+def _deep() -> dict[str, Any]:
+    type_: Any = "int32"
+    for _ in range(60):
+        type_ = {"struct": [{"name": "a", "type": type_}, {"name": "b", "type": "int32"}]}
+    return {"name": "n", "type": type_}
+
+
+DEEP = _deep()
+
+
 def _operations(name: str) -> Iterable[Operation]:
     for number in range(OPERATIONS):
         match name:
@@ -94,6 +105,16 @@ def _operations(name: str) -> Iterable[Operation]:
                 directory = keys.topic_directory(f"t{number}", made)
                 fields = ({"name": "id", "type": "int64"},)
                 yield CreateTopic(made, f"t{number}", directory, 1, fields, (), None, 0)
+            case "create_topic, names of 249 letters":
+                made = str(uuid.UUID(int=number + (4 << 76)))
+                long = f"{number:09}{'t' * 240}"
+                fields = ({"name": "id", "type": "int64"},)
+                yield CreateTopic(made, long, keys.topic_directory(long, made), 1, fields, (), None, 0)
+            case "create_topic, nested 60 deep":
+                if number < 2_000:
+                    made = str(uuid.UUID(int=number + (4 << 76)))
+                    directory = keys.topic_directory(f"t{number}", made)
+                    yield CreateTopic(made, f"t{number}", directory, 1, (DEEP,), (), None, 0)
             case "init_producer":
                 yield InitProducer(
                     transactional_id=f"x{number}", producer_id=number, epoch=0, aborted=(), intent=0
@@ -176,11 +197,19 @@ CASES = (
     *(
         Case(
             f"fold-{name}",
-            f"entry: 10,000 times `{name}`",
+            f"entry: {2_000 if 'deep' in name else 10_000:,} times `{name.partition(',')[0]}`{''.join(name.partition(',')[1:])}",
             partial(_make_operations, name),
             partial(_fold, name),
         )
-        for name in ("app_version", "create_topic", "init_producer", "commit_offsets", "ack")
+        for name in (
+            "app_version",
+            "create_topic",
+            "create_topic, names of 249 letters",
+            "create_topic, nested 60 deep",
+            "init_producer",
+            "commit_offsets",
+            "ack",
+        )
     ),
     Case("pattern", "`(a+)+b` against 1,000 names of 249 letters", lambda folder: 7, _match),
 )
