@@ -79,8 +79,7 @@ def _check(array: Any, type_: pa.DataType) -> None:
             raise ValueError("an index is beyond its dictionary")
         _check(array.dictionary, type_.value_type)
         return
-    plain = _without_text(type_)
-    (array if plain is type_ else array.view(plain)).validate(full=True)
+    (array.view(_without_text(type_)) if _has_text(type_) else array).validate(full=True)
 
 
 def _check_places(array: Any, type_: pa.DataType) -> None:
@@ -95,9 +94,7 @@ def _check_places(array: Any, type_: pa.DataType) -> None:
 
 
 def _without_text(type_: pa.DataType) -> pa.DataType:
-    """Return the type with bytes in place of texts; the same object when it has none that can be looked at so."""
-    if not _has_text(type_):
-        return type_
+    """Return the type with bytes in place of texts, as far as they can be looked at so."""
     if pt.is_string(type_):
         return pa.binary()
     if pt.is_large_string(type_):
@@ -105,14 +102,20 @@ def _without_text(type_: pa.DataType) -> pa.DataType:
     if pt.is_string_view(type_):
         return pa.binary_view()
     if pt.is_map(type_):
-        key, item = type_.key_field, type_.item_field
-        return pa.map_(key.with_type(_without_text(key.type)), item.with_type(_without_text(item.type)))
+        key = type_.key_field
+        return pa.map_(key.with_type(_without_text(key.type)), _nullable(type_.item_field))
     if pt.is_struct(type_):
-        return pa.struct([field.with_type(_without_text(field.type)) for field in type_])
-    element = type_.value_field.with_type(_without_text(type_.value_type))
+        return pa.struct([_nullable(field) for field in type_])
     if pt.is_large_list(type_):
-        return pa.large_list(element)
-    return pa.list_(element, type_.list_size) if pt.is_fixed_size_list(type_) else pa.list_(element)
+        return pa.large_list(_nullable(type_.value_field))
+    if pt.is_fixed_size_list(type_):
+        return pa.list_(_nullable(type_.value_field), type_.list_size)
+    return pa.list_(_nullable(type_.value_field)) if pt.is_list(type_) else type_
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    """Return the field without texts; nulls are not what is looked for, and a view of some is refused where none may be."""
+    return field.with_type(_without_text(field.type)).with_nullable(True)
 
 
 def _has_text(type_: pa.DataType) -> bool:
