@@ -93,8 +93,8 @@ MUTATIONS = (
     Mutation(
         "a producer that was forgotten comes back as new",
         "txnformat/state.py",
-        "return self.retired_below <= producer_id < self.next_producer_id and all(",
-        "return 0 <= producer_id < self.next_producer_id and all(",
+        "if not self.retired_below <= producer_id < self.next_producer_id:",
+        "if not 0 <= producer_id < self.next_producer_id:",
         ((PSM, "testPidExpirationTimeout"), (LOG, "testPeriodicProducerIdExpiration")),
     ),
     Mutation(
@@ -144,8 +144,8 @@ MUTATIONS = (
     Mutation(
         "commits have index entries too",
         "txnformat/partition.py",
-        "if not commit and transaction in self.open:",
-        "if transaction in self.open:",
+        "if not commit and first is not None:",
+        "if first is not None:",
         (
             (PSM, "testSkipEmptyTransactions"),
             (LOG, "testTransactionIndexUpdated"),
@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves its transaction open",
         "txnformat/partition.py",
-        "others = {key: first for key, first in self.open.items() if key != transaction}",
+        "others = without(self.open, (transaction,), at)",
         "others = dict(self.open)",
         (
             (PSM, "testFirstUnstableOffset"),
@@ -166,7 +166,7 @@ MUTATIONS = (
     Mutation(
         "a marker leaves the transaction's window",
         "txnformat/partition.py",
-        "sequences = {key: window for key, window in self.sequences.items() if key != transaction}",
+        "sequences = without(self.sequences, (transaction,), at)",
         "sequences = self.sequences",
         (
             (PSM, "updateProducerTransactionState"),
@@ -417,9 +417,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a pattern may match a part of an id",
-        "txnformat/transaction_listing.py",
-        "compiled.fullmatch(name)",
-        "compiled.search(name)",
+        "txnformat/patterns.py",
+        'self._whole = rf"\\A(?:{text})\\z"',
+        "self._whole = text",
         ((STATE, "testListTransactionsFiltering"),),
     ),
     Mutation(

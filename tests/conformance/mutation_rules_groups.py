@@ -68,8 +68,8 @@ GROUPS = (
     Mutation(
         "the end of a transaction leaves its offsets pending",
         "txnformat/apply_group_ends.py",
-        "for name, found in group.pending.items() if name != transactional_id}",
-        "for name, found in group.pending.items()}",
+        "pending = without(group.pending, (transactional_id,), at)",
+        "pending = group.pending",
         (
             (OFFSETS, "testReplayTransactionEndMarkerWithCommit"),
             (COORDINATOR, "testFetchTxnOffsetsMultipleProducersOneGroup"),

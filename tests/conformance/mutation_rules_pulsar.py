@@ -43,8 +43,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an abort leaves no trace in the abort index",
         "txnformat/partition.py",
-        "if not commit and transaction in self.open:",
-        "if transaction not in self.open:",
+        "if not commit and first is not None:",
+        "if first is None:",
         (
             ("TransactionEndToEndTest", "produceAbortTest"),
             ("TransactionProduceTest", "produceAndAbortTest"),
@@ -214,8 +214,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an abort acknowledges what the transaction had acknowledged",
         ACKS,
-        "return without.acknowledged(held.ranges, held.position or 0) if commit else without",
-        "return without.acknowledged(held.ranges, held.position or 0)",
+        "return rest.acknowledged(held.ranges, held.position or 0) if commit else rest",
+        "return rest.acknowledged(held.ranges, held.position or 0)",
         (
             (END_TO_END, "txnIndividualAckTestNoBatchAndSharedSub"),
             (END_TO_END, "txnAckTestBatchAndCumulativeSub"),
@@ -230,8 +230,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an abort keeps acknowledgements pending",
         ACKS,
-        "rest = {name: other for name, other in self.pending.items() if name != transactional_id}",
-        "rest = {name: other for name, other in self.pending.items() if name != transactional_id or not commit}",
+        "rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)",
+        "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else (), at), _held=still)",
         (
             (END_TO_END, "txnIndividualAckTestBatchAndFailoverSub"),
             (END_TO_END, "testFilterMsgsInPendingAckStateWhenConsumerDisconnect"),
@@ -242,8 +242,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an end frees what other transactions have acknowledged",
         ACKS,
-        "without = replace(self, pending=rest)",
-        "without = replace(self, pending={} if rest else rest)",
+        "rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)",
+        "rest = replace(self, pending={}, _held=None)",
         (
             (END_TO_END, "testIndividualAckAbortFilterAckSetInPendingAckState"),
             (MEMORY, "testPendingAckClearPositionIsSmallerThanMarkDelete"),
