@@ -285,6 +285,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decompressed page of a data file; or 100 times what is stored, if that is more": (
         "txnformat.pages:PAGE_BYTES_MAX",
     ),
+    "lists of a column in a row group, decoded; or 100 times what is stored, if that is more": (
+        "txnformat.pages:LISTS_BYTES_MAX",
+    ),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
@@ -295,6 +298,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.predicate_sql:WHERE_NESTING_MAX",
     ),
     "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
+    "levels of a column in Parquet: a list or a map counts two, a struct and a value one": (
+        "txnformat.arrow_types:PARQUET_LEVELS_MAX",
+    ),
     "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),
     "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
@@ -340,7 +346,10 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.store.s3:BACKOFF_MS_MAX",
     ),
     "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
-    "row group": ("txnformat.segment_writer:ROW_GROUP_BYTES_MAX",),
+    "row group": (
+        "txnformat.segment_writer:ROW_GROUP_BYTES_MAX",
+        "txnformat.segment_writer:LISTS_ROW_GROUP_BYTES_MAX",
+    ),
     "value that is sent as one record; a larger one becomes several, in a transaction only": (
         "writers.settings:ProducerSettings.chunk_bytes",
     ),
