@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
+from operator import ge
 from typing import Any, NamedTuple
 
 from txnformat.footer_shape import (
@@ -116,7 +117,7 @@ class _Group(NamedTuple):
 class Footer:
     """A footer that was checked; chunks are checked when they are asked for."""
 
-    __slots__ = ("_asked", "_data", "_end", "_ordered", "groups", "metadata", "rows", "shape")
+    __slots__ = ("_asked", "_begins", "_data", "_end", "_ordered", "groups", "metadata", "rows", "shape")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class Footer:
         ordered: bool,
     ) -> None:
         self._asked: dict[tuple[int, int], Chunk] = {}
+        self._begins: list[int] | None = None
         self._data = data
         self._end = end
         self._ordered = ordered
@@ -184,6 +186,23 @@ class Footer:
         asked = Chunk(start, length, codec, values, uncompressed, has_dictionary, max(0, text), metadata)
         self._asked[group, leaf] = asked
         return asked
+
+    def row_group_place(self, group: int) -> tuple[int, int]:
+        """Return where the chunks of a row group lie: first byte (inclusive) and end (exclusive).
+
+        Raises
+        ------
+        FooterError
+            Row groups do not follow each other: bytes of a file are decoded for one row group only.
+        """
+        if self._begins is None:
+            begins = [self.chunk(number, 0).start for number in range(len(self.groups))]
+            if any(map(ge, begins, begins[1:])):
+                raise FooterError(
+                    "the row groups of a segment file overlap", "one after the other", begins[:9]
+                )
+            self._begins = [*begins, self._end]
+        return self._begins[group], self._begins[group + 1]
 
     def statistics(self, group: int, leaf: int) -> ChunkStatistics | None:
         """Return the statistics of a column chunk, None where there are none. What is unusual is unknown."""

@@ -465,18 +465,38 @@ class SegmentFileReader:
         footer = self._metadata()
         leaves = [leaf for name in columns for leaf in footer.shape.columns[name]]
         places = [group * len(footer.shape.leaves) + leaf for group in groups for leaf in leaves]
+        self._check_places(groups, columns)
         chunks = [chunk for group in groups for chunk in self._chunks(group, columns)]
+        by_number = dict(zip(places, chunks, strict=True))  # a row group may be asked for twice
         runs: list[list[_Place]] = []
         for place in sorted(
-            _Place(chunk.start, chunk.length, self._crc32(number))
-            for chunk, number in zip(chunks, places, strict=True)
+            _Place(chunk.start, chunk.length, self._crc32(number)) for number, chunk in by_number.items()
         ):
-            if runs and runs[-1][-1].start + runs[-1][-1].length == place.start:
+            end = runs[-1][-1].start + runs[-1][-1].length if runs else 0
+            if end > place.start:
+                raise self._corrupt("column chunks of a segment file overlap", f"from {end} on", place.start)
+            if runs and end == place.start:
                 runs[-1].append(place)
-            elif not runs or runs[-1][-1] != place:  # a row group may be asked for twice
+            else:
                 runs.append([place])
         contents = _together(self._fetch_run, runs, threads=self._store.reads_in_flight)
         return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
+
+    def _check_places(self, groups: Sequence[int], columns: Sequence[str]) -> None:
+        """Raise CorruptDataError about chunks that lie among those of another row group."""
+        footer = self._metadata()
+        try:
+            for group in groups:
+                begin, end = footer.row_group_place(group)
+                for chunk in self._chunks(group, columns):
+                    if not begin <= chunk.start <= chunk.start + chunk.length <= end:
+                        raise FooterError(
+                            "column chunks of a segment file overlap those of another row group",
+                            f"from {begin} to {end}",
+                            (chunk.start, chunk.length),
+                        )
+        except FooterError as error:
+            raise self._refused(error) from error
 
     def _crc32(self, place: int) -> int | None:
         return None if self._checksums is None else int(self._checksums[8 * place : 8 * place + 8], 16)
