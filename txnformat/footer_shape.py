@@ -27,7 +27,18 @@ from txnformat.thrift_compact import (
     zigzag,
 )
 
-__all__ = ["CODECS", "ENCODINGS", "Leaf", "Physical", "Shape", "elements_of", "leaf_count", "shape_of"]
+__all__ = [
+    "CODECS",
+    "ENCODINGS",
+    "LISTS_BYTES_MAX",
+    "LISTS_RATIO_MAX",
+    "Leaf",
+    "Physical",
+    "Shape",
+    "elements_of",
+    "leaf_count",
+    "shape_of",
+]
 
 SHAPES_KEPT = 64
 """Schemas of which a process remembers the shape, and parts of each."""
@@ -37,6 +48,13 @@ ENCODINGS = frozenset({0, 2, 3, 4, 8})
 
 CODECS = {0: "uncompressed", 1: "snappy", 2: "gzip", 6: "zstd"}
 """Compressions by their numbers in Parquet."""
+
+
+LISTS_BYTES_MAX = 80 * 1024 * 1024
+"""Bytes that the lists of a row group may decode to, all columns together (inclusive), beyond LISTS_RATIO_MAX times what is
+stored of each. Lists cannot be read in parts, and decoders need up to half as much again. A writer keeps to less (:mod:`txnformat.segment_writer`)."""
+
+LISTS_RATIO_MAX = 80
 
 
 class Physical:
@@ -64,6 +82,14 @@ class Leaf(NamedTuple):
     """The physical type, as a chunk has it."""
     names: bytes
     """The path, as a chunk has it."""
+    level_bytes: int
+    """Bytes that a decoder needs for each value of a repeated column besides the value, or its text: levels, offsets of
+    each list that it lies in, marks of nulls, a second form of it; 0 for others."""
+
+    @property
+    def repeated_bytes(self) -> int:
+        """Bytes that a value of a repeated column takes in all; of a text without the text."""
+        return (self.width or 4) + self.level_bytes
 
 
 class Shape:
@@ -206,22 +232,21 @@ def elements_of(fields: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 def _leaves(elements: Sequence[tuple[Any, ...]]) -> list[Leaf]:
     found: list[Leaf] = []
-    open_: list[tuple[int, tuple[bytes, ...], bool]] = [
-        (elements[0][4], (), False)
-    ]  # children left, path, repeated
+    open_: list[tuple[int, tuple[bytes, ...], int]] = [(elements[0][4], (), 0)]  # children left, path, lists
     for name, repetition, type_, length, children, _ in elements[1:]:
-        left, path, repeated = open_[-1]
-        open_[-1] = (left - 1, path, repeated)
-        path, repeated = (*path, name), repeated or repetition == 2
+        left, path, lists = open_[-1]
+        open_[-1] = (left - 1, path, lists)
+        path, lists = (*path, name), lists + (repetition == 2)
         if type_ is None:
-            open_.append((children, path, repeated))
+            open_.append((children, path, lists))
         else:
             width = length if type_ == Physical.FIXED else WIDTHS.get(type_, 0)
             names = (
                 b"\x19" + list_header(BINARY, len(path)) + b"".join(varint(len(each)) + each for each in path)
             )
             flat = type_ == Physical.BYTE_ARRAY and len(path) == 1 and b"." not in name
-            found.append(Leaf(path, type_, width, repeated, flat, zigzag(type_), names))
+            more = 4 + 4 * lists + len(path) // 8 + 1 + (16 if type_ == Physical.FIXED else 0) if lists else 0
+            found.append(Leaf(path, type_, width, lists > 0, flat, zigzag(type_), names, more))
         while open_ and open_[-1][0] == 0:
             open_.pop()
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat.footer import Chunk, FooterError
-from txnformat.footer_shape import CODECS, ENCODINGS, Leaf, chunk_statistics
+from txnformat.footer_shape import CODECS, ENCODINGS, LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, chunk_statistics
 from txnformat.thrift_compact import ThriftError, read_struct, read_varint, signed
 
 __all__ = [
     "PAGE_BYTES_MAX",
     "RATIO_MAX",
+    "Lists",
     "Pages",
+    "check_lists",
     "decoded_bytes",
     "look",
     "repeats",
@@ -33,10 +35,6 @@ __all__ = [
 PAGE_BYTES_MAX = 80 * 1024 * 1024
 """Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it. A writer's
 largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
-
-LISTS_BYTES_MAX = 128 * 1024 * 1024
-"""The same, of a column of lists in a row group, decoded. A writer's have at most 16 MiB in Arrow, and up to 8 times that
-in Parquet, whose smallest value has a byte."""
 
 RUNS_MAX = 1_000_000
 """Runs of equal or packed numbers of a dictionary that are counted; more of them are not needed for so few values."""
@@ -99,7 +97,9 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
             size, stored, values = (signed(part) for part in match.group(1, 2, 3))
             at, kind, encoding = match.end(), DICTIONARY, 0
         else:
-            at, kind, size, stored, values, encoding = _header(bytes(data[at : at + HEADER_BYTES_MAX]), at)
+            at, kind, size, stored, values, encoding = _header(
+                bytes(data[at : at + HEADER_BYTES_MAX]), at, leaf
+            )
         if min(size, stored, values) < 0 or stored > end - at or (chunk.codec == 0 and size != stored):
             raise FooterError(
                 "a page claims bytes that its column chunk does not have", end - at, (size, stored, values)
@@ -149,10 +149,9 @@ def decoded_bytes(
     as_numbers : bool
         It is decoded as numbers of a dictionary.
 
-    Raises
-    ------
-    FooterError
-        It cannot be read in parts and is too large.
+    Notes
+    -----
+    Whether it may be so large is another question: :func:`check_lists`.
     """
     if leaf.width:
         size, width = chunk.num_values * leaf.width, leaf.width
@@ -164,17 +163,48 @@ def decoded_bytes(
             4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
             max(pages.plain_width, longest),
         )
-    allowed = max(LISTS_BYTES_MAX, RATIO_MAX * chunk.length)
-    if leaf.repeated and size > allowed and not leaf.width and pages.encoded:
-        # One long value among short ones, perhaps: count what each number stands for.
-        size = 4 * chunk.num_values + pages.plain_bytes + _numbered_bytes(data, chunk, pages)
-    if leaf.repeated and size > allowed:
+    return size + chunk.num_values * leaf.level_bytes, width
+
+
+class Lists(NamedTuple):
+    """A chunk of a repeated column of one row group."""
+
+    data: memoryview
+    chunk: Chunk
+    leaf: Leaf
+    pages: Pages
+    size: int
+    """What it decodes to at most: :func:`decoded_bytes`."""
+
+
+def check_lists(columns: Sequence[Lists]) -> None:
+    """Raise FooterError about the repeated columns of a row group, which cannot be read in parts, if they are too large.
+
+    What can be read stays so if fewer of the columns are read: each adds what is beyond its own share.
+    """
+    if _beyond(columns) <= LISTS_BYTES_MAX:
+        return
+    # One long value among short ones, perhaps: count what each number stands for.
+    counted = [
+        one._replace(
+            size=one.chunk.num_values * one.leaf.repeated_bytes
+            + one.pages.plain_bytes
+            + _numbered_bytes(one.data, one.chunk, one.pages)
+        )
+        if one.pages.encoded and not one.leaf.width
+        else one
+        for one in columns
+    ]
+    if _beyond(counted) > LISTS_BYTES_MAX:
         raise FooterError(
             "lists of a segment file are too large when decoded",
-            f"at most {LISTS_BYTES_MAX} bytes in a row group, or {RATIO_MAX} times what is stored",
-            f"up to {size} bytes of {chunk.length}",
+            f"at most {LISTS_BYTES_MAX} bytes in a row group beyond {LISTS_RATIO_MAX} times what is stored",
+            f"up to {sum(one.size for one in counted)} bytes of {sum(one.chunk.length for one in counted)}",
         )
-    return size, width
+
+
+def _beyond(columns: Sequence[Lists]) -> int:
+    return sum(max(0, one.size - LISTS_RATIO_MAX * one.chunk.length) for one in columns)
 
 
 def _value_bytes_max(data: memoryview, chunk: Chunk, pages: Pages) -> int:
@@ -220,7 +250,7 @@ def _past_texts(data: memoryview, at: int) -> int:
     return at + bytes(data[at : at + 5]).index(b"\0\0\0") + 3
 
 
-def _header(data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
+def _header(data: bytes, start: int, leaf: Leaf) -> tuple[int, int, int, int, int, int]:
     """Return end, kind, bytes, stored bytes, values and encoding of any page header, which begins at ``start``."""
     try:
         header, length = read_struct(data, 0)
@@ -247,9 +277,12 @@ def _header(data: bytes, start: int) -> tuple[int, int, int, int, int, int]:
         max(fields[4:6]) > fields[2] or fields[6] + fields[7] > min(fields[0], fields[1])
     ):
         raise FooterError("a page header claims other levels than it has bytes", fields[1], fields[4:])
-    if kind == DATA and not {fields[4], fields[5]} <= {3, 4}:
+    # Levels of lists are skipped by their length (_bytes_of_numbers), which BIT_PACKED does not have.
+    if kind == DATA and not {fields[4], fields[5]} <= ({3} if leaf.repeated else {3, 4}):
         raise FooterError(
-            "a page has levels in an encoding that there is not", "RLE or BIT_PACKED", fields[4:]
+            "a page has levels in an encoding that segment files do not have",
+            "RLE, and BIT_PACKED without lists",
+            fields[4:],
         )
     return start + length, int(kind or 0), fields[0], fields[1], fields[2], fields[3]
 

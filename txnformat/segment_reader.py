@@ -25,7 +25,7 @@ from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
 from txnformat.footer import Chunk, ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import Leaf, shape_of
-from txnformat.pages import Pages, decoded_bytes, look, repeats, whole_values, with_values
+from txnformat.pages import Lists, Pages, check_lists, decoded_bytes, look, repeats, whole_values, with_values
 from txnformat.ranged_file import RangedFile
 from txnformat.segment_writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
@@ -313,7 +313,8 @@ class SegmentFileReader:
             found = self._chunks(group, columns)
             more = sum(chunk.length for chunk in found)
             more_decoded = sum(
-                chunk.num_values * leaf.width or max(chunk.uncompressed, chunk.text_bytes)
+                (chunk.num_values * leaf.width or max(chunk.uncompressed, chunk.text_bytes))
+                + chunk.num_values * leaf.level_bytes
                 for chunk, leaf in zip(found, described, strict=True)
             )
             if groups and (size + more > WINDOW_BYTES or decoded + more_decoded > WINDOW_DECODED_BYTES):
@@ -348,7 +349,7 @@ class SegmentFileReader:
     def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> _Looked:
         """Look at the pages of columns, before a decoder gets them."""
         starts = sorted(ranges)
-        found: list[tuple[Leaf, Chunk, memoryview, Pages]] = []
+        found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []
         described = self._described(columns)
         plain: set[bytes] = set()
         try:
@@ -357,15 +358,20 @@ class SegmentFileReader:
                     start = starts[bisect_right(starts, chunk.start) - 1]
                     data = memoryview(ranges[start])[chunk.start - start : chunk.start - start + chunk.length]
                     pages = look(data, chunk, leaf)
-                    found.append((leaf, chunk, data, pages))
+                    found.append((group, leaf, chunk, data, pages))
                     if not leaf.flat or not repeats(pages):
                         plain.add(leaf.path[0])
             decoded = 0
             widths: dict[tuple[bytes, ...], int] = {}
-            for leaf, chunk, data, pages in found:
+            lists: dict[int, list[Lists]] = {}
+            for group, leaf, chunk, data, pages in found:
                 size, width = decoded_bytes(data, chunk, leaf, pages, as_numbers=leaf.path[0] not in plain)
                 decoded += size
+                if leaf.repeated:
+                    lists.setdefault(group, []).append(Lists(data, chunk, leaf, pages, size))
                 widths[leaf.path] = max(width, widths.get(leaf.path, 0))
+            for columns_of_lists in lists.values():
+                check_lists(columns_of_lists)
         except FooterError as error:
             raise self._refused(error) from error
         numbered = [leaf.path[0].decode() for leaf in described if leaf.path[0] not in plain]

@@ -9,7 +9,8 @@ written too, for other readers. Specification: section "Segment files".
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ import pyarrow.types as pt
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
-from txnformat.footer_shape import leaf_count
+from txnformat.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.forking import renew_after_fork
 from txnformat.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
@@ -40,6 +41,10 @@ ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 LISTS_ROW_GROUP_BYTES_MAX = 16 * 1024 * 1024
 """The same, of a schema with lists or maps: Parquet needs more for their small values than Arrow, and a reader cannot tell
 before it decodes them how many lie in a row."""
+
+LISTS_DECODED_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes that a decoder needs for the lists of the largest row group, counted as a reader counts them; with space for what the
+writer does not know: which values go to a dictionary. Less than LISTS_BYTES_MAX, above which a reader refuses them."""
 
 COMPRESSION_LEVEL = 1
 """Of zstd: higher levels cost several times the time for a few percent."""
@@ -66,15 +71,24 @@ def is_uneven(table: pa.Table) -> bool:
     Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made to fill their
     memory (docs/spec.md, 6.1). A file with such a row group is written without compression.
     """
-    if table.nbytes <= LISTS_ROW_GROUP_BYTES_MAX:
-        return False
-    most = _row_group_bytes_max(table.schema)
-    rows = _row_group_rows(table, most)
-    return any(table.slice(start, rows).nbytes > most for start in range(0, table.num_rows, rows))
+    bounds = _bounds(table.schema, None)
+    return any(_excess(table.slice(start, rows), bounds) > 1 for start, rows in _row_groups(table, bounds))
 
 
-def _row_group_bytes_max(schema: pa.Schema) -> int:
-    return LISTS_ROW_GROUP_BYTES_MAX if any(map(_repeats, schema.types)) else ROW_GROUP_BYTES_MAX
+class _Bounds(NamedTuple):
+    """The largest row group."""
+
+    arrow: int
+    """Bytes in memory."""
+    repeated: tuple[Leaf | None, ...]
+    """The Parquet columns of a schema with lists, None for those that do not repeat; empty without lists."""
+
+
+def _bounds(schema: pa.Schema, bytes_max: int | None) -> _Bounds:
+    if not any(map(_repeats, schema.types)):
+        return _Bounds(bytes_max or ROW_GROUP_BYTES_MAX, ())
+    leaves = tuple(leaf if leaf.repeated else None for leaf in shape_of(schema).leaves)
+    return _Bounds(bytes_max or LISTS_ROW_GROUP_BYTES_MAX, leaves)
 
 
 def _repeats(type_: pa.DataType) -> bool:
@@ -83,10 +97,76 @@ def _repeats(type_: pa.DataType) -> bool:
     return bool(pt.is_nested(type_))
 
 
-def _row_group_rows(table: pa.Table, bytes_max: int) -> int:
+def _excess(table: pa.Table, bounds: _Bounds) -> float:
+    """Return how many times as large as the largest row group a table is."""
+    found: float = table.nbytes / bounds.arrow
+    return max(found, _lists_bytes(table, bounds.repeated) / LISTS_DECODED_BYTES_MAX)
+
+
+def _row_groups(table: pa.Table, bounds: _Bounds) -> list[tuple[int, int]]:
+    """Return first row (inclusive) and number of rows of the row groups of a table.
+
+    They have the same rows, but those of lists that are too large are halved until they are not, or have one row.
+    """
+    excess = _excess(table, bounds)
     rows: int = table.num_rows
-    nbytes = table.nbytes
-    return rows if nbytes <= bytes_max else max(1, rows * bytes_max // nbytes)
+    if excess <= 1:
+        return [(0, rows)]
+    rows = max(1, int(rows / excess))
+    found = []
+    left = [(start, min(rows, table.num_rows - start)) for start in range(0, table.num_rows, rows)][::-1]
+    while left:
+        start, rows = left.pop()
+        if rows > 1 and bounds.repeated and _excess(table.slice(start, rows), bounds) > 1:
+            left += [(start + rows // 2, rows - rows // 2), (start, rows // 2)]
+        else:
+            found.append((start, rows))
+    return found
+
+
+def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
+    """Return what a decoder needs at most for the lists of a table, as a reader counts it (:func:`txnformat.pages.decoded_bytes`).
+
+    The lengths of the arrays tell how many values Parquet has of each column: those of its lists, and one for each that is
+    empty. A text's length has 4 bytes in a page, and levels up to 2; these are counted, too.
+    """
+    if not repeated:
+        return 0
+    counted = 0
+    for column in table.columns:
+        leaves = 0
+        for chunk in column.chunks:
+            counts = list(_value_counts(chunk, len(chunk)))
+            leaves = len(counts)
+            for leaf, (values, nbytes) in zip(repeated, counts, strict=False):
+                if leaf is not None:
+                    counted += values * leaf.repeated_bytes + (0 if leaf.width else 8 * values + nbytes)
+        repeated = repeated[leaves or leaf_count(column.type) :]
+    return counted
+
+
+def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
+    """Yield for each Parquet column of an array the values that it has at most, and the bytes of its array.
+
+    Parameters
+    ----------
+    values : int
+        As many places the array has in Parquet at most: its own length and one for each empty list around it.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pt.is_struct(array.type):
+        for number in range(array.type.num_fields):
+            yield from _value_counts(array.field(number), values)
+    elif pt.is_nested(array.type):
+        if len(array):
+            start, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+            inner = array.values.slice(start, end - start)
+        else:
+            inner = array.values.slice(0, 0)
+        yield from _value_counts(inner, values + len(inner))
+    else:
+        yield values, array.nbytes
 
 
 class _Sink:
@@ -190,7 +270,7 @@ class SegmentFileWriter:
         self._schema = schema
         self._timestamp_column = timestamp_column
         self._file = file
-        self._row_group_bytes_max = row_group_bytes_max
+        self._bounds = _bounds(schema, row_group_bytes_max)
         self._is_compressed = is_compressed
         self._compression_level = compression_level
         self._parquet: Any = None
@@ -241,16 +321,16 @@ class SegmentFileWriter:
                 "a batch is empty or has another schema", object=self._key, rows=table.num_rows
             )
         rows = table.num_rows
-        group_rows = rows
-        if self._row_group_bytes_max is not None or table.nbytes > LISTS_ROW_GROUP_BYTES_MAX:
-            group_rows = _row_group_rows(
-                table, self._row_group_bytes_max or _row_group_bytes_max(self._schema)
-            )
+        groups = _row_groups(table, self._bounds)
         smallest, largest = self._timestamps(table)
         try:
             parquet = self._opened(rows)
             before = self._sink.size
-            parquet.write_table(table, row_group_size=group_rows)
+            if all(count == groups[0][1] for _, count in groups[:-1]) and groups[-1][1] <= groups[0][1]:
+                parquet.write_table(table, row_group_size=groups[0][1])
+            else:
+                for start, count in groups:
+                    parquet.write_table(table.slice(start, count), row_group_size=count)
             self._sink.pass_on()  # a batch that the store does not take fails here, not at the next one
         except pa.ArrowException as error:
             self.abort()
@@ -260,7 +340,7 @@ class SegmentFileWriter:
         except BaseException:
             self.abort()
             raise
-        first, count = self._row_groups, -(-rows // group_rows)
+        first, count = self._row_groups, len(groups)
         self._row_groups += count
         self._rows += rows
         return BatchRecord(
@@ -362,6 +442,26 @@ class SegmentFileWriter:
             )
         return footer[:place] + checksums + footer[place + digits :]
 
+    def _check_lists(self, row_group: Any) -> None:
+        """Raise InvalidInputError about a row group that no reader takes: of one row that has nearly nothing but nulls."""
+        beyond = 0
+        for column, leaf in enumerate(self._bounds.repeated):
+            if leaf is not None:
+                chunk = row_group.column(column)
+                needed = chunk.num_values * leaf.repeated_bytes
+                if not leaf.width and not self._is_compressed:
+                    needed += chunk.total_uncompressed_size
+                beyond += max(0, needed - LISTS_RATIO_MAX * chunk.total_compressed_size)
+        if beyond > LISTS_BYTES_MAX:
+            raise InvalidInputError(
+                "the lists of a row have too many nulls or empty values for what they are stored in",
+                kind="unwritable-batch",
+                hint="use several rows",
+                object=self._key,
+                expected=f"at most {LISTS_BYTES_MAX} bytes when decoded, beyond {LISTS_RATIO_MAX} times what is stored",
+                got=beyond,
+            )
+
     def _chunk_checksums(self) -> list[int]:
         at = self._sink.digest.crc32_at()
         metadata = self._metadata[0]
@@ -369,6 +469,7 @@ class SegmentFileWriter:
         end = 4  # the magic
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
+            self._check_lists(row_group)
             for column in range(metadata.num_columns):
                 start, length = chunk_range(row_group.column(column))
                 if start != end or start not in at or start + length not in at:

@@ -25,6 +25,22 @@ def _long_among_short(first: bool) -> pa.Array:
     return _lists([*long, *short] if first else [*short, *long], range(0, 900_002, 5))
 
 
+def _structs(columns: int, structs: int, lists: int) -> pa.Array:
+    """Return lists of structs of integers, of which the first have one."""
+    values = pa.StructArray.from_arrays(
+        [pa.nulls(structs, pa.int32())] * columns, [f"c{number}" for number in range(columns)]
+    )
+    return pa.ListArray.from_arrays(np.minimum(np.arange(lists + 1), structs).astype(np.int32), values)
+
+
+def _deep(levels: int, value: Any, type_: Any = None) -> Any:
+    """Return a value or a type in as many lists."""
+    found = value if type_ is None else type_
+    for _ in range(levels):
+        found = [found] if type_ is None else pa.list_(found)
+    return found
+
+
 CASES = {
     "one value of zeros": lambda: pa.array([b"\0" * (100 * MIB)]),
     "values of zeros": lambda: pa.array([b"\0" * MIB] * 100),
@@ -42,6 +58,16 @@ CASES = {
     ),
     "one list of structs": lambda: pa.array([[{"x": "y" * 1000}] * 100_000], pa.list_(pa.struct([("x", pa.string())]))),
     "lists, empty and null": lambda: pa.array([[], None, ["a", None, ""], [None] * 50] * 50_000, STRINGS),
+    "lists of structs of many columns": lambda: _structs(60, 200_000, 400_000),
+    "empty lists of structs of many columns": lambda: _structs(300, 0, 400_000),
+    "null lists of structs of many columns": lambda: pa.nulls(400_000, _structs(300, 0, 1).type),
+    "lists of null structs": lambda: pa.nulls(3_000_000, pa.list_(pa.struct([("a", pa.bool_()), ("b", STRINGS)]))),
+    "nulls in lists, many in few rows": lambda: _lists(
+        pa.nulls(12_000_000, pa.int8()), [*range(0, 100_000, 10), *range(3_000_000, 12_000_001, 3_000_000)]
+    ),
+    "deep lists, empty and null": lambda: pa.array([[], None, _deep(47, 1), _deep(20, None)] * 50_000, _deep(47, None, pa.int8())),
+    "truths of one row": lambda: _lists(np.arange(24_000_000) % 3 == 0, [0, 24_000_000]),
+    "lists of decimals": lambda: _lists(pa.array([1] * 2_000_000, pa.decimal128(9, 2)), range(0, 2_000_001, 5)),
     "no values": lambda: pa.nulls(10_000_000, pa.string()),
 }  # fmt: skip
 

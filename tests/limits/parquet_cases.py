@@ -19,6 +19,11 @@ from txnformat.types import FileRecord
 __all__ = ["CASES"]
 
 LIST = pa.list_(pa.field("element", pa.int64()))
+LISTS = 30
+NESTED = pa.int32()
+for _ in range(LISTS):
+    NESTED = pa.list_(pa.field("element", NESTED))
+STRUCTS = pa.list_(pa.field("element", pa.struct([(f"f{number}", pa.int32()) for number in range(40)])))
 BATCHES = 100
 """As many are read: what can be decoded in pieces is no error."""
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
@@ -47,6 +52,23 @@ def _large_page() -> Iterator[pa.Table]:
 def _one_list() -> Iterator[pa.Table]:
     values = pa.nulls(50_000_000, pa.int64())
     yield pa.table({"c": pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=LIST)})
+
+
+def _nested_lists() -> Iterator[pa.Table]:
+    values = pa.nulls(4_000_000, pa.int32())
+    each = pa.array(range(len(values) + 1), pa.int32())
+    for _ in range(LISTS - 1):
+        values = pa.ListArray.from_arrays(each, values)
+    yield pa.table(
+        {"c": pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values).cast(NESTED)}
+    )
+
+
+def _structs() -> Iterator[pa.Table]:
+    values = pa.nulls(8_000_000, STRUCTS.value_type)
+    yield pa.table(
+        {"c": pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=STRUCTS)}
+    )
 
 
 def _row_groups() -> Iterator[pa.Table]:
@@ -92,6 +114,8 @@ CASES = tuple(
         ("nulls", "100,000,000 nulls in one row group", _nulls, pa.int64()),
         ("large-page", "a text of 1 GB", _large_page, pa.string()),
         ("one-list", "one list of 50,000,000 nulls", _one_list, LIST),
+        ("nested-lists", "30 lists in each other, of 4,000,000 nulls in one row", _nested_lists, NESTED),
+        ("structs", "one list of 8,000,000 nulls of structs of 40 numbers", _structs, STRUCTS),
         ("row-groups", "4,000 row groups of one row", _row_groups, pa.int64()),
     )
 )

@@ -285,8 +285,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decompressed page of a data file; or 100 times what is stored, if that is more": (
         "txnformat.pages:PAGE_BYTES_MAX",
     ),
-    "lists of a column in a row group, decoded; or 100 times what is stored, if that is more": (
-        "txnformat.pages:LISTS_BYTES_MAX",
+    "what a decoder needs for the lists of a row group, beyond some times the stored bytes of each column": (
+        "txnformat.footer_shape:LISTS_BYTES_MAX",
+        "txnformat.footer_shape:LISTS_RATIO_MAX",
     ),
     "string in metadata": ("txnformat.document:Document.text.bytes_max",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
@@ -346,6 +347,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.store.s3:BACKOFF_MS_MAX",
     ),
     "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
+    "what a decoder needs for the lists of a row group that is written; more if a single row needs more": (
+        "txnformat.segment_writer:LISTS_DECODED_BYTES_MAX",
+    ),
     "row group": (
         "txnformat.segment_writer:ROW_GROUP_BYTES_MAX",
         "txnformat.segment_writer:LISTS_ROW_GROUP_BYTES_MAX",

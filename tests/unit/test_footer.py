@@ -13,7 +13,7 @@ import pytest
 
 from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
-from txnformat.pages import PAGE_BYTES_MAX, Pages, _numbered_bytes, decoded_bytes, look
+from txnformat.pages import PAGE_BYTES_MAX, Lists, Pages, _numbered_bytes, check_lists, decoded_bytes, look
 from txnformat.thrift_compact import DEPTH_MAX, ThriftError, list_header, read_struct, varint, zigzag
 
 TABLE = pa.table({"n": pa.array([1, None, 3], pa.int32()), "s": ["a", "bb", None]})
@@ -242,8 +242,9 @@ def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
     found = footer.chunk(0, 0)
     view = memoryview(data)[found.start : found.start + found.length]
     pages = look(view, found, footer.shape.leaves[0])
+    size, _ = decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
     with pytest.raises(FooterError, match="too large when decoded"):
-        decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
+        check_lists([Lists(view, found, footer.shape.leaves[0], pages, size)])
 
 
 @pytest.mark.parametrize("seed", range(30))

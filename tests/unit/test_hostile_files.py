@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat.datafile import SegmentFileReader
-from txnformat.errors import CorruptDataError
-from txnformat.footer import Chunk, encode_footer
+from txnformat.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.footer import Chunk, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
+from txnformat.pages import decoded_bytes, look
+from txnformat.segment_writer import _bounds, _lists_bytes, is_uneven
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
@@ -27,7 +32,7 @@ from txnformat.thrift_compact import (
     varint,
     zigzag,
 )
-from txnformat.types import FileRecord
+from txnformat.types import BatchRecord, FileRecord
 
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
 
@@ -131,3 +136,161 @@ def test_row_groups_that_overlap_are_refused(second: int, third: int) -> None:
         with pytest.raises(CorruptDataError, match="overlap"):
             rows_of(reader, ["c0"], asked)
     assert requests(reader) == 1
+
+
+# --- levels of lists -----------------------------------------------------------------------------------------------------
+
+
+def lists_of(type_: pa.DataType, levels: int) -> pa.DataType:
+    for _ in range(levels):
+        type_ = pa.list_(pa.field("element", type_))
+    return type_
+
+
+def structs_of(count: int, type_: pa.DataType) -> pa.DataType:
+    return lists_of(pa.struct([(f"f{number}", type_) for number in range(count)]), 1)
+
+
+@pytest.mark.parametrize(
+    ("type_", "columns", "values", "levels"),
+    [
+        (lists_of(pa.int32(), 30), 1, 700_000, [(30, 1), (61, 60)]),
+        (lists_of(pa.int32(), 1), 1, 6_500_000, [(1, 1), (3, 2)]),
+        (lists_of(pa.decimal128(9, 2), 1), 1, 3_000_000, [(1, 1), (3, 2)]),
+        (structs_of(1, pa.bool_()), 1, 8_500_000, [(1, 1), (4, 3)]),
+        (structs_of(1, pa.string()), 1, 6_500_000, [(1, 1), (4, 3)]),
+        (structs_of(40, pa.int32()), 40, 165_000, [(1, 1), (4, 3)]),
+    ],
+)
+def test_levels_of_lists_count_for_all_columns_of_a_row_group(
+    type_: pa.DataType, columns: int, values: int, levels: list[tuple[int, int]]
+) -> None:
+    schema = pa.schema([("c", type_)])
+    for count in (values, values // 2):
+        one = page(count, levels)
+        chunks = [chunk(4 + len(one) * number, len(one), count) for number in range(columns)]
+        reader = file_of(schema, one * columns, [(1, chunks)])
+        if count == values:
+            with pytest.raises(CorruptDataError, match="lists of a segment file are too large"):
+                rows_of(reader, ["c"])
+        else:
+            assert rows_of(reader, ["c"]) == 1
+
+
+def test_lists_of_several_columns_are_too_large_together() -> None:
+    schema = pa.schema([(f"c{number}", lists_of(pa.int64(), 1)) for number in range(4)])
+    one = page(1_300_000, [(1, 1), (3, 2)])
+    chunks = [chunk(4 + len(one) * number, len(one), 1_300_000) for number in range(4)]
+    reader = file_of(schema, one * 4, [(1, chunks)])
+    assert rows_of(reader, ["c0", "c1", "c3"]) == 1
+    with pytest.raises(CorruptDataError, match="lists of a segment file are too large"):
+        rows_of(reader, ["c0", "c1", "c2", "c3"])
+
+
+def test_levels_of_lists_without_a_length_are_refused() -> None:
+    schema = pa.schema([("c", lists_of(pa.int32(), 1))])
+    one = page(5, [(1, 1), (3, 2)])
+    for changed in (
+        one.replace(b"\x15\x06\x15\x06", b"\x15\x08\x15\x06"),
+        one.replace(b"\x15\x06\x15\x06", b"\x15\x06\x15\x08"),
+    ):
+        with pytest.raises(CorruptDataError, match="levels in an encoding"):
+            rows_of(file_of(schema, changed, [(1, [chunk(4, len(one), 5)])]), ["c"])
+
+
+# --- the writer ----------------------------------------------------------------------------------------------------------
+
+
+def write(store: MemoryStore, batches: Sequence[pa.Table]) -> tuple[FileRecord, list[BatchRecord]]:
+    """Return the records of a file as a producer writes it, and of its batches."""
+    writer = SegmentFileWriter(
+        store.open_write(KEY), KEY, batches[0].schema, is_compressed=not any(map(is_uneven, batches))
+    )
+    records = [writer.write_batch(0, batch) for batch in batches]
+    return writer.close(), records
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_writer_counts_at_least_what_a_reader_counts(seed: int) -> None:
+    """Else a reader would refuse a row group that a writer made."""
+    rng = random.Random(seed)
+
+    def type_of(depth: int) -> pa.DataType:
+        kind = rng.randrange(7) if depth else rng.randrange(4)
+        if kind < 4:
+            return [pa.string(), pa.bool_(), pa.int64(), pa.decimal128(9, 2)][kind]
+        if kind == 4:
+            return pa.struct([(name, type_of(depth - 1)) for name in "abc"[: rng.randint(1, 3)]])
+        if kind == 5:
+            return pa.map_(pa.string(), type_of(depth - 1))
+        return pa.list_(pa.field("element", type_of(depth - 1)))
+
+    def value_of(type_: pa.DataType, *, null: bool = True) -> Any:
+        if null and rng.random() < 0.2:
+            return None
+        if pa.types.is_struct(type_):
+            return {field.name: value_of(field.type) for field in type_}
+        if pa.types.is_map(type_):
+            return [(f"k{n}", value_of(type_.item_type)) for n in range(rng.choice([0, 0, 1, 3]))]
+        if pa.types.is_list(type_):
+            return [value_of(type_.value_type) for _ in range(rng.choice([0, 0, 1, 5]))]
+        if pa.types.is_string(type_):
+            return rng.choice("abcdefgh") * rng.randint(0, 30)
+        return (
+            Decimal(rng.randint(0, 99))
+            if pa.types.is_decimal(type_)
+            else rng.random() < 0.5
+            if pa.types.is_boolean(type_)
+            else rng.randint(0, 1)
+        )
+
+    schema = pa.schema(
+        [("a", type_of(3)), ("n", pa.int64()), ("b", pa.list_(pa.field("element", type_of(2))))]
+    )
+    rows = [{field.name: value_of(field.type) for field in schema} for _ in range(500)]
+    table = pa.concat_tables([pa.Table.from_pylist(rows, schema)] * 2).slice(130, 600)
+    store = MemoryStore()
+    file, _ = write(store, [table])
+    data = store.get_range(file.key, 0, file.size)
+    end = file.size - file.footer_bytes
+    footer = decode_footer(data[end:], shape_of(schema), end)
+    read_bytes = 0
+    for index, leaf in enumerate(footer.shape.leaves):
+        if leaf.repeated:
+            found = footer.chunk(0, index)
+            view = memoryview(data)[found.start : found.start + found.length]
+            read_bytes += decoded_bytes(view, found, leaf, look(view, found, leaf), as_numbers=False)[0]
+    leaves = _bounds(schema, None).repeated
+    assert read_bytes <= _lists_bytes(table, leaves) + 100 * len(leaves)  # what a page has besides its values
+    assert _lists_bytes(table.slice(0, 0), leaves) == 0
+
+
+def test_a_row_that_no_reader_would_take_is_not_written() -> None:
+    values = pa.nulls(20_000_000, pa.int8())
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, len(values)], pa.int32()), values, type=pa.list_(pa.field("element", pa.int8()))
+    )
+    table = pa.table({"c": lists})
+    assert is_uneven(table)
+    store = MemoryStore()
+    with pytest.raises(InvalidInputError, match="too many nulls") as caught:
+        write(store, [table])
+    assert caught.value.kind == "unwritable-batch"
+    assert store.get(KEY) is None
+
+
+def test_row_groups_of_lists_are_halved_where_the_values_are() -> None:
+    ends = np.concatenate([np.arange(1000), np.arange(1, 9) * 1_000_000 + 999]).astype(np.int32)
+    values = pa.nulls(int(ends[-1]), pa.int8())
+    lists = pa.ListArray.from_arrays(pa.array(ends), values, type=pa.list_(pa.field("element", pa.int8())))
+    table = pa.table({"c": lists})
+    assert not is_uneven(table)
+    store = MemoryStore()
+    file, (record, after) = write(store, [table, table.slice(0, 3)])
+    reader = SegmentFileReader(store, file, table.schema)
+    counts = reader.row_group_counts()
+    assert len(counts) == record.row_group_count + 1 == after.row_group + 1
+    assert sum(counts[:-1]) == table.num_rows
+    assert len(set(counts[:-2])) > 1
+    batches = reader.read(range(record.row_group_count), ["c"], 65_536)
+    assert pa.Table.from_batches(batches).equals(table)
