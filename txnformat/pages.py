@@ -39,8 +39,15 @@ largest row group, which may be one page, has 64 MiB, and a little more in Parqu
 RUNS_MAX = 1_000_000
 """Runs of equal or packed numbers of a dictionary that are counted; more of them are not needed for so few values."""
 
+PACKED = 65_536
+"""Packed numbers of a dictionary that are looked at at once."""
+
 RATIO_MAX = 100
 """Beyond this, what cannot be read in parts and is large is refused."""
+
+NUMBERED_MAX = 1_000_000
+"""Values of a dictionary (inclusive) of which each is looked at, to count lists. pyarrow's dictionaries end at 1 MiB, where each
+value has 4 bytes or more."""
 
 HEADER_BYTES_MAX = 64 * 1024
 """Longest page header: it may have the smallest and the largest value."""
@@ -184,17 +191,22 @@ def check_lists(columns: Sequence[Lists]) -> None:
     """
     if _beyond(columns) <= LISTS_BYTES_MAX:
         return
-    # One long value among short ones, perhaps: count what each number stands for.
-    counted = [
-        one._replace(
-            size=one.chunk.num_values * one.leaf.repeated_bytes
-            + one.pages.plain_bytes
-            + _numbered_bytes(one.data, one.chunk, one.pages)
-        )
-        if one.pages.encoded and not one.leaf.width
-        else one
-        for one in columns
-    ]
+    # One long value among short ones, perhaps: count what each number stands for, unless it is too much without that.
+    least = [one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes) for one in columns]
+    counted = (
+        least
+        if _beyond(least) > LISTS_BYTES_MAX
+        else [
+            one._replace(
+                size=one.chunk.num_values * one.leaf.repeated_bytes
+                + one.pages.plain_bytes
+                + _numbered_bytes(one.data, one.chunk, one.pages)
+            )
+            if one.pages.encoded and not one.leaf.width
+            else one
+            for one in columns
+        ]
+    )
     if _beyond(counted) > LISTS_BYTES_MAX:
         raise FooterError(
             "lists of a segment file are too large when decoded",
@@ -301,6 +313,8 @@ def _longest(stored: memoryview, codec: int, size: int, values: int) -> int:
     # All as long as the first?
     if (first + 4) * values == size and (np.ndarray((values,), "<u4", data, 0, (first + 4,)) == first).all():
         return first
+    if size > CRUDE_BYTES_MAX:  # what follows takes many times as much
+        return bound if values > WALKED_MAX else _longest_of_walk(data, values, bound)
     # Lengths below 256 end in three zeros; text has no others. The chain of lengths shows whether these are they.
     octets = np.frombuffer(data, np.uint8)
     zero = octets == 0
@@ -332,6 +346,8 @@ def _numbered_bytes(data: memoryview, chunk: Chunk, pages: Pages) -> int:
     if pages.dictionary is None:
         return 0
     at, stored, size, values = pages.dictionary
+    if values > NUMBERED_MAX:
+        raise FooterError("lists of a segment file have too large a dictionary", NUMBERED_MAX, values)
     lengths = _lengths(_decompressed(data[at : at + stored], chunk.codec, size), values)
     found = 0
     for at, stored, size, values in pages.numbered:
@@ -383,11 +399,12 @@ def _bytes_of_numbers(data: bytes, lengths: np.ndarray[Any, np.dtype[np.int64]],
             header, at = read_varint(data, at)
             if header & 1:
                 octets = min((header >> 1) * width, len(data) - at)
-                numbers = _packed(data[at : at + octets], width, min((header >> 1) * 8, values))
-                found += int(lengths[numbers].sum())
-                values -= len(numbers)
+                before = values
+                for numbers in _packed(data[at : at + octets], width, min((header >> 1) * 8, values)):
+                    found += int(lengths[numbers].sum())
+                    values -= len(numbers)
                 at += octets
-                if not len(numbers):
+                if values == before:
                     break
             else:
                 octets = -(-width // 8)
@@ -400,18 +417,22 @@ def _bytes_of_numbers(data: bytes, lengths: np.ndarray[Any, np.dtype[np.int64]],
     return found
 
 
-def _packed(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return numbers of ``width`` bits, the lowest bit first; at most ``count``."""
-    if not width:
-        return np.zeros(count, np.int64)
-    parts = []
-    octets = 8192 * width  # 65,536 numbers at once: their bits take a byte each
+def _packed(data: bytes, width: int, count: int) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
+    """Yield numbers of ``width`` bits, the lowest bit first; at most ``count``, and PACKED at once, for their bits take a byte each."""
+    octets = PACKED // 8 * width
     weights = 1 << np.arange(width, dtype=np.int64)
-    for start in range(0, len(data), octets):
-        bits = np.unpackbits(np.frombuffer(data[start : start + octets], np.uint8), bitorder="little")
+    for start in range(0, count, PACKED):
+        rest = min(PACKED, count - start)
+        if not width:
+            yield np.zeros(rest, np.int64)
+            continue
+        part = data[start // 8 * width : start // 8 * width + octets]
+        bits = np.unpackbits(np.frombuffer(part, np.uint8), bitorder="little")
         whole = len(bits) // width
-        parts.append(bits[: whole * width].reshape(whole, width) @ weights)
-    return np.concatenate(parts)[:count] if parts else np.empty(0, np.int64)
+        numbers = (bits[: whole * width].reshape(whole, width) @ weights)[:rest]
+        yield numbers
+        if len(numbers) < rest:
+            return
 
 
 # --- values of dictionaries ----------------------------------------------------------------------------------------------

@@ -14,9 +14,18 @@ import pytest
 
 from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.footer import Chunk, decode_footer, encode_footer
+from txnformat.footer import Chunk, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
-from txnformat.pages import decoded_bytes, look
+from txnformat.pages import (
+    CRUDE_BYTES_MAX,
+    NUMBERED_MAX,
+    Lists,
+    Pages,
+    _longest,
+    check_lists,
+    decoded_bytes,
+    look,
+)
 from txnformat.segment_writer import _bounds, _lists_bytes, is_uneven
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
@@ -196,6 +205,34 @@ def test_levels_of_lists_without_a_length_are_refused() -> None:
     ):
         with pytest.raises(CorruptDataError, match="levels in an encoding"):
             rows_of(file_of(schema, changed, [(1, [chunk(4, len(one), 5)])]), ["c"])
+
+
+def test_what_is_too_much_without_its_texts_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting a thousand million numbers would itself take gigabytes."""
+    leaf = shape_of(pa.schema([("c", lists_of(pa.string(), 1))])).leaves[0]
+    data = memoryview(bytes(100))
+    pages = Pages(0, 0, 10**9, (0, 4, 4, 1), ((4, 20, 20, 10**9),))
+    found = chunk(4, 100, 10**9)
+    monkeypatch.setattr("txnformat.pages._numbered_bytes", None)
+    with pytest.raises(FooterError, match="too large when decoded"):
+        check_lists([Lists(data, found, leaf, pages, 10**12)])
+
+
+def test_dictionaries_that_are_too_large_are_not_looked_at_value_by_value() -> None:
+    leaf = shape_of(pa.schema([("c", lists_of(pa.string(), 1))])).leaves[0]
+    pages = Pages(0, 0, 1_000, (0, 4, 4 * (NUMBERED_MAX + 1), NUMBERED_MAX + 1))
+    with pytest.raises(FooterError, match="too large a dictionary"):
+        check_lists([Lists(memoryview(b""), chunk(4, 100, 1_000), leaf, pages, 10**12)])
+
+
+def test_the_longest_value_of_a_large_dictionary_is_not_searched_in_all_its_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where all bytes are zeros, each of them may begin a length."""
+    size = CRUDE_BYTES_MAX + 8
+    values = size // 4 - 1
+    monkeypatch.setattr(np, "flatnonzero", None)
+    assert _longest(memoryview(bytes(size)), 0, size, values) == 4
 
 
 # --- the writer ----------------------------------------------------------------------------------------------------------
