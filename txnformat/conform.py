@@ -248,7 +248,7 @@ def _taken(rows: Sequence[Any]) -> Sequence[Any]:
                 return taken
         if len(taken) != len(rows):
             raise _mismatch([f"a {type(rows).__name__} has not the length that it tells, {len(rows)}"])
-        return [dict(row) if isinstance(row, Mapping) else row for row in taken]
+        return [dict(islice(row.items(), len(row) + 1)) if isinstance(row, Mapping) else row for row in taken]
     except InvalidInputError:
         raise
     except Exception as error:

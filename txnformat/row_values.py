@@ -2,7 +2,8 @@
 
 Arrow converts objects of Python in C++. Some of them end the process there, some are cut to something else, and some take memory
 or time without bound. Here each is found by its type and by its shape alone: a decimal by its digits and exponent, a list by
-its declared length. What is neither a list, a tuple nor a dict is copied into one first, so that Arrow converts what was checked.
+its declared length. What is neither a list, a tuple nor a dict is copied into one first, and a value of a derived class into its plain
+one, so that Arrow converts what was checked: it calls methods of some values, and those of a derived class may tell anything.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import datetime
 import decimal
 import numbers
 import reprlib
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -37,12 +40,30 @@ REPEATED = "an array repeats one element without holding it; pass a copy"
 
 DAY_US = 86_400_000_000
 
+INSTANT_US_MIN, INSTANT_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""First and last moment of the years 1 to 9999 (inclusive), in microseconds since 1970: Python has no others."""
+
+DATE_MIN, DATE_MAX = -719_162, 2_932_896
+"""First and last day of the years 1 to 9999 (inclusive), in days since 1970."""
+
+FLOAT32_END = (2.0 - 2.0**-24) * 2.0**127
+"""From here on (inclusive) a float becomes infinite in 32 bits."""
+
+INT64_END = 2**63
+"""From here on (inclusive) Arrow takes numpy's unsigned integers for negative ones."""
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 
-_NEVER_CUT = frozenset({type(None), str, bytes, bool})
+_NEVER_CUT = frozenset({type(None), str, bytes, bool, datetime.date, datetime.timedelta})
 
-_INFERABLE = frozenset({type(None), str, bytes, bool, int, float, datetime.date, datetime.datetime})
+_DICTS = frozenset({dict, OrderedDict, defaultdict})
+
+_SETS = frozenset({set, frozenset})
+
+_FLOATS = frozenset({float, np.float64})
+
+_INFERABLE = frozenset({type(None), str, bytes, bool, int, float, datetime.date})
 
 
 def shown(value: object) -> str:
@@ -56,21 +77,35 @@ def shown(value: object) -> str:
 def checked_values(values: list[Any], type_: pa.DataType) -> tuple[list[Any], list[str]]:
     """Return a column's values as Arrow may convert them, and what is wrong with others, by row."""
     if not pt.is_nested(type_):
-        # A set of Python types first: most columns hold one or two, and the rows need no second look.
-        suspects = tuple(kind for kind in set(map(type, values)) if _is_suspect(kind, type_))
-        if not suspects:
-            return values, []
-        bad = [
-            (number, value)
-            for number, value in enumerate(values)
-            if isinstance(value, suspects) and not _is_exact(value, type_)
-        ]
-        return values, [f"row {number}: {shown(value)} is not a value of {type_}" for number, value in bad]
+        return _checked_leaves(values, type_)
     copies: list[Any] = []
     problems: list[str] = []
     for number, value in enumerate(values):
         try:
             copies.append(_copied(value, type_))
+        except _BadValue as error:
+            problems.append(f"row {number}: {error}")
+        except Exception as error:  # noqa: BLE001 - the value's own methods
+            problems.append(f"row {number}: {shown(value)} cannot be read ({type(error).__name__})")
+    return copies, problems
+
+
+def _checked_leaves(values: list[Any], type_: pa.DataType) -> tuple[list[Any], list[str]]:
+    # A set of Python types first: most columns hold one or two, and the rows need no second look.
+    suspects = {kind for kind in set(map(type, values)) if _is_suspect(kind, type_)}
+    if not suspects:
+        return values, []
+    copies = values.copy()
+    problems: list[str] = []
+    is_instant = pt.is_timestamp(type_)
+    for number, value in enumerate(values):
+        kind = type(value)
+        if kind not in suspects:
+            continue
+        if is_instant and kind is datetime.datetime and value.tzinfo is datetime.UTC:
+            continue  # most times are these
+        try:
+            copies[number] = _leaf(value, type_)
         except _BadValue as error:
             problems.append(f"row {number}: {error}")
         except Exception as error:  # noqa: BLE001 - the value's own methods
@@ -112,22 +147,66 @@ def uninferable(values: Iterable[Any]) -> str | None:
 
 
 def _uninferable(value: Any, depth: int) -> str | None:
+    kind = type(value)
     if isinstance(value, decimal.Decimal):
-        is_missing = value.is_nan()  # pandas writes so what is not there
+        if kind is not decimal.Decimal:
+            return f"{shown(value)} is a decimal of a class of its own; pass decimal.Decimal"
+        is_missing = value.is_qnan()  # pandas writes so what is not there
         return None if is_missing or not is_far_decimal(value) else f"{shown(value)} is out of range"
+    if isinstance(value, int | np.integer | datetime.datetime | datetime.timedelta):
+        return _inexact(value)
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
         return REPEATED
-    if isinstance(value, Mapping):
-        parts: Iterable[Any] = value.values()
-    elif isinstance(value, list | tuple | set | frozenset) or (
-        isinstance(value, np.ndarray) and value.dtype == object and value.ndim
+    if (isinstance(value, dict) and kind not in _DICTS) or (
+        isinstance(value, set | frozenset) and kind not in _SETS
     ):
-        parts = value
-    else:
+        return f"a value of the class {kind.__name__:.60}, which Arrow may iterate without end; pass a dict or a set"
+    if (parts := _parts(value)) is None:
         return None
     if depth == DEPTH_MAX:
         return f"{shown(value)} is nested deeper than {DEPTH_MAX} levels"
     return next((found for part in parts if (found := _uninferable(part, depth + 1)) is not None), None)
+
+
+def _inexact(value: Any) -> str | None:
+    """Return what is wrong with a number or a time of which Arrow would make another one."""
+    kind = type(value)
+    if issubclass(kind, np.timedelta64):
+        return None
+    if issubclass(kind, np.integer):
+        return f"{shown(value)} is out of range" if np.generic.item(value) >= INT64_END else None
+    if issubclass(kind, int):  # beside decimals Arrow takes the text of an integer
+        is_plain = kind.__str__ is int.__repr__ or (
+            kind.__str__ is object.__str__ and kind.__repr__ is int.__repr__
+        )
+        return None if is_plain else f"an integer of the class {kind.__name__:.60} with a text of its own"
+    if kind.__name__ == "NaTType" and kind.__module__.partition(".")[0] == "pandas":
+        return None
+    try:
+        plain = _plain(value)
+        if isinstance(plain, datetime.datetime):
+            _instant(plain)
+    except _BadValue as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - the value's own methods
+        return f"{shown(value)} cannot be read ({type(error).__name__})"
+    return None
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """Return what is inside a value as Arrow sees it, whatever a derived class tells; None when Arrow looks for nothing there."""
+    kinds: tuple[Any, ...] = (list, tuple, set, frozenset)
+    for kind in kinds:
+        if isinstance(value, kind):
+            inside: Iterable[Any] = kind.__iter__(value)
+            return inside
+    if isinstance(value, dict):
+        return dict.values(value)
+    if isinstance(value, Mapping):
+        return islice(value.values(), len(value) + 1)
+    if isinstance(value, np.ndarray) and value.dtype == object and value.ndim:
+        return np.ndarray.__iter__(value)
+    return None
 
 
 class _BadValue(Exception):
@@ -136,30 +215,132 @@ class _BadValue(Exception):
 
 def _is_suspect(kind: type, type_: pa.DataType) -> bool:
     """Return whether Arrow may cut values of ``kind``, or fail beyond an error, so that each needs a look."""
-    if kind in _NEVER_CUT or (kind is int and not pt.is_time(type_)):
+    if kind in _NEVER_CUT:
         return False
-    if pt.is_decimal(type_):
-        return issubclass(kind, decimal.Decimal)
-    if pt.is_integer(type_) or pt.is_temporal(type_):
-        fractions = issubclass(kind, numbers.Number) and not issubclass(kind, numbers.Integral)
-        if fractions:
-            return True
-        if pt.is_time(type_):
-            return issubclass(kind, datetime.time | numbers.Integral | np.datetime64 | np.timedelta64)
-        return pt.is_date(type_) and issubclass(kind, datetime.datetime)
-    return False
+    if kind is int:
+        return bool(pt.is_time(type_) or pt.is_date(type_) or pt.is_timestamp(type_))
+    if kind in _FLOATS:
+        return bool(pt.is_float32(type_) or pt.is_integer(type_) or pt.is_temporal(type_))
+    return True
+
+
+def _leaf(value: Any, type_: pa.DataType) -> Any:
+    """Return what Arrow is given for a value that is no container."""
+    plain = _plain(value.as_py() if isinstance(value, pa.Scalar) else value)
+    if not _is_exact(plain, type_):
+        raise _BadValue(f"{shown(value)} is not a value of {type_}")
+    return _instant(plain) if type(plain) is datetime.datetime else plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, a text or a time in its plain class, as it is and not as a derived class tells; others unchanged."""
+    kind = type(value)
+    if kind in _PLAIN or issubclass(kind, np.datetime64 | np.timedelta64):
+        return value
+    if issubclass(kind, np.integer):
+        return np.generic.item(value)
+    if issubclass(kind, np.floating):
+        found = float(value)
+        if found != value and not np.isnan(value):
+            raise _BadValue(f"{shown(value)} is not a number of 64 bits")
+        return found
+    for base, copy in _PLAIN.items():
+        if issubclass(kind, base):
+            return copy(value)
+    if isinstance(value, tuple(_PLAIN)):
+        raise _BadValue(f"{shown(value)} is not of the class that it tells")
+    return value
+
+
+def _plain_datetime(value: Any) -> datetime.datetime:
+    kind = datetime.datetime
+    date = tuple(part.__get__(value) for part in (kind.year, kind.month, kind.day))
+    time = (kind.hour, kind.minute, kind.second, kind.microsecond, kind.tzinfo)
+    # Of pandas: nanoseconds, years that Python has not, and what is no time at all.
+    if getattr(value, "nanosecond", 0) != 0 or (value.year, value.month, value.day) != date:
+        raise _BadValue(f"{shown(value)} has nanoseconds, or lies outside of the years 1 to 9999")
+    return kind(*date, *(part.__get__(value) for part in time), fold=kind.fold.__get__(value))
+
+
+def _plain_timedelta(value: Any) -> datetime.timedelta:
+    kind = datetime.timedelta
+    parts = tuple(part.__get__(value) for part in (kind.days, kind.seconds, kind.microseconds))
+    if getattr(value, "nanoseconds", 0) != 0 or value.days != parts[0]:
+        raise _BadValue(f"{shown(value)} has nanoseconds, or is too long")
+    return kind(*parts)
+
+
+def _plain_date(value: Any) -> datetime.date:
+    kind = datetime.date
+    return kind(*(part.__get__(value) for part in (kind.year, kind.month, kind.day)))
+
+
+def _plain_time(value: Any) -> datetime.time:
+    kind = datetime.time
+    parts = (kind.hour, kind.minute, kind.second, kind.microsecond, kind.tzinfo)
+    return kind(*(part.__get__(value) for part in parts), fold=kind.fold.__get__(value))
+
+
+_PLAIN: dict[type, Any] = {
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    bool: bool,
+    int: int.__index__,
+    float: float.__float__,
+    decimal.Decimal: decimal.Decimal,
+    datetime.datetime: _plain_datetime,
+    datetime.date: _plain_date,
+    datetime.time: _plain_time,
+    datetime.timedelta: _plain_timedelta,
+}
+"""Classes of Python that Arrow converts, and what copies a value of a derived one."""
+
+
+def _instant(value: datetime.datetime) -> datetime.datetime:
+    """Return a time that Arrow keeps: its instant is in the years 1 to 9999, and its zone is one of Python's own."""
+    zone = value.tzinfo
+    if zone is None or zone is datetime.UTC:
+        return value
+    if type(zone) in (datetime.timezone, ZoneInfo) and 1 < value.year < 9999:
+        return value
+    if value.utcoffset() is None:
+        raise _BadValue(f"{shown(value)} has a zone without an offset")
+    try:
+        return value.astimezone(datetime.UTC)
+    except OverflowError:
+        raise _BadValue(f"{shown(value)} lies outside of the years 1 to 9999 in UTC") from None
 
 
 def _is_exact(value: Any, type_: pa.DataType) -> bool:
-    """Return whether Arrow keeps a suspect value whole."""
+    """Return whether Arrow keeps a plain value whole, or refuses it itself."""
+    kind = type(value)
     if pt.is_decimal(type_):
-        return not is_far_decimal(value) and is_exact_decimal(value, type_.precision, type_.scale)
+        if kind is decimal.Decimal:
+            return not is_far_decimal(value) and is_exact_decimal(value, type_.precision, type_.scale)
+        return kind in _PLAIN or value is None
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return _is_exact_numpy(value, type_)
+    if pt.is_float32(type_):
+        return kind is not float or not FLOAT32_END <= abs(value) < float("inf")
+    is_fraction = isinstance(value, numbers.Number) and not isinstance(value, numbers.Integral)
+    if is_fraction and (pt.is_integer(type_) or pt.is_temporal(type_)):
+        return False
     if pt.is_time(type_):
-        if isinstance(value, datetime.time):
-            return value.tzinfo is None
-        if isinstance(value, numbers.Integral):
-            return 0 <= int(value) < DAY_US
-    return False
+        return (kind is datetime.time and value.tzinfo is None) or (kind is int and 0 <= value < DAY_US)
+    if pt.is_date(type_):
+        return kind is not datetime.datetime and (kind is not int or DATE_MIN <= value <= DATE_MAX)
+    if pt.is_timestamp(type_):
+        return kind is not int or INSTANT_US_MIN <= value <= INSTANT_US_MAX
+    return True
+
+
+def _is_exact_numpy(value: Any, type_: pa.DataType) -> bool:
+    """Return whether a time of numpy has the unit of its column, and is one of Python's."""
+    fits = pt.is_timestamp(type_) if isinstance(value, np.datetime64) else pt.is_duration(type_)
+    if not fits or np.datetime_data(value.dtype) != (type_.unit, 1):
+        return False
+    is_held = pt.is_duration(type_) or INSTANT_US_MIN <= int(value.view(np.int64)) <= INSTANT_US_MAX
+    return bool(np.isnat(value)) or is_held
 
 
 def _copied(value: Any, type_: pa.DataType) -> Any:
@@ -174,21 +355,18 @@ def _copied(value: Any, type_: pa.DataType) -> Any:
         inner = type_.value_type
         elements = _elements(value, type_)
         if not pt.is_nested(inner):
-            suspects = tuple(kind for kind in set(map(type, elements)) if _is_suspect(kind, inner))
-            for element in elements if suspects else ():
-                if isinstance(element, suspects) and not _is_exact(element, inner):
-                    raise _BadValue(f"{shown(element)} is not a value of {inner}")
-            return elements
+            suspects = {kind for kind in set(map(type, elements)) if _is_suspect(kind, inner)}
+            if not suspects:
+                return elements
+            return [_leaf(one, inner) if type(one) in suspects else one for one in elements]
         return [_copied(element, inner) for element in elements]
-    if _is_suspect(type(value), type_) and not _is_exact(value, type_):
-        raise _BadValue(f"{shown(value)} is not a value of {type_}")
-    return value
+    return _leaf(value, type_) if _is_suspect(type(value), type_) else value
 
 
 def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _BadValue(f"{shown(value)} is not a dict, as {str(type_)!r:.100} asks for")
-    found = value if type(value) is dict else dict(value)
+    found = value if type(value) is dict else dict(islice(_items(value), len(value) + 1))
     if found.keys() != {field.name for field in type_}:
         keys = sorted(map(shown, islice(found, 20)))
         raise _BadValue(f"the keys {keys!r:.100} are not the fields of {str(type_)!r:.100}")
@@ -203,7 +381,7 @@ def _key(key: Any, type_: pa.DataType) -> Any:
 
 def _pairs(value: Any, type_: pa.DataType) -> list[tuple[Any, Any]]:
     if isinstance(value, Mapping):
-        return list(value.items())
+        return [(pair[0], pair[1]) for pair in islice(_items(value), len(value) + 1)]
     pairs: list[tuple[Any, Any]] = []
     for pair in _elements(value, type_):
         if isinstance(pair, tuple | list) and len(pair) == 2:
@@ -213,6 +391,10 @@ def _pairs(value: Any, type_: pa.DataType) -> list[tuple[Any, Any]]:
         else:
             raise _BadValue(f"{shown(pair)} is not a pair of key and value")
     return pairs
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return dict.items(value) if isinstance(value, dict) else value.items()
 
 
 def _elements(value: Any, type_: pa.DataType) -> list[Any]:
@@ -227,6 +409,9 @@ def _elements(value: Any, type_: pa.DataType) -> list[Any]:
         raise _BadValue(f"{shown(value)} is not a list of at most {ELEMENTS_MAX} elements")
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
         raise _BadValue(REPEATED)
+    if type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "iuf" and value.itemsize <= 8:
+        plain: list[Any] = value.tolist()  # numbers of Python, which need no look
+        return plain
     elements = list(islice(value, count + 1))
     if len(elements) != count:
         raise _BadValue(f"{shown(value)} has not the length that it tells, {count}")

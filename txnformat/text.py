@@ -127,3 +127,6 @@ def _bad_rows(array: Any, type_: pa.DataType) -> Iterator[tuple[int, bytes | Non
                 value.decode()
         except UnicodeDecodeError:
             yield row, value
+        except (OverflowError, ValueError):  # a time that Python has not, of which Arrow makes no value
+            if not _is_sound(array.take(pa.array([row])), type_):
+                yield row, None

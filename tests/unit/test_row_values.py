@@ -96,6 +96,81 @@ class OddRow(Mapping[str, Any]):
         return 1
 
 
+class FarDecimal(Decimal):
+    """A decimal whose text is another number, of which Arrow ends the process."""
+
+    def __str__(self) -> str:
+        return "1E-999999999"
+
+
+class FarInt(int):
+    def __str__(self) -> str:
+        return "1E-999999999"
+
+
+class SecretDecimal:
+    """Tells that it is a decimal, and is none."""
+
+    __class__ = Decimal  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return "1E-999999999"
+
+
+class Endless(list[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.repeat(1)
+
+
+class EndlessSet(set[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.repeat(1)
+
+
+class EndlessDict(dict[str, Any]):
+    def items(self) -> Any:
+        return itertools.repeat(("a", 1))
+
+    def values(self) -> Any:
+        return itertools.repeat(1)
+
+    def keys(self) -> Any:
+        return itertools.repeat("a")
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.repeat("a")
+
+
+class EndlessMapping(Mapping[str, Any]):
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.repeat("a")
+
+    def __getitem__(self, name: str) -> Any:
+        return 1
+
+
+class FarZone(datetime.tzinfo):
+    """Its offset grows at each call."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def utcoffset(self, _moment: datetime.datetime | None) -> datetime.timedelta:
+        self._calls += 1
+        return datetime.timedelta(hours=23 if self._calls < 9 else 10**9)
+
+    def dst(self, _moment: datetime.datetime | None) -> datetime.timedelta:
+        return datetime.timedelta()
+
+    def tzname(self, _moment: datetime.datetime | None) -> str:
+        return ""
+
+
+BIG = np.uint64(2**64 - 1)
+NANOSECOND = pd.Timestamp("2026-01-31T00:00:00.123456789")
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
 
@@ -138,6 +213,16 @@ REFUSED = {
     "no repr in a list": ([Loud()], list_of(pa.string())),
     "a zone that fails": (datetime.datetime(2026, 1, 1, tzinfo=LoudZone()), pa.timestamp("us", tz="UTC")),
     "a key that is half a pair": ({"\ud800": 1}, COUNTS),
+    "a decimal that says it is one": (SecretDecimal(), MONEY),
+    "no end of a mapping": (EndlessMapping(), struct_of(["a", "b"], [pa.int64()] * 2)),
+    "no end of a mapping of pairs": (EndlessMapping(), map_of(pa.string(), pa.bool_())),
+    "large integers in an array": (np.array([BIG]), list_of(pa.float64())),
+    "no end of a list": (Endless([1]), list_of(pa.int64())),
+    "a zone that fails beside the first year": (
+        datetime.datetime(1, 1, 1, tzinfo=LoudZone()),
+        pa.timestamp("us", tz="UTC"),
+    ),
+    "a text that is none": (pa.array([b"\xff"]).view(pa.string())[0], pa.string()),
     "a time of day that none is": (2**62, pa.time64("us")),
     "a date as a time of day": (np.datetime64(2**62, "s"), pa.time64("us")),
 }
@@ -146,6 +231,11 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_value_is_refused_by_an_error(name: str) -> None:
     ends_well(lambda: sent(*REFUSED[name]))
+
+
+TIMES = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+BEYOND = datetime.datetime(9999, 12, 31, 23, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-23)))
+BEFORE = datetime.datetime(1, 1, 1, tzinfo=FarZone())
 
 
 @pytest.mark.parametrize(
@@ -157,11 +247,36 @@ def test_a_value_is_refused_by_an_error(name: str) -> None:
         (fractions.Fraction(3, 2), pa.timestamp("us", tz="UTC")),
         (Decimal("1E-77"), MONEY),
         (Decimal("12E-44"), pa.decimal128(5, 5)),
+        *((value, pa.float32()) for value in (1e308, -1e308, np.float64(3.5e38), BIG)),
+        *((value, pa.float64()) for value in (BIG, np.longdouble(1) / 3)),
+        *((value, pa.int64()) for value in (BIG, np.datetime64(5, "ns"), np.timedelta64(5, "ns"))),
+        (np.datetime64(5, "ns"), pa.int32()),
+        *((NANOSECOND, type_) for type_ in TIMES),
+        *((np.datetime64("2026-01-31T00:00:00.000000001"), type_) for type_ in TIMES),
+        *((pd.Timestamp(np.datetime64("11111-01-01", "s")), type_) for type_ in TIMES),
+        *((value, type_) for value in (BEFORE, BEYOND) for type_ in TIMES),
+        *((value, type_) for value in (2**62, -(2**62), np.int64(2**62)) for type_ in TIMES),
+        *((np.datetime64(value, "us"), pa.timestamp("us")) for value in (2**62, 253_402_300_800_000_000)),
+        *((pd.NaT, type_) for type_ in (*TIMES, pa.date32(), MONEY)),
+        *((value, pa.date32()) for value in (2**31 - 1, -(2**31), 2_932_897, -719_163)),
+        (pd.Timedelta(1500, "ns"), pa.duration("us")),
+        (np.timedelta64(2**62, "s"), pa.duration("us")),
     ],
 )
 def test_a_value_that_arrow_would_cut_is_refused(value: object, type_: pa.DataType) -> None:
-    with pytest.raises(InvalidInputError, match="is not a value of"):
-        sent(value, type_)
+    inside = ([value], list_of(type_)), ({"a": value}, struct_of(["a"], [type_]))
+    for one, of_type in ((value, type_), *inside, ({"a": value}, map_of(pa.string(), type_))):
+        with pytest.raises(
+            InvalidInputError, match=r"column 'x', row 0: .* (is not|lies|has|cannot be read|range)"
+        ):
+            sent(one, of_type)
+
+
+def at(*parts: int) -> datetime.datetime:
+    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc, arg-type]
+
+
+HOURS = {hours: datetime.timezone(datetime.timedelta(hours=hours)) for hours in (-1, 1)}
 
 
 @pytest.mark.parametrize("zeros", range(-76, 77, 4))
@@ -190,6 +305,32 @@ def test_a_decimal_is_kept_whole_or_refused(digits: str, zeros: int, type_: pa.D
         (np.int64(5), pa.int64(), 5),
         (datetime.time(1, 2), pa.time64("us"), datetime.time(1, 2)),
         (86_399_999_999, pa.time64("us"), datetime.time.max),
+        (np.uint64(2**53), pa.float64(), 2.0**53),
+        (np.array([2**53], np.uint64), list_of(pa.float64()), [2.0**53]),
+        (np.array([1.5], np.float32), list_of(pa.float64()), [1.5]),
+        (np.array([[1], [2]]), list_of(list_of(pa.int64())), [[1], [2]]),
+        *((value, pa.float32(), value) for value in (float("inf"), 3.4028234663852886e38, 1)),
+        (np.longdouble(1.5), pa.float64(), 1.5),
+        (pd.Timestamp("2026-06-01", tz="Europe/Berlin"), TIMES[1], at(2026, 5, 31, 22)),
+        (pd.Timestamp("2026-06-01"), TIMES[0], datetime.datetime(2026, 6, 1)),
+        (np.datetime64("2026-06-01T00:00:00.000000"), TIMES[0], datetime.datetime(2026, 6, 1)),
+        (datetime.datetime.max, TIMES[0], datetime.datetime.max),
+        (253_402_300_799_999_999, TIMES[0], datetime.datetime.max),
+        (-62_135_596_800_000_000, TIMES[0], datetime.datetime.min),
+        (2_932_896, pa.date32(), datetime.date.max),
+        (-719_162, pa.date32(), datetime.date.min),
+        (BEFORE.replace(tzinfo=HOURS[-1]), TIMES[1], at(1, 1, 1, 1)),
+        (BEYOND.replace(tzinfo=HOURS[1]), TIMES[1], at(9999, 12, 31, 22, 59)),
+        (FarDecimal("1.25"), MONEY, Decimal("1.25")),
+        ([FarDecimal("1.25")], list_of(MONEY), [Decimal("1.25")]),
+        ({"a": FarDecimal("1.25")}, struct_of(["a"], [MONEY]), {"a": Decimal("1.25")}),
+        ({FarDecimal("1.25"): 1}, map_of(MONEY, pa.int64()), [(Decimal("1.25"), 1)]),
+        (FarInt(5), MONEY, Decimal(5)),
+        ([FarInt(5)], list_of(MONEY), [Decimal(5)]),
+        (EndlessDict(a=1), COUNTS, [("a", 1)]),
+        (EndlessDict(a=1), struct_of(["a"], [pa.int64()]), {"a": 1}),
+        (pa.scalar(Decimal("1.50")), MONEY, Decimal("1.5")),
+        (pd.Timedelta(2, "us"), pa.duration("us"), datetime.timedelta(microseconds=2)),
     ],
 )
 def test_what_has_elements_is_taken_as_they_are(value: Any, type_: pa.DataType, expected: Any) -> None:
@@ -256,6 +397,33 @@ DATA = {
     "pandas: decimal": (pd.DataFrame({"x": [FAR]}), SCHEMA),
     "pandas: decimal in a list": (pd.DataFrame({"x": [[FAR]]}), SCHEMA),
     "pandas: decimal category": (pd.DataFrame({"x": pd.Categorical([FAR])}), SCHEMA),
+    "pandas: a decimal that tells another": (pd.DataFrame({"x": [FarDecimal(1)]}), SCHEMA),
+    "pandas: a decimal in a list that tells another": (pd.DataFrame({"x": [[FarDecimal(1)]]}), SCHEMA),
+    "pandas: an integer that tells a far decimal": (
+        pd.DataFrame({"x": pd.Series([Decimal(1), FarInt(3)], dtype=object)}),
+        pa.schema([pa.field("x", MONEY)]),
+    ),
+    "pandas: a list without end": (pd.DataFrame({"x": [Endless([1])]}), SCHEMA),
+    "pandas: a set without end": (pd.DataFrame({"x": [EndlessSet([1])]}), SCHEMA),
+    "pandas: a mapping without end": (pd.DataFrame({"x": [EndlessMapping()]}), SCHEMA),
+    "pandas: a dict without end": (pd.DataFrame({"x": [EndlessDict(a=1)]}), SCHEMA),
+    "pandas: signalling NaN": (
+        pd.DataFrame({"x": [Decimal("sNaN"), Decimal(1)]}),
+        pa.schema([pa.field("x", MONEY)]),
+    ),
+    "pandas: a large integer beside a float": (
+        pd.DataFrame({"x": pd.Series([BIG, 1.5], dtype=object)}),
+        pa.schema([pa.field("x", pa.float64())]),
+    ),
+    "pandas: nanoseconds": (
+        pd.DataFrame({"x": pd.Series([NANOSECOND], dtype=object)}),
+        pa.schema([pa.field("x", TIMES[0])]),
+    ),
+    "pandas: beyond the last year": (
+        pd.DataFrame({"x": pd.Series([BEYOND], dtype=object)}),
+        pa.schema([pa.field("x", TIMES[1])]),
+    ),
+    "a row without end": ([EndlessMapping()], pa.schema([*SCHEMA, pa.field("y", pa.int64())])),
     "pandas: an integer of many digits": (pd.DataFrame({"x": [10**5000]}), SCHEMA),
     "pandas: half a pair": (pd.DataFrame({"x": ["\ud800"]}, dtype=object), SCHEMA),
     "pandas: half a pair as a name": (

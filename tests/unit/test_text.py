@@ -152,3 +152,10 @@ def test_a_location_that_no_file_can_have_is_refused() -> None:
 def test_a_bad_text_says_what_it_is() -> None:
     assert str(BadText("c", 1, b"\xff")) == r"b'\xff' is not UTF-8"
     assert str(BadText("c", 1, None)) == "a text in it is not UTF-8"
+
+
+def test_a_bad_text_beside_a_time_that_python_has_not_is_found() -> None:
+    texts = pa.array([b"a", b"\xff"]).view(pa.string())
+    times = pa.array([2**62, 2**62], pa.timestamp("us"))
+    data = pa.table({"x": pa.StructArray.from_arrays([times, texts], ["t", "s"])})
+    assert [(bad.row, bad.value) for bad in bad_texts(data)] == [(1, None)]
