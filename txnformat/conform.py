@@ -163,7 +163,7 @@ def _check_variants(table: pa.Table, schema: pa.Schema) -> None:
     problems = [
         f"column {schema.names[number]!r:.300} has a variant whose value or metadata is null"
         for number, type_ in enumerate(schema.types)
-        if contains_variant(type_) and has_broken_variant(table.column(number), type_)
+        if type_.num_fields and contains_variant(type_) and has_broken_variant(table.column(number), type_)
     ]
     if problems:
         raise _mismatch(problems)

@@ -37,13 +37,20 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
     ----------
     data : pyarrow.Table or RecordBatch
     """
-    for number, field in enumerate(data.schema):
+    try:
+        data.validate()  # all at once: names of columns are looked up where it fails
+        is_valid = True
+    except (pa.ArrowException, ValueError):
+        is_valid = False
+    for number, type_ in enumerate(data.schema.types):
+        if is_valid and type_.id in _FIXED:
+            continue
         column = data.column(number)
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+        for chunk in column.iterchunks() if isinstance(column, pa.ChunkedArray) else (column,):
             try:
-                _check(chunk, field.type)
+                _check(chunk, type_)
             except (pa.ArrowException, ValueError) as error:
-                yield field.name, f"{error!s:.200}"
+                yield data.schema.names[number], f"{error!s:.200}"
                 break
 
 

@@ -62,7 +62,7 @@ def bad_texts(data: Any) -> Iterator[BadText]:
             continue
         column = data.column(number)
         first = 0
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+        for chunk in column.iterchunks() if isinstance(column, pa.ChunkedArray) else (column,):
             if not _is_sound(chunk, type_):
                 for row, value in _bad_rows(chunk, type_):
                     yield BadText(data.schema.names[number], first + row, value)
