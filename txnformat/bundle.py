@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from txnformat.entry import ENTRY_BYTES_MAX
 from txnformat.errors import CorruptDataError
+from txnformat.object_sizes import BUNDLE_BYTES_MAX
 
 __all__ = [
     "BUNDLE_BYTES_MAX",
@@ -28,8 +29,6 @@ __all__ = [
 
 BUNDLE_ENTRIES = 100
 """Entries of a bundle; its first is a multiple of it."""
-BUNDLE_BYTES_MAX = 16 * 1024 * 1024
-"""Largest bundle: entries that are larger together are read one by one."""
 
 _MAGIC = b"TXNLOGB1"
 _LENGTH = struct.Struct(">I")

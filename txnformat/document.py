@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.object_sizes import METADATA_BYTES_MAX, SMALL_BYTES_MAX
 
 __all__ = [
     "METADATA_BYTES_MAX",
@@ -34,11 +35,7 @@ __all__ = [
     "plain_json",
 ]
 
-METADATA_BYTES_MAX = 256 * 1024 * 1024
-"""Largest decompressed metadata object: more is refused before it fills the memory."""
 
-SMALL_BYTES_MAX = 64 * 1024
-"""Largest of the documents that have some hundred bytes: format.json, ``latest``, a block of producer ids."""
 PLAIN_BYTES_PER_BYTE = 32
 """What a document may have of plain JSON for each byte of the object that holds it, below 1 MiB of it as if it had that."""
 PARSED_BYTES_PER_BYTE = 224

@@ -12,6 +12,7 @@ from txnformat import keys
 from txnformat.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.entry_bytes import decode_stored, encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.object_sizes import ENTRY_BYTES_MAX
 from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import Operation
 
@@ -26,8 +27,6 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-ENTRY_BYTES_MAX = 8 * 1024 * 1024
-"""Largest commit entry as stored."""
 OVERHEAD_BYTES = 128
 """At least the bytes of the checksum's field, and of its frame."""
 OPERATIONS_MAX = 10_000

@@ -7,12 +7,27 @@ are asked for with it.
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.bundle import BUNDLE_BYTES_MAX
-from txnformat.document import METADATA_BYTES_MAX, SMALL_BYTES_MAX
-from txnformat.entry import ENTRY_BYTES_MAX
 
-__all__ = ["OTHER_BYTES_MAX", "SMALL_BYTES_MAX", "SNAPSHOT_BYTES_MAX", "TOO_LARGE", "bytes_max", "is_hint"]
+__all__ = [
+    "BUNDLE_BYTES_MAX",
+    "ENTRY_BYTES_MAX",
+    "METADATA_BYTES_MAX",
+    "OTHER_BYTES_MAX",
+    "SMALL_BYTES_MAX",
+    "SNAPSHOT_BYTES_MAX",
+    "TOO_LARGE",
+    "bytes_max",
+    "is_hint",
+]
 
+ENTRY_BYTES_MAX = 8 * 1024 * 1024
+"""Largest commit entry as stored."""
+BUNDLE_BYTES_MAX = 16 * 1024 * 1024
+"""Largest bundle: entries that are larger together are read one by one."""
+METADATA_BYTES_MAX = 256 * 1024 * 1024
+"""Largest decompressed metadata object: more is refused before it fills the memory."""
+SMALL_BYTES_MAX = 64 * 1024
+"""Largest of the documents that have some hundred bytes: format.json, ``latest``, a block of producer ids."""
 SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
 """Of a snapshot: its columns and its JSON."""
 OTHER_BYTES_MAX = 1024 * 1024 * 1024
