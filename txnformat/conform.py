@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from txnformat.errors import InvalidInputError
 from txnformat.row_values import checked_values, shown, uninferable
 from txnformat.sound import has_text_names, unsound_columns
-from txnformat.text import bad_texts
+from txnformat.text import bad_texts, without_hidden_texts
 from txnformat.variants import contains_variant, has_broken_variant
 
 __all__ = ["conform"]
@@ -70,6 +70,7 @@ def conform(
         table = _cast(table, schema, frozenset(optional))
     if check_text:
         _check_text(table)
+        table = without_hidden_texts(table)
     _check_variants(table, schema)
     return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 

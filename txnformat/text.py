@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["BadText", "bad_texts", "is_text"]
+__all__ = ["BadText", "bad_texts", "is_text", "without_hidden_texts"]
 
 FIRST_OF_A_CHARACTER = -64
 """As signed bytes, those below are the second to fourth of a character in UTF-8."""
@@ -67,6 +67,25 @@ def bad_texts(data: Any) -> Iterator[BadText]:
                 for row, value in _bad_rows(chunk, type_):
                     yield BadText(data.schema.names[number], first + row, value)
             first += len(chunk)
+
+
+def without_hidden_texts(data: pa.Table) -> pa.Table:
+    """Return a table without bad texts, those left out that lie in structs which are null: no reader sees them, but Arrow's checks do."""
+    for number, type_ in enumerate(data.schema.types):
+        if not type_.num_fields or not pt.is_struct(type_) or not _holds_text(type_):
+            continue
+        chunks = data.column(number).chunks
+        if not all(_is_sound(chunk, type_) for chunk in chunks):
+            shown = pa.chunked_array([_shown(chunk) for chunk in chunks], type_)
+            data = data.set_column(number, data.schema.field(number), shown)
+    return data
+
+
+def _shown(array: Any) -> Any:
+    if not pt.is_struct(array.type):
+        return array.take(pa.array(range(len(array)), pa.int64()))
+    parts = [_shown(part) for part in array.flatten()]
+    return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=array.is_null())
 
 
 def _holds_text(type_: pa.DataType) -> bool:

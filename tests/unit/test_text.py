@@ -159,3 +159,16 @@ def test_a_bad_text_beside_a_time_that_python_has_not_is_found() -> None:
     times = pa.array([2**62, 2**62], pa.timestamp("us"))
     data = pa.table({"x": pa.StructArray.from_arrays([times, texts], ["t", "s"])})
     assert [(bad.row, bad.value) for bad in bad_texts(data)] == [(1, None)]
+
+
+def test_a_bad_text_under_a_struct_that_is_null_is_left_out() -> None:
+    texts = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+    inner = pa.StructArray.from_arrays([texts], ["s"])
+    given = pa.StructArray.from_arrays([inner], ["i"], mask=pa.array([False, True, False]))
+    data = pa.table({"x": given})
+    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+        data.validate(full=True)
+    found = conform(data, data.schema)
+    found.validate(full=True)
+    assert found.schema.equals(data.schema)
+    assert found["x"].to_pylist() == [{"i": {"s": "a"}}, None, {"i": {"s": "b"}}]
