@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["ArrowFileError", "Columns", "read_arrow_file"]
+__all__ = ["ArrowFileError", "Columns", "check_declared", "read_arrow_file"]
 
 MAGIC = b"ARROW1"
 CONTINUATION = 0xFFFFFFFF
-DICTIONARY_BATCH, RECORD_BATCH = 2, 3
+SCHEMA, DICTIONARY_BATCH, RECORD_BATCH = 1, 2, 3
 INT, UTF8 = 2, 5
 CODECS = {0: "lz4", 1: "zstd"}
 FIELDS_MAX = 1_000
@@ -141,6 +141,42 @@ def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
         raise ArrowFileError(f"{declared} bytes when decompressed, more than {allowed}")
     values = {each.dictionary: _texts(each) for each in dictionaries}
     return batches[0].rows, _columns(batches[0], fields, schema, values)
+
+
+def check_declared(data: memoryview, stored: int) -> None:
+    """Raise unless what the batches of an Arrow IPC stream declare to be when decompressed is within bounds.
+
+    Parameters
+    ----------
+    data : memoryview
+        Of bytes: the stream. Nothing is decompressed.
+    stored : int
+        Bytes of the object that it is a part of.
+
+    Raises
+    ------
+    ArrowFileError
+        It declares more than WHOLE_BYTES_MAX and RATIO_MAX times ``stored``, has nulls, or is no such stream.
+    """
+    declared = at = 0
+    while at + 8 <= len(data):
+        length = _unpack(data, "<i", at + 4)
+        if _unpack(data, "<I", at) != CONTINUATION or not 0 <= length <= len(data) - at - 8:
+            raise ArrowFileError(f"no message at byte {at}")
+        if not length:
+            break
+        message = data[at + 8 : at + 8 + length]
+        root = _Table(message, _unpack(message, "<I", 0))
+        body = root.number(3, "<q")
+        if root.number(1, "<B") != SCHEMA:
+            batch = _batch(data, at, 8 + length, body)
+            declared += sum(max(size, len(buffer)) for buffer, size in batch.buffers)
+        elif body:
+            raise ArrowFileError("a schema with a body")
+        at += 8 + length + body
+    allowed = max(WHOLE_BYTES_MAX, RATIO_MAX * stored)
+    if declared > allowed:
+        raise ArrowFileError(f"{declared} bytes when decompressed, more than {allowed}")
 
 
 def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, int]]:

@@ -469,3 +469,26 @@ def at(entry: int, checkpoint_entry: int | None = None, size: int = 1) -> LogSta
 )
 def test_when_a_snapshot_is_due(state: LogState, ours: bool, uniform: float, due: bool) -> None:
     assert snapshot_due(state, ours, uniform) is due
+
+
+def test_a_section_that_decompresses_to_far_more_is_refused_before_it_is() -> None:
+    rows = 4_000_000
+    columns = {name: pa.array(np.zeros(rows, EXTENT[name])) for name in EXTENT.names or ()}
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(pa.record_batch(list(columns.values()), schema=schema))
+    with pa.ipc.open_stream(DATA) as reader:
+        outer = reader.read_all()
+    sections = outer.column("section").to_pylist()
+    parts = outer.column("data").to_pylist()
+    parts[sections.index("extents")] = sink.getvalue().to_pybytes()
+    made = pa.BufferOutputStream()
+    with pa.ipc.new_stream(made, outer.schema) as writer:
+        writer.write_table(
+            pa.table([pa.array(sections), pa.array(parts, pa.large_binary())], schema=outer.schema)
+        )
+    data = made.getvalue().to_pybytes()
+    assert len(data) < 1024 * 1024
+    with pytest.raises(CorruptDataError, match="when decompressed, more than"):
+        decode_snapshot(data, checkpoint_of(FULL, data), LOG_ID)
