@@ -170,6 +170,9 @@ def decoded_bytes(
             4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
             max(pages.plain_width, longest),
         )
+        if size > PAGE_BYTES_MAX and _can_be_counted(pages):
+            # One long value among short ones, perhaps: count what each number stands for.
+            size = 4 * chunk.num_values + pages.plain_bytes + _numbered_bytes(data, chunk, leaf, pages)
     return size + chunk.num_values * leaf.level_bytes, width
 
 
@@ -200,7 +203,7 @@ def check_lists(columns: Sequence[Lists]) -> None:
             one._replace(
                 size=one.chunk.num_values * one.leaf.repeated_bytes
                 + one.pages.plain_bytes
-                + _numbered_bytes(one.data, one.chunk, one.pages)
+                + _numbered_bytes(one.data, one.chunk, one.leaf, one.pages)
             )
             if one.pages.encoded and not one.leaf.width
             else one
@@ -341,8 +344,16 @@ def _longest_of_walk(data: bytes, values: int, bound: int) -> int:
 # --- values of lists that are numbers of a dictionary ----------------------------------------------------------------------
 
 
-def _numbered_bytes(data: memoryview, chunk: Chunk, pages: Pages) -> int:
-    """Return how many bytes the values of a column of lists have that are numbers of a dictionary; exact but for padding."""
+def _can_be_counted(pages: Pages) -> bool:
+    return (
+        pages.dictionary is not None
+        and pages.dictionary[3] <= NUMBERED_MAX
+        and all(size >= 0 for _, _, size, _ in pages.numbered)
+    )
+
+
+def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages) -> int:
+    """Return how many bytes the values of a column have that are numbers of a dictionary; exact but for padding."""
     if pages.dictionary is None:
         return 0
     at, stored, size, values = pages.dictionary
@@ -353,7 +364,8 @@ def _numbered_bytes(data: memoryview, chunk: Chunk, pages: Pages) -> int:
     for at, stored, size, values in pages.numbered:
         if size < 0:
             raise FooterError("lists of a segment file are in pages of another kind", "data pages 1.0", "2.0")
-        found += _bytes_of_numbers(_decompressed(data[at : at + stored], chunk.codec, size), lengths, values)
+        body = _decompressed(data[at : at + stored], chunk.codec, size)
+        found += _bytes_of_numbers(body, 1 + leaf.repeated, lengths, values)
     return found
 
 
@@ -381,10 +393,12 @@ def _lengths(data: bytes, values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return found
 
 
-def _bytes_of_numbers(data: bytes, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int) -> int:
-    """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind two kinds of levels."""
+def _bytes_of_numbers(
+    data: bytes, levels: int, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int
+) -> int:
+    """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind its levels."""
     at = 0
-    for _ in range(2):  # repetition and definition, each with its length before it
+    for _ in range(levels):  # repetition if it repeats, and definition, each with its length before it
         at += 4 + int.from_bytes(data[at : at + 4], "little")
     width = data[at] if at < len(data) else 33
     if width > 32:

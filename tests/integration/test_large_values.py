@@ -84,3 +84,21 @@ def test_it_comes_back(name: str, tmp_path: Path) -> None:
                 transaction.flush()
         found = log.read("t").read_all().column("n")
     assert found.equals(pa.chunked_array([*small["n"].chunks, *table["n"].chunks, *small["n"].chunks]))
+
+
+@pytest.mark.parametrize("kind", ["struct", "name with a dot", "list"])
+def test_one_long_text_among_short_ones_does_not_make_batches_small(kind: str, tmp_path: Path) -> None:
+    texts = pa.array([*["abc", "de", "f"] * 66_000, "x" * 500_000])
+    column = {
+        "struct": lambda: pa.StructArray.from_arrays([texts], ["s"]),
+        "name with a dot": lambda: texts,
+        "list": lambda: _lists(texts, range(198_002)),
+    }[kind]()
+    name = "a.b" if kind == "name with a dot" else "n"
+    with TxnLog.create(tmp_path / "log") as log:
+        log.create_topic("t", pa.schema([(name, column.type)]))
+        with Producer(log) as producer:
+            producer.send("t", pa.table({name: column}))
+        batches = list(log.read("t"))
+    assert len(batches) <= 16
+    assert pa.chunked_array([batch.column(name) for batch in batches]).equals(pa.chunked_array([column]))
