@@ -65,13 +65,15 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
     return start, chunk.total_compressed_size
 
 
-def is_uneven(table: pa.Table) -> bool:
+def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a row group of a table would be above the largest although it has its share of the rows: of large values.
 
     Readers refuse what is large and compresses very well, for they cannot tell it from an object that is made to fill their
     memory (docs/spec.md, 6.1). A file with such a row group is written without compression.
     """
-    bounds = _bounds(table.schema, None)
+    bounds = _bounds(schema, None)
+    if _excess(table, bounds) <= 1:
+        return False
     return any(_excess(table.slice(start, rows), bounds) > 1 for start, rows in _row_groups(table, bounds))
 
 
@@ -84,11 +86,25 @@ class _Bounds(NamedTuple):
     """The Parquet columns of a schema with lists, None for those that do not repeat; empty without lists."""
 
 
+_known: dict[int, tuple[pa.Schema, _Bounds]] = {}
+"""Bounds of schemas by their ids: a topic's schema is one object for all of its commits."""
+_KNOWN_MAX = 1_000
+
+
 def _bounds(schema: pa.Schema, bytes_max: int | None) -> _Bounds:
+    known = _known.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        known = _known[id(schema)] = (schema, _new_bounds(schema))
+    return known[1] if bytes_max is None else known[1]._replace(arrow=bytes_max)
+
+
+def _new_bounds(schema: pa.Schema) -> _Bounds:
     if not any(map(_repeats, schema.types)):
-        return _Bounds(bytes_max or ROW_GROUP_BYTES_MAX, ())
+        return _Bounds(ROW_GROUP_BYTES_MAX, ())
     leaves = tuple(leaf if leaf.repeated else None for leaf in shape_of(schema).leaves)
-    return _Bounds(bytes_max or LISTS_ROW_GROUP_BYTES_MAX, leaves)
+    return _Bounds(LISTS_ROW_GROUP_BYTES_MAX, leaves)
 
 
 def _repeats(type_: pa.DataType) -> bool:
@@ -100,6 +116,8 @@ def _repeats(type_: pa.DataType) -> bool:
 def _excess(table: pa.Table, bounds: _Bounds) -> float:
     """Return how many times as large as the largest row group a table is."""
     found: float = table.nbytes / bounds.arrow
+    if not bounds.repeated:
+        return found
     return max(found, _lists_bytes(table, bounds.repeated) / LISTS_DECODED_BYTES_MAX)
 
 

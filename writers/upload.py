@@ -98,7 +98,7 @@ class TopicUpload:
         """Write one batch of one partition; an empty one is nothing."""
         if table.num_rows == 0:
             return
-        compresses = not is_uneven(table)
+        compresses = not is_uneven(table, self._schema.arrow_schema)
         if compresses != self._compresses:
             self.close_file()
             self._compresses = compresses

@@ -241,7 +241,10 @@ def test_the_longest_value_of_a_large_dictionary_is_not_searched_in_all_its_byte
 def write(store: MemoryStore, batches: Sequence[pa.Table]) -> tuple[FileRecord, list[BatchRecord]]:
     """Return the records of a file as a producer writes it, and of its batches."""
     writer = SegmentFileWriter(
-        store.open_write(KEY), KEY, batches[0].schema, is_compressed=not any(map(is_uneven, batches))
+        store.open_write(KEY),
+        KEY,
+        batches[0].schema,
+        is_compressed=not any(is_uneven(one, one.schema) for one in batches),
     )
     records = [writer.write_batch(0, batch) for batch in batches]
     return writer.close(), records
@@ -308,7 +311,7 @@ def test_a_row_that_no_reader_would_take_is_not_written() -> None:
         pa.array([0, len(values)], pa.int32()), values, type=pa.list_(pa.field("element", pa.int8()))
     )
     table = pa.table({"c": lists})
-    assert is_uneven(table)
+    assert is_uneven(table, table.schema)
     store = MemoryStore()
     with pytest.raises(InvalidInputError, match="too many nulls") as caught:
         write(store, [table])
@@ -321,7 +324,7 @@ def test_row_groups_of_lists_are_halved_where_the_values_are() -> None:
     values = pa.nulls(int(ends[-1]), pa.int8())
     lists = pa.ListArray.from_arrays(pa.array(ends), values, type=pa.list_(pa.field("element", pa.int8())))
     table = pa.table({"c": lists})
-    assert not is_uneven(table)
+    assert not is_uneven(table, table.schema)
     store = MemoryStore()
     file, (record, after) = write(store, [table, table.slice(0, 3)])
     reader = SegmentFileReader(store, file, table.schema)
