@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from txnformat.errors import NotFoundError, StorageError
-from txnformat.store.base import CreateOutcome
+from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.s3 import S3Store
 from txnformat.store.s3_upload import PART_BYTES
 from txnformat.testing.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
@@ -153,6 +153,7 @@ def test_a_large_upload_survives_faults_in_every_step(wire: Wire, fault: ProxyFa
             writer.write(memoryview(data)[start : start + 5_000_000])
         assert wire.store.head("a/large") is None
     assert wire.store.get("a/large") == data
+    assert wire.store.head("a/large") == ObjectInfo("a/large", len(data))
     assert (wire.sent["POST"], wire.sent["PUT"]) == (4, 4)
 
 

@@ -149,7 +149,8 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
 
 async def _read(answer: Any, most: int) -> bytes:
     """Return the body; at most ``most`` bytes (and one read more) are ever in memory."""
-    declared = answer.content_length
+    # An answer to HEAD has no body; its length is that of the object.
+    declared = None if answer.method == "HEAD" else answer.content_length
     try:
         if declared is not None and declared > most:
             raise AnswerTooLargeError(most, declared)
