@@ -87,7 +87,7 @@ class Account:
         return open_store(self.url, storage_options=self.options(name))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # each test changes the topics of a log of its own
 def account() -> Iterator[Account]:
     with moto_server() as server:
         yield Account(server)
