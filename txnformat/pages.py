@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,12 @@ from txnformat.thrift_compact import ThriftError, read_struct, read_varint, sign
 __all__ = [
     "PAGE_BYTES_MAX",
     "RATIO_MAX",
+    "Effort",
     "Lists",
     "Pages",
     "check_lists",
     "decoded_bytes",
+    "effort",
     "look",
     "repeats",
     "whole_values",
@@ -37,7 +40,7 @@ PAGE_BYTES_MAX = 80 * 1024 * 1024
 largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
 
 RUNS_MAX = 1_000_000
-"""Runs of equal or packed numbers of a dictionary that are counted; more of them are not needed for so few values."""
+"""Runs of equal or packed numbers of a dictionary that are counted of row groups that are looked at together, and of a page of lists."""
 
 PACKED = 65_536
 """Packed numbers of a dictionary that are looked at at once."""
@@ -146,13 +149,35 @@ def repeats(pages: Pages) -> bool:
     return pages.dictionary is not None and not pages.plain_bytes and 4 * pages.dictionary[3] <= pages.encoded
 
 
+class Effort:
+    """What may still be spent on counting texts exactly: a small file can have many chunks that take long to count."""
+
+    __slots__ = ("bytes_left", "runs_left")
+
+    def __init__(self, bytes_left: int, runs_left: int) -> None:
+        self.bytes_left = bytes_left
+        """Of decompressed pages."""
+        self.runs_left = runs_left
+
+
+class _TooMuchEffortError(Exception):
+    """There are more runs than may be counted."""
+
+
+def effort() -> Effort:
+    """Return what may be spent on the row groups that are looked at together."""
+    return Effort(PAGE_BYTES_MAX, RUNS_MAX)
+
+
 def decoded_bytes(
-    data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, *, as_numbers: bool
+    data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, left: Effort, *, as_numbers: bool
 ) -> tuple[int, int]:
     """Return what a chunk decodes to at most, and what one of its values does about, in bytes.
 
     Parameters
     ----------
+    left : Effort
+        Texts are counted as far as it goes; beyond it each counts as the longest.
     as_numbers : bool
         It is decoded as numbers of a dictionary.
 
@@ -170,9 +195,11 @@ def decoded_bytes(
             4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
             max(pages.plain_width, longest),
         )
-        if size > PAGE_BYTES_MAX and _can_be_counted(pages):
+        if size > PAGE_BYTES_MAX and _can_be_counted(chunk, pages, left):
             # One long value among short ones, perhaps: count what each number stands for.
-            size = 4 * chunk.num_values + pages.plain_bytes + _numbered_bytes(data, chunk, leaf, pages)
+            with suppress(_TooMuchEffortError):
+                counted = _numbered_bytes(data, chunk, leaf, pages, left)
+                size = 4 * chunk.num_values + pages.plain_bytes + counted
     return size + chunk.num_values * leaf.level_bytes, width
 
 
@@ -196,26 +223,24 @@ def check_lists(columns: Sequence[Lists]) -> None:
         return
     # One long value among short ones, perhaps: count what each number stands for, unless it is too much without that.
     least = [one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes) for one in columns]
-    counted = (
-        least
-        if _beyond(least) > LISTS_BYTES_MAX
-        else [
-            one._replace(
-                size=one.chunk.num_values * one.leaf.repeated_bytes
-                + one.pages.plain_bytes
-                + _numbered_bytes(one.data, one.chunk, one.leaf, one.pages)
-            )
-            if one.pages.encoded and not one.leaf.width
-            else one
-            for one in columns
-        ]
-    )
+    counted = least if _beyond(least) > LISTS_BYTES_MAX else [_counted(one) for one in columns]
     if _beyond(counted) > LISTS_BYTES_MAX:
         raise FooterError(
             "lists of a segment file are too large when decoded",
             f"at most {LISTS_BYTES_MAX} bytes in a row group beyond {LISTS_RATIO_MAX} times what is stored",
             f"up to {sum(one.size for one in counted)} bytes of {sum(one.chunk.length for one in counted)}",
         )
+
+
+def _counted(one: Lists) -> Lists:
+    if one.leaf.width or not one.pages.encoded:
+        return one
+    left = Effort(sum(size for _, _, size, _ in one.pages.numbered), RUNS_MAX * len(one.pages.numbered))
+    try:
+        texts = _numbered_bytes(one.data, one.chunk, one.leaf, one.pages, left)
+    except _TooMuchEffortError:
+        raise FooterError("pages of numbers have too many runs", RUNS_MAX, "more") from None
+    return one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes + one.pages.plain_bytes + texts)
 
 
 def _beyond(columns: Sequence[Lists]) -> int:
@@ -341,18 +366,21 @@ def _longest_of_walk(data: bytes, values: int, bound: int) -> int:
     return min(bound, longest)
 
 
-# --- values of lists that are numbers of a dictionary ----------------------------------------------------------------------
+# --- texts that are numbers of a dictionary ----------------------------------------------------------------------
 
 
-def _can_be_counted(pages: Pages) -> bool:
+def _can_be_counted(chunk: Chunk, pages: Pages, left: Effort) -> bool:
+    """Return whether it is possible to count the texts of a chunk, pays, and is not too much."""
     return (
         pages.dictionary is not None
         and pages.dictionary[3] <= NUMBERED_MAX
         and all(size >= 0 for _, _, size, _ in pages.numbered)
+        and 4 * chunk.num_values + pages.plain_bytes <= PAGE_BYTES_MAX
+        and sum(size for _, _, size, _ in pages.numbered) <= left.bytes_left
     )
 
 
-def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages) -> int:
+def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, left: Effort) -> int:
     """Return how many bytes the values of a column have that are numbers of a dictionary; exact but for padding."""
     if pages.dictionary is None:
         return 0
@@ -364,8 +392,9 @@ def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages) ->
     for at, stored, size, values in pages.numbered:
         if size < 0:
             raise FooterError("lists of a segment file are in pages of another kind", "data pages 1.0", "2.0")
+        left.bytes_left -= size
         body = _decompressed(data[at : at + stored], chunk.codec, size)
-        found += _bytes_of_numbers(body, 1 + leaf.repeated, lengths, values)
+        found += _bytes_of_numbers(body, 1 + leaf.repeated, lengths, values, left)
     return found
 
 
@@ -394,7 +423,7 @@ def _lengths(data: bytes, values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _bytes_of_numbers(
-    data: bytes, levels: int, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int
+    data: bytes, levels: int, lengths: np.ndarray[Any, np.dtype[np.int64]], values: int, left: Effort
 ) -> int:
     """Return the bytes of the values of a page: Parquet's hybrid of runs and packed numbers, behind its levels."""
     at = 0
@@ -404,12 +433,12 @@ def _bytes_of_numbers(
     if width > 32:
         raise FooterError("a page of numbers cannot be parsed", "a width of at most 32 bits", width)
     at += 1
-    found = runs = 0
+    found = 0
     try:
         while at < len(data) and values > 0:
-            runs += 1
-            if runs > RUNS_MAX:
-                raise FooterError("a page of numbers has too many runs", RUNS_MAX, "more")
+            left.runs_left -= 1
+            if left.runs_left < 0:
+                raise _TooMuchEffortError
             header, at = read_varint(data, at)
             if header & 1:
                 octets = min((header >> 1) * width, len(data) - at)

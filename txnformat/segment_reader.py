@@ -25,7 +25,17 @@ from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
 from txnformat.footer import Chunk, ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import Leaf, shape_of
-from txnformat.pages import Lists, Pages, check_lists, decoded_bytes, look, repeats, whole_values, with_values
+from txnformat.pages import (
+    Lists,
+    Pages,
+    check_lists,
+    decoded_bytes,
+    effort,
+    look,
+    repeats,
+    whole_values,
+    with_values,
+)
 from txnformat.ranged_file import RangedFile
 from txnformat.segment_writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
@@ -362,10 +372,13 @@ class SegmentFileReader:
                     if not leaf.flat or not repeats(pages):
                         plain.add(leaf.path[0])
             decoded = 0
+            left = effort()
             widths: dict[tuple[bytes, ...], int] = {}
             lists: dict[int, list[Lists]] = {}
             for group, leaf, chunk, data, pages in found:
-                size, width = decoded_bytes(data, chunk, leaf, pages, as_numbers=leaf.path[0] not in plain)
+                size, width = decoded_bytes(
+                    data, chunk, leaf, pages, left, as_numbers=leaf.path[0] not in plain
+                )
                 decoded += size
                 if leaf.repeated:
                     lists.setdefault(group, []).append(Lists(data, chunk, leaf, pages, size))

@@ -13,7 +13,17 @@ import pytest
 
 from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
-from txnformat.pages import PAGE_BYTES_MAX, Lists, Pages, _numbered_bytes, check_lists, decoded_bytes, look
+from txnformat.pages import (
+    PAGE_BYTES_MAX,
+    Effort,
+    Lists,
+    Pages,
+    _numbered_bytes,
+    check_lists,
+    decoded_bytes,
+    effort,
+    look,
+)
 from txnformat.thrift_compact import DEPTH_MAX, ThriftError, list_header, read_struct, varint, zigzag
 
 TABLE = pa.table({"n": pa.array([1, None, 3], pa.int32()), "s": ["a", "bb", None]})
@@ -225,7 +235,7 @@ def test_the_longest_value_of_a_dictionary_bounds_what_is_decoded(values: list[A
     found = footer.chunk(0, 0)
     view = memoryview(data)[found.start : found.start + found.length]
     pages = look(view, found, footer.shape.leaves[0])
-    size, width = decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
+    size, width = decoded_bytes(view, found, footer.shape.leaves[0], pages, effort(), as_numbers=False)
     longest = max(map(len, values))
     assert longest <= width <= sum(map(len, values))
     assert size >= 200_000 * longest
@@ -242,7 +252,7 @@ def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
     found = footer.chunk(0, 0)
     view = memoryview(data)[found.start : found.start + found.length]
     pages = look(view, found, footer.shape.leaves[0])
-    size, _ = decoded_bytes(view, found, footer.shape.leaves[0], pages, as_numbers=False)
+    size, _ = decoded_bytes(view, found, footer.shape.leaves[0], pages, effort(), as_numbers=False)
     with pytest.raises(FooterError, match="too large when decoded"):
         check_lists([Lists(view, found, footer.shape.leaves[0], pages, size)])
 
@@ -271,6 +281,31 @@ def test_what_lists_of_numbers_of_a_dictionary_decode_to_is_counted_exactly(seed
     if not pages.plain_bytes:
         assert (
             0
-            <= _numbered_bytes(view, chunk, footer.shape.leaves[0], pages) - exact
+            <= _numbered_bytes(view, chunk, footer.shape.leaves[0], pages, effort()) - exact
             <= 7 * 40 * len(pages.numbered)
         )
+
+
+def test_texts_are_counted_as_far_as_the_effort_goes() -> None:
+    """A small file can have thousands of chunks that are quick to store and slow to count."""
+    texts = ["x" * 10_000, *map(str, range(9))]
+    numbers = pa.array([0, *([1] * 19_999)], pa.int32())
+    table = pa.table({"s": pa.DictionaryArray.from_arrays(numbers, pa.array(texts))})
+    data, end = file_of(table, store_schema=False)
+    footer = decode_footer(data[end:], shape_of(pa.schema([("s", pa.string())])), end)
+    chunk, leaf = footer.chunk(0, 0), footer.shape.leaves[0]
+    view = memoryview(data)[chunk.start : chunk.start + chunk.length]
+    pages = look(view, chunk, leaf)
+    numbered = sum(size for _, _, size, _ in pages.numbered)
+
+    def size(left: Effort) -> int:
+        return decoded_bytes(view, chunk, leaf, pages, left, as_numbers=False)[0]
+
+    exact = size(effort())
+    assert exact < PAGE_BYTES_MAX < size(Effort(numbered - 1, 100))
+    left = Effort(numbered, 100)
+    assert size(left) == exact
+    assert left.bytes_left == 0
+    assert left.runs_left < 100
+    assert size(left) > PAGE_BYTES_MAX  # the next chunk of the same look
+    assert size(Effort(numbered, 0)) > PAGE_BYTES_MAX

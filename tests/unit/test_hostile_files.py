@@ -24,6 +24,7 @@ from txnformat.pages import (
     _longest,
     check_lists,
     decoded_bytes,
+    effort,
     look,
 )
 from txnformat.segment_writer import _bounds, _lists_bytes, is_uneven
@@ -299,7 +300,9 @@ def test_a_writer_counts_at_least_what_a_reader_counts(seed: int) -> None:
         if leaf.repeated:
             found = footer.chunk(0, index)
             view = memoryview(data)[found.start : found.start + found.length]
-            read_bytes += decoded_bytes(view, found, leaf, look(view, found, leaf), as_numbers=False)[0]
+            read_bytes += decoded_bytes(
+                view, found, leaf, look(view, found, leaf), effort(), as_numbers=False
+            )[0]
     leaves = _bounds(schema, None).repeated
     assert read_bytes <= _lists_bytes(table, leaves) + 100 * len(leaves)  # what a page has besides its values
     assert _lists_bytes(table.slice(0, 0), leaves) == 0
