@@ -38,7 +38,6 @@ from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.evolution import next_version
 from txnformat.folding import At, corrupt
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.keys import has_own_directory_only
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -56,7 +55,7 @@ from txnformat.operations import (
     Stage,
     Upgrade,
 )
-from txnformat.ownership import check_files
+from txnformat.ownership import check_files, directories, shares_directory
 from txnformat.partition import EXTENT, PartitionState, Transaction
 from txnformat.persistent import Rows
 from txnformat.producer_state import AppendedRange, record
@@ -167,11 +166,14 @@ def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
 def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
     if op.name in state.topic_ids or op.topic_id in state.topics:
         corrupt(at, "a topic is created twice", topic=op.name, topic_id=op.topic_id)
-    if has_own_directory_only(op.directory):
+
+    def taken() -> set[str]:
         if at.directories is None:
-            at.directories = {topic.directory for topic in state.topics.values()}
-        if op.directory in at.directories:
-            corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
+            at.directories = set(directories(state).values())
+        return at.directories
+
+    if shares_directory(op.directory, taken):
+        corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
     if at.directories is not None:
         at.directories.add(op.directory)
     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)

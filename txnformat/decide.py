@@ -44,7 +44,7 @@ from txnformat.intents import (
     Write,
 )
 from txnformat.operations import AllocateProducerIds, CreateTopic, Operation
-from txnformat.ownership import shares_directory, topic_exists
+from txnformat.ownership import directories, shares_directory, topic_exists
 from txnformat.replacing import replace
 from txnformat.retention import expire
 from txnformat.state import LogState
@@ -97,7 +97,7 @@ def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
     made = state.topics.get(action.topic_id)
     if made is not None and made.name == action.name:
         return Done(made.created_entry)
-    if action.name in state.topic_ids or shares_directory(state.topics.values(), action):
+    if action.name in state.topic_ids or shares_directory(action.directory, directories(state).values):
         return Rejected(topic_exists(action.name))
     if action.topic_id in state.topics:
         return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))

@@ -40,7 +40,7 @@ from txnformat.operations import (
     PendingPartition,
     Stage,
 )
-from txnformat.ownership import shares_directory, topic_exists
+from txnformat.ownership import directories, shares_directory, topic_exists
 from txnformat.producer_state import AppendedRange, SequenceVerdict, SequenceWindow, classify
 from txnformat.replacing import replace
 from txnformat.state import LogState
@@ -102,10 +102,14 @@ def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[Cre
     """Return the topics that must be made, and the ids of those that somebody else has made meanwhile."""
     created: list[CreateTopic] = []
     renamed: dict[str, str] = {}
+
+    def taken() -> list[str]:
+        return [*directories(state).values(), *(topic.directory for topic in created)]
+
     for wanted in create:
         topic_id = state.topic_ids.get(wanted.name)
         if topic_id is None:
-            if shares_directory([*state.topics.values(), *created], wanted):
+            if shares_directory(wanted.directory, taken):
                 raise topic_exists(wanted.name)
             created.append(replace(wanted, intent=0))
             continue

@@ -1,11 +1,11 @@
 """A topic's files are the topic's: whether what is named for a topic lies in its directories. Pure.
 
-The keys have the form of their kind already (:mod:`txnformat.keys`). Who may name what is in the specification, section 5.
+The keys have the form of their kind already (:mod:`txnformat.keys`). The specification says in section 5 which operation may name which file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from txnformat.errors import ConflictError, CorruptDataError
@@ -17,7 +17,6 @@ from txnformat.keys import (
     is_topics_file,
     is_topics_sidecar,
 )
-from txnformat.operations import CreateTopic
 from txnformat.state import LogState, TopicState
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord
 
@@ -39,11 +38,15 @@ def directories(state: LogState) -> dict[str, str]:
     return {topic_id: topic.directory for topic_id, topic in state.topics.items()}
 
 
-def shares_directory(topics: Iterable[TopicState | CreateTopic], created: CreateTopic) -> bool:
-    """Return whether a topic that is to be created has the directory of one that is there: long names are cut in it."""
-    return has_own_directory_only(created.directory) and any(
-        topic.directory == created.directory for topic in topics
-    )
+def shares_directory(directory: str, taken: Callable[[], Collection[str]]) -> bool:
+    """Return whether a topic that is to be created has the directory of another one: long names are cut in it.
+
+    Parameters
+    ----------
+    taken : callable
+        Returns the directories of the topics that are there; called only for a name that is cut.
+    """
+    return has_own_directory_only(directory) and directory in taken()
 
 
 def topic_exists(name: str) -> ConflictError:
@@ -107,7 +110,7 @@ def check_snapshot(state: LogState, name: str) -> None:
 def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:
     """Yield topic and number of each file that extents and stages name, themselves or through batch tables.
 
-    Whoever takes them stops at the first number that is not there: so these are never more than the rows of the snapshot.
+    The caller stops at the first number that is not there: so these are never more than the rows of the snapshot.
     """
     named: dict[str, set[int]] = {}
     runs: set[tuple[int, int, str]] = set()
