@@ -2,11 +2,14 @@
 
 :func:`run` gives each input to a function and says which of them ended otherwise than by returning or by an error of
 txnlog. A child takes hundreds of inputs; when one kills it, the next child goes on behind that input.
+:func:`campaign` is the command line of a program that does it to many targets.
 """
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
+import hashlib
 import json
 import mmap
 import os
@@ -16,16 +19,32 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from txnformat.errors import TxnLogError
 
-__all__ = ["Report", "run"]
+__all__ = ["Report", "campaign", "run"]
 
 INPUTS_PER_CHILD = 500
 SECONDS_MAX = 20
 """For one input; beyond that it counts as one that ended by SIGALRM."""
 MEMORY_MAX = 4 * 1024**3
 """Address space that a child may take beyond what it has."""
+
+
+class Named(Protocol):
+    """A target of a campaign."""
+
+    @property
+    def name(self) -> str:
+        """What the target is called in lines and options."""
+
+    @property
+    def weight(self) -> float:
+        """Its share of the inputs, among the weights of all."""
+
+
+T = TypeVar("T", bound=Named)
 
 
 @dataclass(slots=True)
@@ -37,6 +56,9 @@ class Report:
     """Those that raised a TxnLogError; the rest returned."""
     failures: list[tuple[bytes, str]] = field(default_factory=list)
     """Inputs that ended by a signal or another error, with its text."""
+
+    def __str__(self) -> str:
+        return f"{self.inputs:,} inputs, {self.refused:,} refused, {len(self.failures)} failed"
 
     def add(self, other: Report) -> None:
         """Count another report in."""
@@ -118,3 +140,36 @@ def _work(
             what = f"{type(error).__name__}: {error}"[:300]
             os.write(writing, json.dumps([number, what]).encode() + b"\n")
     progress[:16] = struct.pack("<qq", end, refused)
+
+
+def campaign(program: str, targets: Sequence[T], inputs: int, attack: Callable[[T, int, int], Report]) -> int:
+    """Attack targets as the command line says, print what came of it, and return the exit code: 1 when an input failed.
+
+    Parameters
+    ----------
+    inputs : int
+        Over all targets, if the command line says nothing else.
+    attack : callable
+        Gets a target, the seed and a number of inputs.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
+    parser.add_argument("--inputs", type=int, default=inputs, help="over all targets")
+    parser.add_argument("--only", default="", help="targets whose name contains this text")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, default=Path("fuzz-found"), help="where failing inputs go")
+    asked = parser.parse_args()
+    chosen = [target for target in targets if asked.only in target.name]
+    total = sum(target.weight for target in chosen)
+    whole = Report()
+    for target in chosen:
+        report = attack(target, asked.seed, int(asked.inputs * target.weight / total) + 1)
+        whole.add(report)
+        print(f"{target.name}: {report}", flush=True)
+        for data, what in report.failures[:5]:
+            folder = asked.keep / target.name
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / hashlib.sha256(data).hexdigest()[:12]
+            path.write_bytes(data)
+            print(f"  {what}: {path}")
+    print(whole)
+    return 1 if whole.failures else 0

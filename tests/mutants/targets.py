@@ -46,6 +46,7 @@ class Target:
     end: int
     use: Callable[[bytes], object]
     """Returns, or raises a TxnLogError: an AssertionError says that it read something else than was written."""
+    weight: float = 1.0
 
     def inputs(self, seed: int, times: int, drawn: int) -> Iterator[bytes]:
         """Yield the object with each byte changed ``times`` times, and ``drawn`` times with several changes."""
