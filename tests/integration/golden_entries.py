@@ -1,0 +1,239 @@
+"""Entries that are kept as bytes in ``tests/golden/entries``: every operation, each in every form that it has.
+
+``python -m tests.integration.golden_entries FOLDER`` writes them with the version that it runs on.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.integration.golden_roots import ROOTS
+from txnformat import keys
+from txnformat.ack_operations import (
+    Ack,
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionStart,
+)
+from txnformat.app_versions import TopicContent
+from txnformat.entry import CommitEntry, encode_entry
+from txnformat.group_operations import (
+    NO_OFFSET,
+    NO_POSITION,
+    CommitOffsets,
+    DeleteGroup,
+    JoinGroup,
+    OffsetCommit,
+    PositionCommit,
+)
+from txnformat.operations import (
+    AllocateProducerIds,
+    AlterTopic,
+    Append,
+    AppendedPartition,
+    AppVersion,
+    Cause,
+    Checkpoint,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    InitProducer,
+    Marker,
+    Operation,
+    PendingPartition,
+    PlacedPartition,
+    PrepareTxn,
+    Seal,
+    SealedPartition,
+    SealedSegment,
+    Stage,
+    Upgrade,
+)
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
+
+__all__ = ["ENTRIES", "FORMS", "build", "entry_of"]
+
+ENTRIES = ROOTS.parent / "entries"
+UUID, OTHER = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33", "3e0f7d52-5f0b-4a0a-8f3c-2b0a3c4d5e6f"
+SHA, DIGEST = "ab" * 32, "0123456789abcdef"
+BIG = 2**62 - 1
+DIRECTORY = keys.topic_directory("groesse", UUID)
+FIELDS = ({"name": "id", "type": "int64"}, {"name": "größe", "type": {"decimal": [12, 2]}})
+FILE = FileRecord(keys.data_key(DIRECTORY, 1, OTHER), 100, SHA, 20, SHA, 5)
+EVOLVED = FileRecord(keys.data_key(DIRECTORY, 1, UUID), BIG, SHA, 8, SHA, 0, 3)
+TABLE = ObjectRecord(keys.table_key(1, OTHER), 100, SHA)
+INDEX, MARKERS, TXNINDEX = (
+    ObjectRecord(keys.sidecar_key(DIRECTORY, 1, OTHER, kind), 100, SHA)
+    for kind in ("index", "markers", "txnindex")
+)
+MARKER = Marker(UUID, 9_999, BIG)
+SEALED = SealedPartition(0, 0, 6, 1, 1, 1, 5, 80, 5, 80, NO_TIMESTAMP_MS, 2)
+
+
+def _append(transactional_id: str | None, producer_id: int, epoch: int) -> Append:
+    return Append(
+        topic_id=UUID,
+        producer_id=producer_id,
+        epoch=epoch,
+        transactional_id=transactional_id,
+        partition_count=10_000,
+        files=(FILE, EVOLVED),
+        partitions=(
+            AppendedPartition(0, BIG, 5, 2, 0, DIGEST, 80, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS),
+            AppendedPartition(1, 0, 1, 1, -1, DIGEST, 0, -5, 2**63 - 1),
+        ),
+        batches=(
+            BatchRecord(0, 0, 0, 1, 3, 40, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS),
+            BatchRecord(0, 1, 1, 2, 2, 40, -1, 1),
+            BatchRecord(1, 1, 2**31 - 1, 2**31 - 1, 1, 0, -5, 2**63 - 1),
+        ),
+    )
+
+
+def _with_table(section: int, partitions: tuple[AppendedPartition, ...]) -> Append:
+    return Append(
+        topic_id=UUID,
+        producer_id=-1,
+        epoch=-1,
+        transactional_id=None,
+        partition_count=1,
+        files=(FILE,),
+        partitions=partitions,
+        table=TABLE,
+        section=section,
+        intent=1,
+    )
+
+
+FORMS: dict[str, tuple[Operation, ...]] = {
+    "upgrade": (
+        Upgrade(("base-1",), ("base-1",), ("base-1",)),
+        Upgrade((), ("a", "größe"), (), 900_000, 1),
+    ),
+    "create_topic": (
+        CreateTopic(UUID, "groesse", DIRECTORY, 10_000, FIELDS, ("id",), "at", 1),
+        CreateTopic(
+            OTHER, "n" * 249, keys.topic_directory("n" * 249, OTHER), 1, ({"name": "a", "type": "string"},), (), None
+        ),
+    ),
+    "alter_topic": (AlterTopic(UUID, 2, 0, None), AlterTopic(UUID, 1, 999, FIELDS, 1)),
+    "init_producer": (
+        InitProducer("größe", 0, 0),
+        InitProducer("é" * 124, BIG, BIG, (MARKER, Marker(OTHER, 0, 0)), 1, 2**53, 1),
+    ),
+    "allocate_producer_ids": (AllocateProducerIds("größe \U0001f600 \\ \" \u007f", 0, 999), AllocateProducerIds("", 5, 5, 1)),
+    "append": (
+        _append("etl", 4, 2),
+        _append(None, 4, 0),
+        _append(None, -1, -1),
+        _with_table(0, ()),
+        _with_table(2**31 - 1, (AppendedPartition(0, 0, 1, 2**31 - 1, -1, DIGEST, 1, 1, 2),)),
+    ),
+    "stage": (
+        Stage(
+            topic_id=UUID,
+            producer_id=0,
+            epoch=0,
+            transactional_id="etl",
+            partition_count=3,
+            files=(EVOLVED,),
+            partitions=(PendingPartition(0, 5, 1, 0, DIGEST, 80, NO_TIMESTAMP_MS, 2),),
+            table=TABLE,
+        ),
+        Stage(UUID, BIG, BIG, "größe", 1, (FILE,), (PendingPartition(0, 1, 1, BIG, DIGEST, 0, 1, 2),), TABLE, 7, 1),
+    ),
+    "prepare_txn": (PrepareTxn("etl", 0, 0), PrepareTxn("größe", BIG, BIG, 1)),
+    "end_txn": (
+        EndTxn("etl", 0, 0, Outcome.COMMIT, Cause.PRODUCER, ()),
+        EndTxn("etl", 0, 0, Outcome.ABORT, Cause.TIMEOUT, (MARKER,)),
+        EndTxn("etl", 0, 0, Outcome.ABORT, Cause.OPERATOR, (MARKER, Marker(UUID, 0, 5)), intent=1),
+        EndTxn("größe", BIG, BIG, Outcome.COMMIT, Cause.PRODUCER, (MARKER,), (PlacedPartition(UUID, 0, 0, 5),)),
+    ),
+    "app_version": (
+        AppVersion("spark-batch", "nightly", 0),
+        AppVersion("größe", "", BIG, 1, instance="é" * 124),
+        AppVersion("spark-stream", UUID, 8, instance="a run", content=()),
+        AppVersion(
+            "spark-stream", UUID, 9, content=(TopicContent(UUID, 5, SHA[:32]), TopicContent(OTHER, 1, SHA[:32]))
+        ),
+    ),
+    "checkpoint": (
+        Checkpoint(1, keys.snapshot_key(1, UUID), 100, SHA, SHA),
+        Checkpoint(BIG, keys.snapshot_key(BIG, OTHER), 1, SHA, "0" * 64, 1),
+    ),
+    "seal": (
+        Seal((SealedSegment(SegmentRecord(UUID, INDEX, None, None), (SEALED,)),)),
+        Seal(
+            (
+                SealedSegment(SegmentRecord(UUID, INDEX, MARKERS, TXNINDEX), (SEALED, SEALED)),
+                SealedSegment(SegmentRecord(UUID, INDEX, None, TXNINDEX), ()),
+            ),
+            TABLE,
+            1,
+            1,
+        ),
+        Seal((), None, 0),
+    ),
+    "expire": (Expire((), (), ()), Expire(("etl", "größe"), (3, BIG), (0, 1000), ("readers",), 1)),
+    "join_group": (JoinGroup("readers", 3, "größe", 45_000), JoinGroup("re.ad-ers_", BIG, None, 0, 1)),
+    "commit_offsets": (
+        CommitOffsets("readers", ()),
+        CommitOffsets("readers", (OffsetCommit(UUID, 0, 5),), generation=3, intent=1),
+        CommitOffsets(
+            "readers",
+            (OffsetCommit(UUID, 9_999, BIG, "größe", NO_OFFSET), OffsetCommit(UUID, 0, 0, "", 3)),
+            (
+                PositionCommit("another log/0", "17"),
+                PositionCommit("größe", "é", "a note", NO_POSITION),
+                PositionCommit("x", "y", "", "z"),
+            ),
+            None,
+            "größe",
+            0,
+            1,
+        ),
+    ),
+    "delete_group": (DeleteGroup("readers"), DeleteGroup("others", 1)),
+    "create_subscription": (
+        CreateSubscription(UUID, "billing", (SubscriptionStart(0, 5), SubscriptionStart(9_999, BIG)), 1),
+        CreateSubscription(UUID, "audit"),
+    ),
+    "delete_subscription": (DeleteSubscription(UUID, "billing"), DeleteSubscription(UUID, "audit", 1)),
+    "ack": (
+        Ack(UUID, "billing", AckMode.INDIVIDUAL, (AckedPartition(0, ((5, 7), (9, BIG))),), "größe", 0, 1),
+        Ack(UUID, "billing", AckMode.INDIVIDUAL, ()),
+        Ack(UUID, "billing", AckMode.CUMULATIVE, (AckedPartition(9_999, position=BIG), AckedPartition(1, position=0))),
+        Ack(UUID, "billing", AckMode.SEEK, (AckedPartition(0, position=0),), intent=1),
+    ),
+}  # fmt: skip
+"""Every operation: each field that may be absent or null once with and once without, bounds, texts beyond ASCII."""
+
+
+def entry_of(number: int, operations: tuple[Operation, ...]) -> CommitEntry:
+    """Return the entry of this number."""
+    return CommitEntry(
+        entry=number,
+        log_id=UUID,
+        write_id=OTHER,
+        previous=SHA,
+        timestamp_ms=1_795_253_400_000 + number,
+        engine="größe/1",
+        intents=("a", "größe"),
+        operations=operations,
+    )
+
+
+def build(folder: Path) -> None:
+    """Write an entry for each operation, and a compressed one with all of them."""
+    for number, (name, forms) in enumerate(FORMS.items()):
+        (folder / f"{number:02}-{name}.json").write_bytes(encode_entry(entry_of(number, forms)))
+    number = len(FORMS)
+    every = tuple(form for forms in FORMS.values() for form in forms)
+    (folder / f"{number:02}-all.zst").write_bytes(encode_entry(entry_of(number, every * 2)))
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))
