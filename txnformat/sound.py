@@ -77,63 +77,37 @@ def _check(array: Any, type_: pa.DataType) -> None:
         return
     if kind in _TEXTS:
         _check_places(array, type_)
-        return
-    if pt.is_dictionary(type_):
+    elif pt.is_dictionary(type_):
         indices = pc.min_max(array.indices)
         if indices["min"].is_valid and not 0 <= indices["min"].as_py() <= indices["max"].as_py() < len(
             array.dictionary
         ):
             raise ValueError("an index is beyond its dictionary")
         _check(array.dictionary, type_.value_type)
-        return
-    (array.view(_without_text(type_)) if _has_text(type_) else array).validate(full=True)
+    elif pt.is_struct(type_):
+        for number in range(type_.num_fields):
+            _check(array.field(number), type_.field(number).type)
+    elif pt.is_map(type_):
+        _check_places(array, type_)
+        _check(array.keys, type_.key_type)
+        _check(array.items, type_.item_type)
+    elif pt.is_list(type_) or pt.is_large_list(type_):
+        _check_places(array, type_)
+        _check(array.values, type_.value_type)
+    elif pt.is_fixed_size_list(type_):
+        _check(array.values, type_.value_type)
+    elif pt.is_string_view(type_):
+        array.view(pa.binary_view()).validate(full=True)
+    else:
+        array.validate(full=True)
 
 
 def _check_places(array: Any, type_: pa.DataType) -> None:
-    """Raise ValueError unless no value of a text column ends before it begins: the first and the last are in bounds."""
+    """Raise ValueError unless no text or list ends before it begins: the first and the last are in bounds."""
     if len(array) < 2:
         return
-    offsets = array.buffers()[1]
-    bounds: npt.NDArray[Any] = np.frombuffer(offsets, np.int32 if type_.id == _TEXT else np.int64)
+    is_large = pt.is_large_string(type_) or pt.is_large_list(type_)
+    bounds: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], np.int64 if is_large else np.int32)
     bounds = bounds[array.offset : array.offset + len(array) + 1]
     if not (bounds[1:] >= bounds[:-1]).all():
-        raise ValueError("a text ends before it begins")
-
-
-def _without_text(type_: pa.DataType) -> pa.DataType:
-    """Return the type with bytes in place of texts, as far as they can be looked at so."""
-    if pt.is_string(type_):
-        return pa.binary()
-    if pt.is_large_string(type_):
-        return pa.large_binary()
-    if pt.is_string_view(type_):
-        return pa.binary_view()
-    if pt.is_map(type_):
-        key = type_.key_field
-        return pa.map_(key.with_type(_without_text(key.type)), _nullable(type_.item_field))
-    if pt.is_struct(type_):
-        return pa.struct([_nullable(field) for field in type_])
-    if pt.is_large_list(type_):
-        return pa.large_list(_nullable(type_.value_field))
-    if pt.is_fixed_size_list(type_):
-        return pa.list_(_nullable(type_.value_field), type_.list_size)
-    return pa.list_(_nullable(type_.value_field)) if pt.is_list(type_) else type_
-
-
-def _nullable(field: pa.Field) -> pa.Field:
-    """Return the field without texts; nulls are not what is looked for, and a view of some is refused where none may be."""
-    return field.with_type(_without_text(field.type)).with_nullable(True)
-
-
-def _has_text(type_: pa.DataType) -> bool:
-    if pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_):
-        return True
-    if not (
-        pt.is_list(type_)
-        or pt.is_large_list(type_)
-        or pt.is_fixed_size_list(type_)
-        or pt.is_struct(type_)
-        or pt.is_map(type_)
-    ):
-        return False  # of others the whole is looked at, with its text
-    return any(_has_text(type_.field(number).type) for number in range(type_.num_fields))
+        raise ValueError(f"a {type_} ends before it begins")

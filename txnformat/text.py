@@ -70,9 +70,9 @@ def bad_texts(data: Any) -> Iterator[BadText]:
 
 
 def without_hidden_texts(data: pa.Table) -> pa.Table:
-    """Return a table without bad texts, those left out that lie in structs which are null: no reader sees them, but Arrow's checks do."""
+    """Return a table that has no bad texts, without those that lie in nested values which are null: Arrow's checks see them, no reader does."""
     for number, type_ in enumerate(data.schema.types):
-        if not type_.num_fields or not pt.is_struct(type_) or not _holds_text(type_):
+        if not type_.num_fields or not _holds_text(type_):
             continue
         chunks = data.column(number).chunks
         if not all(_is_sound(chunk, type_) for chunk in chunks):
@@ -82,10 +82,22 @@ def without_hidden_texts(data: pa.Table) -> pa.Table:
 
 
 def _shown(array: Any) -> Any:
-    if not pt.is_struct(array.type):
-        return array.take(pa.array(range(len(array)), pa.int64()))
-    parts = [_shown(part) for part in array.flatten()]
-    return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=array.is_null())
+    type_ = array.type
+    if pt.is_struct(type_):
+        parts = [_shown(part) for part in array.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
+    array = array.take(
+        pa.array(range(len(array)), pa.int64())
+    )  # of lists and maps: none that are null have values
+    if pt.is_list(type_) or pt.is_large_list(type_):
+        kind = pa.ListArray if pt.is_list(type_) else pa.LargeListArray
+        return kind.from_arrays(array.offsets, _shown(array.values), type=type_, mask=array.is_null())
+    if pt.is_fixed_size_list(type_):
+        return pa.FixedSizeListArray.from_arrays(_shown(array.values), type=type_, mask=array.is_null())
+    if pt.is_map(type_):
+        keys, items = _shown(array.keys), _shown(array.items)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=type_, mask=array.is_null())
+    return array
 
 
 def _holds_text(type_: pa.DataType) -> bool:

@@ -132,7 +132,7 @@ def _points_while_another_runs(strike: Point | None) -> list[Point]:
         raise _Stuck
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 3.0)
+    signal.setitimer(signal.ITIMER_REAL, 60.0)
     try:
         assert shielded(lambda: "answered") == "answered"
     except _Stuck:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.schema import as_topic_schema, conform
 from txnformat.store.open import open_store
-from txnformat.text import BadText, bad_texts, is_text
+from txnformat.text import BadText, bad_texts, is_text, without_hidden_texts
 
 SNOWMAN = "\N{SNOWMAN}".encode()
 
@@ -172,3 +173,43 @@ def test_a_bad_text_under_a_struct_that_is_null_is_left_out() -> None:
     found.validate(full=True)
     assert found.schema.equals(data.schema)
     assert found["x"].to_pylist() == [{"i": {"s": "a"}}, None, {"i": {"s": "b"}}]
+
+
+BAD = pa.Array.from_buffers(
+    pa.string(), 4, [None, pa.py_buffer(np.array([0, 1, 2, 3, 4], np.int32)), pa.py_buffer(b"a\xffcd")]
+)
+NULL = np.array([False, True, False, False])
+
+
+def hiding(struct: Any) -> dict[str, Any]:
+    """Return arrays in which a null struct with a bad text lies, at each place where it can."""
+    ends, keys = pa.array([0, 1, 2, 4], pa.int32()), pa.array(list("wxyz"))
+    hidden_list = pa.ListArray.from_arrays(ends, BAD, mask=pa.array([False, True, False]))
+    return {
+        "struct": struct,
+        "list": pa.ListArray.from_arrays(ends, struct),
+        "large list": pa.LargeListArray.from_arrays(ends.cast(pa.int64()), struct),
+        "fixed list": pa.FixedSizeListArray.from_arrays(struct, 2),
+        "map": pa.MapArray.from_arrays(ends, keys, struct),
+        "struct of lists": pa.StructArray.from_arrays([pa.ListArray.from_arrays(ends, struct)], ["l"]),
+        "map of lists": pa.MapArray.from_arrays(
+            pa.array([0, 4]), keys, pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4]), struct)
+        ),
+        "null list": hidden_list,
+        "list of null lists": pa.ListArray.from_arrays(pa.array([0, 3]), hidden_list),
+    }
+
+
+STRUCTS = pa.StructArray.from_arrays([BAD], ["s"], mask=pa.array(NULL))
+
+
+@pytest.mark.parametrize("place", hiding(STRUCTS))
+def test_a_bad_text_that_no_reader_sees_is_left_out(place: str) -> None:
+    column = hiding(STRUCTS)[place]
+    given = pa.table({"c": column})
+    with pytest.raises(pa.ArrowInvalid):
+        given.validate(full=True)
+    found = without_hidden_texts(given)
+    found.validate(full=True)
+    assert found.schema.equals(given.schema)
+    assert found.to_pylist() == given.to_pylist()

@@ -1,0 +1,84 @@
+"""Arrow data whose buffers point anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from txnformat.sound import unsound_columns
+
+TEXTS = pa.array(["a", None, "ccc", "", "é"])
+
+
+def backwards(type_: pa.DataType) -> Any:
+    """Return three texts of which the second ends before it begins."""
+    width = np.int64 if pa.types.is_large_string(type_) else np.int32
+    offsets = pa.py_buffer(np.array([0, 4, 2, 6], width))
+    return pa.Array.from_buffers(type_, 3, [None, offsets, pa.py_buffer(b"abcdef")])
+
+
+def inside(values: Any) -> dict[str, Any]:
+    """Return arrays that hold the values at each place where a text can be."""
+    count = len(values)
+    ends = pa.array([0, 1, count], pa.int32())
+    keys = pa.array([f"k{number}" for number in range(count)])
+    return {
+        "text": values,
+        "list": pa.ListArray.from_arrays(ends, values),
+        "large list": pa.LargeListArray.from_arrays(ends.cast(pa.int64()), values),
+        "fixed list": pa.FixedSizeListArray.from_arrays(values, count),
+        "struct": pa.StructArray.from_arrays([values], ["s"]),
+        "value of a map": pa.MapArray.from_arrays(ends, keys, values),
+        "list of structs": pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([values], ["s"])),
+        "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, count - 1]), values, safe=False),
+    }
+
+
+@pytest.mark.parametrize("place", inside(TEXTS))
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()], ids=str)
+def test_sound_texts_are_sound(place: str, type_: pa.DataType) -> None:
+    column = inside(TEXTS.cast(type_))[place]
+    assert list(unsound_columns(pa.table({"c": column}))) == []
+    assert list(unsound_columns(pa.table({"c": column.slice(1)}))) == []
+
+
+@pytest.mark.parametrize("place", inside(TEXTS))
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()], ids=str)
+def test_a_text_that_ends_before_it_begins_is_named(place: str, type_: pa.DataType) -> None:
+    sound = pa.array(range(len(inside(backwards(type_))[place])))
+    table = pa.table({"n": sound, "c": inside(backwards(type_))[place]})
+    assert [name for name, _ in unsound_columns(table)] == ["c"]
+
+
+def test_texts_of_which_none_is_there_are_sound_beside_others() -> None:
+    """A column of nothing but nulls has buffers of its own shape: some are missing."""
+    for type_ in (pa.null(), pa.string(), pa.large_string(), pa.string_view(), pa.int8()):
+        values = pa.nulls(5, type_)
+        for place, column in inside(values).items():
+            table = pa.table({"nulls": column, "texts": pa.array(["x"] * len(column))})
+            assert list(unsound_columns(table)) == [], (type_, place)
+
+
+def test_an_index_beyond_its_dictionary_is_named() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 7]), pa.array(["a", "b"]), safe=False)
+    assert [name for name, _ in unsound_columns(pa.table({"c": column}))] == ["c"]
+
+
+@pytest.mark.parametrize("inner", [pa.string(), pa.null(), pa.int32(), pa.binary()], ids=str)
+@pytest.mark.parametrize("outer", [pa.list_, pa.large_list, lambda inner: pa.map_(pa.string(), inner)])
+def test_a_list_that_ends_before_it_begins_is_named(outer: Any, inner: pa.DataType) -> None:
+    type_ = outer(inner)
+    width = np.int64 if pa.types.is_large_list(type_) else np.int32
+    child: Any = pa.nulls(6, inner)
+    if pa.types.is_map(type_):
+        fields = [pa.field("key", pa.string(), False), pa.field("value", inner)]
+        child = pa.StructArray.from_arrays([pa.array(list("abcdef")), child], fields=fields)
+    for ends, is_sound in (([0, 4, 2, 6], False), ([0, 2, 4, 6], True)):
+        column = pa.Array.from_buffers(
+            type_, 3, [None, pa.py_buffer(np.array(ends, width))], children=[child]
+        )
+        for table in (pa.table({"c": column}), pa.table({"c": pa.StructArray.from_arrays([column], ["x"])})):
+            assert [name for name, _ in unsound_columns(table)] == ([] if is_sound else ["c"])
