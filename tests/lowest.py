@@ -40,6 +40,7 @@ TESTS = (
 NEEDS_MORE = (
     "pyspark",
     "spark_datasource",
+    "bench.__main__",
     "duckdb",
     "polars",
     "deltalake",

@@ -11,12 +11,19 @@ it is the newest, a change of it that still decodes and fits shows only once a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
+
+import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, SystemClock
+from txnformat.deep_child import Asked
+from txnformat.deep_files import NoProcessError, check_apart
 from txnformat.document import decode_json
 from txnformat.entry import CommitEntry
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
@@ -25,16 +32,16 @@ from txnformat.follow import empty_state, parse_hint
 from txnformat.operations import AlterTopic, CreateTopic
 from txnformat.ownership import directories
 from txnformat.persistent import Rows
-from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.schema import TopicSchema
 from txnformat.segment_list import decode_segment_list
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
+from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
 from txnformat.verify_bundles import check_bundle
 from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_chain import ChainCheck
-from txnformat.verify_files import check_file, check_table
+from txnformat.verify_files import check_patiently, check_table, patiently
 from txnformat.verify_references import FileUse, References
 from txnformat.verify_report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
 from txnformat.verify_sidecars import check_index, check_markers, check_txnindex
@@ -44,6 +51,8 @@ __all__ = ["verify_log"]
 THREADS = 8
 ENTRIES_AT_ONCE = 256
 EXAMPLES_MAX = 5
+
+logger = logging.getLogger("txnlog")
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -59,7 +68,9 @@ def verify_log(
     store : ObjectStore
         Where the log is; it need not be possible to open it.
     deep : bool
-        Also read every data file: its hash, the checksums of its chunks, its records.
+        Also read every data file: its hash, the checksums of its chunks, its records. Where the store can be opened again, by a
+        path or a URL, files are decoded in another process, which a file may end without ending this one; a ``memory://``
+        store, one with parts of this process, and one with a clock of its own are read here.
     progress : callable, optional
         Called with a VerifyProgress, on the calling thread.
 
@@ -137,14 +148,7 @@ class _Verification:
     # Requests. Reads that fail transiently are repeated.
 
     def _attempt(self, request: Callable[[], T]) -> T:
-        for attempt in range(READ_ATTEMPTS_MAX - 1):
-            try:
-                return request()
-            except StorageError as error:
-                if not error.transient:
-                    raise
-            self._clock.sleep(READ_BACKOFF_MS * 2**attempt / 1000)
-        return request()
+        return patiently(self._clock, request)
 
     def _fetch(self, key: str) -> bytes | StorageError | None:
         try:
@@ -384,20 +388,44 @@ class _Verification:
     def _check_files(self) -> None:
         uses = list(self._references.files.values())
         self._named |= self._references.files.keys()
-        for found in self._parallel("files", self._file, uses):
-            self._record.problems += found.problems
-            self._record.checked.update(found.checked)
+        with closing(self._files(uses)) as files:
+            for found in files:
+                self._record.problems += found.problems
+                self._record.checked.update(found.checked)
 
-    def _file(self, use: FileUse) -> Record:
+    def _files(self, uses: list[FileUse]) -> Generator[Record]:
+        """Yield what there is to say of each file, in order: decoded elsewhere if that is possible."""
+        open_store = self._way_to_store() if self._deep and uses else None
+        if open_store is not None:
+            asked = [
+                Asked(number, use, self._sizes.get(use.record.key), self._schema_of(use))
+                for number, use in enumerate(uses)
+            ]
+            try:
+                with closing(check_apart(open_store, asked)) as records:
+                    for index, record in enumerate(records, 1):
+                        yield record
+                        if self._progress is not None:
+                            self._progress(VerifyProgress("files", index, len(uses)))
+                return
+            except NoProcessError as error:
+                logger.warning("no process can be started, so data files are decoded in this one: %s", error)
+        yield from self._parallel("files", self._file, uses)
+
+    def _way_to_store(self) -> Callable[[], ObjectStore] | None:
+        """Return what opens the store in another process; None where it, or the clock, is part of this one."""
+        if type(self._clock) is not SystemClock or not sys.executable or getattr(sys, "frozen", False):
+            return None
+        return reopening(self._store)
+
+    def _schema_of(self, use: FileUse) -> pa.Schema | None:
         topic = self._schemas.get(use.topic_id or "")
         known = topic is not None and use.record.schema_id <= topic.schema_id
-        schema = topic.version(use.record.schema_id) if topic is not None and known else None
-        try:
-            return self._attempt(lambda: check_file(self._store, use, self._sizes, schema, deep=self._deep))
-        except StorageError as error:
-            record = Record()
-            record.add_error(ProblemKind.UNREADABLE, use.record.key, error)
-            return record
+        return topic.version(use.record.schema_id) if topic is not None and known else None
+
+    def _file(self, use: FileUse) -> Record:
+        schema = self._schema_of(use)
+        return check_patiently(self._store, self._clock, use, self._sizes, schema, deep=self._deep)
 
     def _count_orphans(self, boundary: int) -> None:
         """Count what no entry names: uploads under way or given up, snapshots that were not named, strange objects."""

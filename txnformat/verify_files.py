@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
+from txnformat.clock import Clock
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
 from txnformat.footer import FooterError
 from txnformat.footer_schema import decode_schema
 from txnformat.persistent import Rows
+from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.text import bad_texts
@@ -24,7 +27,9 @@ from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_references import FileUse, TableUse
 from txnformat.verify_report import ProblemKind, Record
 
-__all__ = ["check_file", "check_table"]
+__all__ = ["check_file", "check_patiently", "check_table", "patiently"]
+
+T = TypeVar("T")
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
 """Files up to this size are read in one piece; larger ones are read twice, first for their hash."""
@@ -53,6 +58,36 @@ def check_table(record: Record, use: TableUse, data: bytes) -> Rows | None:
     except FormatError as error:
         record.add_error(decode_problem(error), key, error, hint)
         return None
+
+
+def patiently(clock: Clock, request: Callable[[], T]) -> T:
+    """Return what ``request`` returns; a read that fails transiently is repeated."""
+    for attempt in range(READ_ATTEMPTS_MAX - 1):
+        try:
+            return request()
+        except StorageError as error:
+            if not error.transient:
+                raise
+        clock.sleep(READ_BACKOFF_MS * 2**attempt / 1000)
+    return request()
+
+
+def check_patiently(
+    store: ObjectStore,
+    clock: Clock,
+    use: FileUse,
+    sizes: Mapping[str, int],
+    schema: pa.Schema | None,
+    *,
+    deep: bool,
+) -> Record:
+    """As :func:`check_file`; what the store fails to deliver is a problem, too."""
+    try:
+        return patiently(clock, lambda: check_file(store, use, sizes, schema, deep=deep))
+    except StorageError as error:
+        record = Record()
+        record.add_error(ProblemKind.UNREADABLE, use.record.key, error)
+        return record
 
 
 def check_file(

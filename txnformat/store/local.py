@@ -26,7 +26,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -104,6 +105,13 @@ class LocalStore:
         )
         self._poison: _Poison | None = None
         self._doubtful_keys: set[str] = set()
+
+    def reopening(self) -> Callable[[], LocalStore] | None:
+        """Return what makes an equal store in another process; None for one with components of its own."""
+        own = (type(self), type(self._clock), type(self._posix))
+        if own != (LocalStore, SystemClock, Posix):
+            return None
+        return partial(LocalStore, self._root, follow_symlinks=self._tree.follow_symlinks)
 
     @property
     def url(self) -> str:

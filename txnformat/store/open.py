@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -19,7 +19,7 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import shown_name
 from txnformat.store.secrets import masked
 
-__all__ = ["LOCAL_OPTION", "Location", "as_store", "follows_symlinks", "open_store"]
+__all__ = ["LOCAL_OPTION", "Location", "as_store", "follows_symlinks", "open_store", "reopening"]
 
 LOCAL_OPTION = "follow_symlinks"
 """The storage option of local disks."""
@@ -188,3 +188,13 @@ def as_store(location: Location, options: Mapping[str, str] | None) -> ObjectSto
             "a store that is open already takes no storage options", kind="invalid-storage-option"
         )
     return location
+
+
+def reopening(store: ObjectStore) -> Callable[[], ObjectStore] | None:
+    """Return what opens the same store in another process, and can be pickled; it may hold credentials.
+
+    None for a store that is part of this process: in memory, wrapped, or with a clock or system calls of its own.
+    """
+    method = getattr(store, "reopening", None)
+    found: Callable[[], ObjectStore] | None = None if method is None else method()
+    return found

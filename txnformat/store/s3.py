@@ -14,6 +14,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
@@ -111,6 +112,12 @@ class S3Store:
             self._own_clock,
             self._own_ids,
         )
+
+    def reopening(self) -> Callable[[], S3Store] | None:
+        """Return what makes an equal store in another process; None for one with components of its own."""
+        if type(self) is not S3Store or self._own_clock is not None or self._own_ids is not None:
+            return None
+        return partial(_rebuild, S3Store, self.bucket, self._prefix, self.options, None, None)
 
     @property
     def url(self) -> str:
