@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.arguments import items
 from txnformat.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.codec_fields import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.errors import InvalidInputError
@@ -87,7 +88,7 @@ def as_change(
             f"add_columns is {add_columns!r:.80}, not a pyarrow.Schema or a list of pyarrow.field(…)"
         )
     else:
-        added = list(add_columns or ())
+        added = items(add_columns or (), "add_columns")
         problems += [
             f"add_columns has {one!r:.80}, not a pyarrow.field(…)"
             for one in added

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from txnformat.arguments import items
 from txnformat.decide_groups import known_group
 from txnformat.errors import InvalidInputError
 from txnformat.group_operations import GroupKey
@@ -173,7 +174,7 @@ def group_status(group: GroupState, now_ms: int) -> GroupStatus:
 
 
 def _statuses(states: Iterable[str] | None) -> frozenset[GroupStatus]:
-    wanted = [states] if isinstance(states, str) else list(states or ())
+    wanted = [states] if isinstance(states, str) else items(states or (), "states")
     known = {status.lower(): status for status in GroupStatus}
     unknown = [state for state in wanted if state.lower() not in known]
     if unknown:

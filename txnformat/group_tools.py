@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txnformat import decide_groups
+from txnformat.arguments import items
 from txnformat.committer import Committer
 from txnformat.decide_groups import known_group
 from txnformat.group_listing import GroupDetails, GroupListing, describe_group, list_groups
@@ -113,7 +114,7 @@ class Groups:
     def describe_all(self, groups: Iterable[str] | None = None) -> tuple[GroupDetails, ...]:
         """Describe several groups (all, by name, without an argument) as of one moment; as :meth:`describe` each."""
         state, now_ms = self._refresh()
-        names = sorted(state.groups) if groups is None else groups
+        names = sorted(state.groups) if groups is None else items(groups, "groups")
         count = partial(count_records, self._sidecars, state)
         return tuple(describe_group(state, check_reader_name(name, "group"), now_ms, count) for name in names)
 
@@ -175,6 +176,7 @@ class Groups:
         check_reader_name(group, "group")
         state, now_ms = self._refresh()
         found = state.group(group) if create else known_group(state, group)
+        partitions = items(partitions, "partitions")
         keys = reset_keys(state, found, topic, partitions, target)
         resets = plan_resets(state, found, keys, target, self._at_time(state, target, now_ms))
         check_resets(state, resets)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
+from txnformat.arguments import items
 from txnformat.committer import Committer
 from txnformat.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
 from txnformat.moments import Moment
@@ -126,7 +127,7 @@ class LogReads:
         state = self.committer.refresh()
         as_of = self.committer.read(cut_at(state, version_as_of, timestamp_as_of))
         plan = self.plan(topic, isolation=level, start=start, end=end, where=where, state=state, as_of=as_of)
-        return plan_dataset(self.store, plan, columns, may_be_cut=end is not None)
+        return plan_dataset(self.store, plan, items(columns, "columns"), may_be_cut=end is not None)
 
     def snapshot(
         self, *, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
@@ -243,7 +244,7 @@ class LogSnapshot:
         from txnformat.arrow_dataset import plan_dataset
 
         plan = self._plan(topic, start, end, None, where)
-        return plan_dataset(self._log.store, plan, columns, may_be_cut=end is not None)
+        return plan_dataset(self._log.store, plan, items(columns, "columns"), may_be_cut=end is not None)
 
     def _plan(
         self,
@@ -269,5 +270,6 @@ class LogSnapshot:
 
 
 def _records(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    columns = items(columns, "columns")
     schema = output_schema(plan.topic.schema, columns)
     return pa.RecordBatchReader.from_batches(schema, read_plan(store, plan, columns))

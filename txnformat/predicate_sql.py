@@ -133,7 +133,9 @@ def _parsed(text: str) -> Any:
 
 
 def _refuse(problem: str, hint: str | None = None) -> NoReturn:
-    raise InvalidInputError(problem, kind="invalid-where", hint=hint)
+    raise InvalidInputError(
+        problem, kind="invalid-where", hint=hint
+    ) from None  # a parser's stack says nothing of it
 
 
 def _columns(node: Node) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.arguments import items
 from txnformat.arrow_types import canonical_schema, fields_from_json, fields_to_json, list_of, struct_of
 from txnformat.conform import conform
 from txnformat.errors import CorruptDataError, InvalidInputError
@@ -173,6 +174,7 @@ def as_topic_schema(
             hint='pass a pyarrow.Schema, a Spark StructType, or "kafka"',
             got=repr(schema)[:100],
         )
+    key_columns = items(key_columns, "key_columns")
     if isinstance(key_columns, str):
         key_columns = (key_columns,)
     return TopicSchema(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from txnformat.arguments import items
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.partition import PartitionState, Transaction
 from txnformat.patterns import Pattern
@@ -109,7 +110,7 @@ def _statuses(states: Iterable[str] | None) -> frozenset[TransactionStatus]:
     if isinstance(states, str):
         states = [states]
     known = {status.lower(): status for status in TransactionStatus}
-    wanted = list(states or ())
+    wanted = items(states or (), "states")
     unknown = [state for state in wanted if state.lower() not in known]
     if unknown:
         raise InvalidInputError(

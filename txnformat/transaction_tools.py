@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from txnformat.arguments import items
 from txnformat.committer import Committer
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -133,7 +134,7 @@ class Transactions:
             states=states,
             pattern=pattern,
             min_duration_ms=min_duration_ms,
-            producer_ids=producer_ids,
+            producer_ids=items(producer_ids, "producer_ids"),
         )
         return tuple(found)
 
@@ -152,7 +153,8 @@ class Transactions:
         """Describe several transactional ids as of one moment; as :meth:`describe` each."""
         state, now_ms = self._refresh()
         return tuple(
-            describe_transaction(state, check_transactional_id(name), now_ms) for name in transactional_ids
+            describe_transaction(state, check_transactional_id(name), now_ms)
+            for name in items(transactional_ids, "transactional_ids")
         )
 
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -202,7 +203,7 @@ class Consumer(Placing, Committing):
         CommitStateUnknownError
             The same call may be repeated.
         """
-        topics = list(topics) if isinstance(topics, Iterator) else topics
+        topics = items(topics, "topics") if isinstance(topics, Iterator) else topics
 
         def body(reading: Reading) -> None:
             if reading.assigned and not reading.topics:

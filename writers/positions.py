@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from txnformat.arguments import items
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.partition import PartitionState
 from txnformat.scan import readable_end
@@ -35,7 +36,7 @@ def as_pairs(wanted: object) -> list[Names]:
     """
     pairs: list[Any] = [wanted]
     if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
-        pairs = list(wanted)
+        pairs = items(wanted, "the partitions")
     odd = [pair for pair in pairs if not _is_pair(pair)]
     if odd:
         raise InvalidInputError(

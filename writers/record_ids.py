@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txnformat.arguments import items
 from txnformat.errors import InvalidInputError
 
 __all__ = ["Records", "offsets_by_partition"]
@@ -68,7 +69,8 @@ def _listed(records: Records) -> Iterable[Any]:
     if isinstance(records, Mapping) or (isinstance(records, tuple) and _is_pair(records)):
         return [records]
     if isinstance(records, Iterable) and not isinstance(records, str | bytes):
-        return records
+        found: Iterable[Any] = items(records, "the records")
+        return found
     raise InvalidInputError(f"{records!r:.80} names no records", kind="invalid-records", hint=_HINT)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.arguments import items
 from txnformat.chunks import CHUNK_HEADER
 from txnformat.errors import InvalidInputError
 from txnformat.schema import KAFKA_SCHEMA, TopicSchema
@@ -241,6 +242,8 @@ def _header_rows(headers: Any) -> list[dict[str, Any]]:
     """Return headers as the column has them: a mapping's in its order, pairs, or what a reader returned."""
     rows: list[dict[str, Any]] = []
     pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not isinstance(headers, Mapping | list | tuple):
+        pairs = items(headers, "headers", kind="invalid-headers")
     for pair in pairs if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else (None,):
         match pair:
             case (name, value) if isinstance(pair, tuple):

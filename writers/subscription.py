@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnformat.ack_operations import AckedPartition, AckMode
+from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.decide_acks import check_nack
 from txnformat.errors import (
@@ -98,7 +99,11 @@ class Subscription:
         self.topic = topic
         self.name = check_reader_name(name, "subscription")
         self._log = log
-        self._columns = None if columns is None else tuple(dict.fromkeys([*columns, "_partition", "_offset"]))
+        self._columns = (
+            None
+            if columns is None
+            else tuple(dict.fromkeys([*items(columns, "columns"), "_partition", "_offset"]))
+        )
         self._uncut = Uncut("subscription")
         self._delivery: Delivery | None = None
         self._topic_id: str | None = None

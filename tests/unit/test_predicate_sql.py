@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
+import traceback
 
 import pyarrow as pa
 import pytest
@@ -172,6 +173,13 @@ def test_what_is_refused_is_named(text: str, said: str) -> None:
         root(text)
     assert caught.value.kind == "invalid-where"
     assert len(str(caught.value)) < 1_500
+
+
+@pytest.mark.parametrize("text", ["(" * 3_000 + "b" + ")" * 3_000, "NOT " * 300 + "b", "b ="])
+def test_an_error_shows_no_stack_of_the_parser(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        root(text)
+    assert len("".join(traceback.format_exception(caught.value)).splitlines()) < 50
 
 
 def test_every_problem_is_in_one_error_and_what_is_supported_is_listed_once() -> None:

@@ -1,0 +1,34 @@
+"""Arguments that hold several values: read to their end, which a generator need not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from txnformat.errors import InvalidInputError
+
+__all__ = ["ITEMS_MAX", "items"]
+
+ITEMS_MAX = 1_000_000
+"""Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
+
+
+def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
+    """Return the values of the argument ``name`` as a list; what is no iterable, a text or a mapping comes back as it is.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``kind``: there are more than ITEMS_MAX, perhaps without end. Nothing was done.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        return values
+    found = list(islice(values, ITEMS_MAX + 1))
+    if len(found) > ITEMS_MAX:
+        raise InvalidInputError(
+            f"{name} has more than {ITEMS_MAX:,} values, or no end; nothing was done",
+            kind=kind,
+            hint="pass fewer at a time, in a list",
+        )
+    return found
