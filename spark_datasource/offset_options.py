@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_datasource.option_values import OptionValues
+from txnformat.digits import whole
 
 __all__ = ["EARLIEST", "LATEST", "StartOrEnd", "parse_offsets"]
 
@@ -101,14 +102,12 @@ def _by_topic(
     for topic, partitions in value.items():
         for key, offset in partitions.items() if isinstance(partitions, dict) else [(topic, partitions)]:
             if (
-                key.isascii()
-                and key.isdigit()
-                and len(key) < 10
-                and key == str(int(key))  # "00" beside "0" would be the same partition twice
+                (number := whole(key, 9)) is not None
+                and key == str(number)  # "00" beside "0" would be the same partition twice
                 and type(offset) is int
                 and EARLIEST <= offset < 2**63
             ):
-                offsets.setdefault(topic, {})[int(key)] = offset
+                offsets.setdefault(topic, {})[number] = offset
             else:
                 wrong.append(f"{key}: {json.dumps(offset)}")
     if wrong:

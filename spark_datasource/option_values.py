@@ -14,6 +14,7 @@ from spark_datasource.failures import USE_VIEW
 from spark_datasource.logs import absolute
 from spark_datasource.names import parse_names
 from spark_datasource.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
+from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.moments import as_moment_ms
 
@@ -127,11 +128,8 @@ class OptionValues:
         text = self.text(name)
         if text is None:
             return None
-        try:
-            value = int(text) if text.isascii() and "_" not in text else minimum - 1
-        except ValueError:
-            value = minimum - 1
-        if value < minimum:
+        value = whole(text.strip())
+        if value is None or value < minimum:
             self.problems.append(f"option {name} is {text!r:.100}; use an integer from {minimum} on")
             return None
         return value
@@ -149,8 +147,9 @@ class OptionValues:
         if text is None:
             return None
         try:
-            if text.isascii() and text.lstrip("-").isdecimal():
-                return int(text)
+            digits = text.removeprefix("-")
+            if (number := whole(digits)) is not None:
+                return number if digits == text else -number
             moment = datetime.datetime.fromisoformat(text)
         except ValueError:
             moment = None

@@ -15,6 +15,7 @@ from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValu
 from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
 from spark_datasource.topics import TopicChoice, parse_topics
 from txnformat.cuts import check_version_options
+from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel
 
@@ -204,7 +205,8 @@ def _bytes(found: OptionValues, name: str) -> int | None:
     number = text.lower().removesuffix("b")
     unit = _UNITS.get(number[-1:], 1)
     digits = number[:-1] if unit > 1 else number
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18 or int(digits) < 1:
+    count = whole(digits, 18)
+    if count is None or count < 1:
         found.problems.append(f"option {name} is {text!r:.100}; use a number of bytes, such as 64m")
         return None
-    return int(digits) * unit
+    return count * unit

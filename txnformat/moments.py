@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 
+from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 
 __all__ = ["Moment", "as_moment_ms", "as_moment_us"]
@@ -43,12 +45,11 @@ def as_moment_us(value: Moment, name: str) -> int:
     if isinstance(value, str):
         text = value.strip()
         digits = text.removeprefix("-")
-        try:
-            if digits.isascii() and digits.isdigit():
-                return int(text) * 1_000
+        number = whole(digits)
+        if number is not None:
+            return (number if digits == text else -number) * 1_000
+        with contextlib.suppress(ValueError):
             moment = datetime.datetime.fromisoformat(text)
-        except ValueError:  # neither, or more digits than Python takes for a number
-            moment = None
     if moment is None:
         raise InvalidInputError(
             f"{name} is {value!r:.100}",

@@ -13,13 +13,13 @@ import json
 from dataclasses import dataclass
 from typing import Any, Self
 
+from txnformat.digits import DIGITS_MAX, whole
 from txnformat.document import INT64_MAX, Document, decode_json
 from txnformat.errors import InvalidInputError
 
 __all__ = ["IdBlock"]
 
 VERSION = 1
-DIGITS_MAX = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class IdBlock:
 
 def _number(document: Document, key: str) -> int:
     text = document.text(key, bytes_max=DIGITS_MAX)
-    if not (text.isascii() and text.isdigit()) or int(text) > INT64_MAX or text != str(int(text)):
+    number = whole(text)
+    if number is None or number > INT64_MAX or text != str(number):
         document.fail(key, f"digits of a number from 0 to {INT64_MAX}")
-    return int(text)
+    return number

@@ -13,6 +13,7 @@ from typing import Any
 from txnformat.clock import Instant, waited_ms
 from txnformat.committer import operation_of
 from txnformat.decide_groups import check_generation
+from txnformat.digits import whole
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -48,8 +49,6 @@ KEEP_MS = 24 * 3_600_000
 """After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.retention`) while it is read."""
 KEEP_AGAIN_MS = 3_600_000
 """Shortest time between two attempts at that."""
-DIGITS_MAX = 19
-"""Longest number that is an offset."""
 
 
 class Membership:
@@ -305,8 +304,8 @@ class Membership:
             return value
         if value == NO_POSITION:
             return NO_OFFSET
-        if value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX:
-            return int(value)
+        if (number := whole(value)) is not None:
+            return number
         raise InvalidInputError(
             f"the position of group {self._group!r} in {name!r} is {value!r:.80}, not an offset",
             kind="foreign-position",

@@ -89,7 +89,7 @@ OF_NUMBERS: dict[str, Call] = {
 
 OF_OTHERS: dict[str, tuple[Call, Callable[[int], Any]]] = {
     "alter_topic add_columns": (
-        lambda world, given: world.log.alter_topic("t", add_columns=given),  # type: ignore[arg-type]
+        lambda world, given: world.log.alter_topic("t", add_columns=given),
         lambda number: pa.field(f"c{number}", pa.int64()),
     ),
     "assign": (lambda world, given: world.consumer().assign(given), lambda number: ("t", number)),

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
+from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
@@ -184,8 +185,8 @@ class S3Store:
             raise NotFoundError("no such object", store=self.url, key=key) from None
         data: bytes = answer["Body"]
         if len(data) != length:
-            size = str(answer.get("ContentRange", "")).rpartition("/")[2]
-            check_range(self.url, key, start, length, int(size) if size.isdecimal() else len(data))
+            size = whole(str(answer.get("ContentRange", "")).rpartition("/")[2])
+            check_range(self.url, key, start, length, len(data) if size is None else size)
             raise self._other_length(key, length, len(data))
         return data
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from txnformat.digits import seconds
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.secrets import MASK, masked
 
@@ -222,13 +223,10 @@ def _value(name: str, text: str, problems: list[str]) -> Any:
         case "verify":
             return {"true": True, "false": False}.get(text.lower(), text)
         case "connect_timeout_s" | "read_timeout_s" | "request_timeout_s":
-            try:
-                seconds = float(text)
-            except ValueError:
-                seconds = 0.0
-            if not 0.0 < seconds <= 3600.0:
+            found = seconds(text)
+            if found is None or not 0.0 < found <= 3600.0:
                 problems.append(f"storage option {name} must be a number of seconds, above 0, at most 3600")
-            return seconds
+            return found
         case "addressing_style":
             if text.lower() not in _ADDRESSING:
                 problems.append(f"storage option {name} must be one of {', '.join(_ADDRESSING)}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txnformat.digits import whole
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -86,16 +87,17 @@ class _Text:
             case _:
                 return name
 
-    def decimal(self) -> list[int]:
+    def decimal(self) -> list[int | None]:
         self.expect("(")
         precision = self.next()
         scale = "0"
         if self.expect(",", ")") == ",":
             scale = self.next()
             self.expect(")")
-        if not (precision.isdigit() and scale.isdigit()):
+        numbers = [whole(precision), whole(scale)]
+        if None in numbers:
             raise ValueError("decimal needs whole numbers, as in decimal(10,2)")
-        return [int(precision), int(scale)]
+        return numbers
 
     def fields(self) -> list[dict[str, Any]]:
         found = []

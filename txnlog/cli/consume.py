@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from txnformat.errors import InvalidInputError
-from txnlog.cli.options import Place, json_option, parse_numbers, parse_offsets, with_place
+from txnlog.cli.options import (
+    Integer,
+    IntegerRange,
+    Place,
+    json_option,
+    parse_numbers,
+    parse_offsets,
+    with_place,
+)
 from txnlog.cli.output import TerminalBytes, is_terminal, print_table, printable_json, printable_lines
 
 if TYPE_CHECKING:
@@ -56,7 +64,7 @@ Batches = Iterator["pa.RecordBatch"]
 )
 @click.option(
     "--version-as-of",
-    type=int,
+    type=Integer(),
     metavar="ENTRY",
     help="The snapshot at this entry of the log (txnlog history shows them). Default: the newest.",
 )
@@ -72,7 +80,7 @@ Batches = Iterator["pa.RecordBatch"]
 )
 @click.option("--columns", metavar="NAMES", help="As in id,amount,_offset; default: the topic's own.")
 @click.option("--metadata", is_flag=True, help=f"Also {', '.join(METADATA)}.")
-@click.option("--limit", type=click.IntRange(min=0), help="Most records.")
+@click.option("--limit", type=IntegerRange(min=0), help="Most records.")
 @click.option(
     "--format",
     "format_",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ def dump() -> None:
 
 @dump.command("entries")
 @with_place
-@click.option(
-    "--entry", "-e", "chosen", type=click.IntRange(min=0), multiple=True, help="This one; repeat it."
-)
-@click.option(
-    "--from", "start", type=click.IntRange(min=0), help="First entry. Default: the oldest there is."
-)
-@click.option("--to", "end", type=click.IntRange(min=0), help="Last entry, inclusive. Default: the newest.")
+@click.option("--entry", "-e", "chosen", type=IntegerRange(min=0), multiple=True, help="This one; repeat it.")
+@click.option("--from", "start", type=IntegerRange(min=0), help="First entry. Default: the oldest there is.")
+@click.option("--to", "end", type=IntegerRange(min=0), help="Last entry, inclusive. Default: the newest.")
 @click.option("--raw", is_flag=True, help="The JSON as stored (decompressed), without any check.")
 @json_option
 def entries(
@@ -124,11 +120,9 @@ def _pairs(values: dict[str, Any]) -> str:
 @dump.command("batches")
 @click.argument("topic")
 @with_place
-@click.option(
-    "--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True, help="Which one."
-)
-@click.option("--from", "start", type=click.IntRange(min=0), help="First offset.")
-@click.option("--to", "end", type=click.IntRange(min=0), help="End offset, exclusive.")
+@click.option("--partition", "-p", type=IntegerRange(min=0), default=0, show_default=True, help="Which one.")
+@click.option("--from", "start", type=IntegerRange(min=0), help="First offset.")
+@click.option("--to", "end", type=IntegerRange(min=0), help="End offset, exclusive.")
 @json_option
 def batches(
     topic: str, place: Place, partition: int, start: int | None, end: int | None, as_json: bool

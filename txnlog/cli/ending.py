@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import print_json, print_table, printable, say
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask before several
 @with_place
 @click.option("--prefix", help="All open transactions of ids that begin with this.")
 @click.option("--topic", help="With --partition and --start-offset: the transaction that begins there.")
-@click.option("--partition", type=click.IntRange(min=0), help="See --topic.")
-@click.option("--start-offset", type=click.IntRange(min=0), help="Its first offset in the partition.")
+@click.option("--partition", type=IntegerRange(min=0), help="See --topic.")
+@click.option("--start-offset", type=IntegerRange(min=0), help="Its first offset in the partition.")
 @dry_run_option
 @yes_option
 @json_option
@@ -91,18 +91,18 @@ def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json:
 @click.command("abort-lingering")
 @with_place
 @click.option("--prefix", required=True, help="The job's ids are PREFIX-0, PREFIX-1, …")
-@click.option("--parallelism", type=click.IntRange(min=1), help="Workers that the job has now.")
-@click.option("--worker", type=click.IntRange(min=0), help="The one that cleans up, from 0.")
+@click.option("--parallelism", type=IntegerRange(min=1), help="Workers that the job has now.")
+@click.option("--worker", type=IntegerRange(min=0), help="The one that cleans up, from 0.")
 @click.option(
     "--safe-scale-down-factor",
-    type=click.IntRange(min=1),
+    type=IntegerRange(min=1),
     default=5,
     show_default=True,
     help="The job had at most so many times as many workers before.",
 )
 @click.option(
     "--opened-before-entry",
-    type=click.IntRange(min=0),
+    type=IntegerRange(min=0),
     metavar="ENTRY",
     help="Only transactions whose first entry is below this one. Default: all that are open now.",
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from txnlog.cli.options import NUMBER, Place, json_option, parse_numbers, with_place
+from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, json_option, parse_numbers, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @click.option("--to-earliest", is_flag=True, help="To the log start.")
 @click.option("--to-latest", is_flag=True, help="To the last stable offset.")
 @click.option("--to-current", is_flag=True, help="Where it is; to the latest where it has no position.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset.")
+@click.option("--to-offset", type=IntegerRange(min=0), metavar="OFFSET", help="To this offset.")
 @click.option(
     "--to-datetime",
     type=_Moment(),
@@ -255,7 +255,7 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @click.option(
     "--by-duration", type=_Duration(), metavar="DURATION", help="Likewise so long ago: P7D, PT1H30M."
 )
-@click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back if negative.")
+@click.option("--shift-by", type=Integer(), metavar="N", help="So many offsets on, or back if negative.")
 @click.option(
     "--from-file",
     type=_Lines(),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transaction
 @click.command()
 @with_place
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="Most entries to show."
+    "--limit", "-n", type=IntegerRange(min=1), default=20, show_default=True, help="Most entries to show."
 )
 @click.option("--all", "everything", is_flag=True, help="All entries that there are.")
-@click.option("--start", type=click.IntRange(min=0), metavar="ENTRY", help="The newest entry to show.")
+@click.option("--start", type=IntegerRange(min=0), metavar="ENTRY", help="The newest entry to show.")
 @json_option
 def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
     """Show what happened to the log, newest first.

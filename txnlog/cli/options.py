@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NUMBER",
+    "Integer",
+    "IntegerRange",
     "Place",
     "json_option",
     "parse_numbers",
@@ -29,7 +31,24 @@ __all__ = [
 NUMBER = re.compile("[0-9]{1,19}")
 """A number in an argument: digits of ASCII, as many as an offset can have."""
 
+_INTEGER = re.compile("[+-]?[0-9]{1,19}")
+
 Command = Callable[..., Any]
+
+
+class Integer(click.types.IntParamType):
+    """A whole number in digits of ASCII; click's own takes what ``int`` takes, such as ``1_0`` and digits of other scripts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        if isinstance(value, str) and not _INTEGER.fullmatch(value):
+            self.fail(f"{value!r:.80} is not a valid integer.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class IntegerRange(click.IntRange, Integer):
+    """As :class:`Integer`, within bounds."""
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, also of an error (on stderr)."

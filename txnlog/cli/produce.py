@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import Integer, Place, json_option, with_place
 from txnlog.cli.output import print_json, say
 from txnlog.cli.progress import progress
 
@@ -42,7 +42,7 @@ Commit = Callable[[], "CommitInfo"]
 @click.option(
     "--partition",
     "-p",
-    type=int,
+    type=Integer(),
     help="Everything to this partition. Default: by key; without one, from a random partition on, batch by batch.",
 )
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.columns import parse_columns, read_schema
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import Integer, Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def topics(place: Place, as_json: bool) -> None:
     metavar="kafka|FILE",
     help='In place of columns: "kafka" (key, value, headers, timestamp), or a Parquet file with the columns.',
 )
-@click.option("--partitions", "-p", type=int, default=1, show_default=True, help="They can only grow later.")
+@click.option(
+    "--partitions", "-p", type=Integer(), default=1, show_default=True, help="They can only grow later."
+)
 @click.option(
     "--key-column",
     "keys",
@@ -114,7 +116,7 @@ def create_topic(
 @click.command("alter-topic")
 @click.argument("topic")
 @with_place
-@click.option("--partitions", "-p", type=int, help="How many there shall be in all: more than now.")
+@click.option("--partitions", "-p", type=Integer(), help="How many there shall be in all: more than now.")
 @click.option(
     "--add-column",
     "added",

@@ -13,7 +13,7 @@ import click
 
 from txnlog.cli import ending
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import Integer, IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import instant, plain_values, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -96,9 +96,12 @@ def transactions() -> None:
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
 @click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole.")
 @click.option(
-    "--duration-filter", type=int, metavar="MS", help="Only transactions that have been open for longer."
+    "--duration-filter",
+    type=Integer(),
+    metavar="MS",
+    help="Only transactions that have been open for longer.",
 )
-@click.option("--producer-id", type=int, multiple=True, help="Only these; repeat it.")
+@click.option("--producer-id", type=Integer(), multiple=True, help="Only these; repeat it.")
 @json_option
 def list_(
     place: Place,
@@ -162,7 +165,7 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
 @transactions.command("describe-producers")
 @with_place
 @click.option("--topic", required=True, help="The partition's topic.")
-@click.option("--partition", type=click.IntRange(min=0), required=True, help="Its number.")
+@click.option("--partition", type=IntegerRange(min=0), required=True, help="Its number.")
 @json_option
 def describe_producers(place: Place, topic: str, partition: int, as_json: bool) -> None:
     """Describe the producers that a partition remembers.
@@ -196,10 +199,10 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
 @transactions.command("find-hanging")
 @with_place
 @click.option("--topic", help="Only this topic.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition of the topic.")
+@click.option("--partition", type=IntegerRange(min=0), help="Only this partition of the topic.")
 @click.option(
     "--max-transaction-timeout",
-    type=click.IntRange(min=0),
+    type=IntegerRange(min=0),
     metavar="MINUTES",
     help="Hanging is what has appended nothing for longer. Default: the longest timeout that the log allows.",
 )
