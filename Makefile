@@ -73,9 +73,11 @@ kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (
 limits:  ## What hostile objects cost a reader, each in a process of its own; fails above 256 MiB or 2 s (ARGS="--only parquet")
 	@$(RUN) -m tests.limits $(ARGS)
 
-fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, in forked processes (INPUTS=, SEED=)
-	@$(RUN) -W ignore -m tests.fuzz --inputs $(or $(INPUTS),850000) $(if $(SEED),--seed $(SEED)) $(ARGS)
-	@$(RUN) -W ignore -m tests.mutants --inputs $(if $(INPUTS),$(INPUTS),200000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, some guided by Atheris (INPUTS=, SEED=)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements-fuzz.lock
+	@$(RUN) -W ignore -m tests.fuzz.guided --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(RUN) -W ignore -m tests.fuzz --inputs $(or $(INPUTS),750000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(RUN) -W ignore -m tests.mutants --inputs $(or $(INPUTS),200000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 power-cuts:  ## Cut the power at every system call of every call that writes, and hold what was told against what is left (ARGS="--only killed --every 3")
 	@$(RUN) -m tests.power $(ARGS)

@@ -16,7 +16,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".venv-audit"
-AUDITED = ("requirements-dev.lock", "requirements-oldest-pyspark.lock", "requirements-audit.lock")
+AUDITED = (
+    *("requirements-dev.lock", "requirements-oldest-pyspark.lock", "requirements-audit.lock"),
+    "requirements-fuzz.lock",
+)
 
 SECONDS_MAX = 300
 """For one lock; a service that does not answer must not hold up CI."""

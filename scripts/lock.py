@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PINS = ROOT / "requirements-dev.txt"
 AUDIT_PINS = ROOT / "requirements-audit.txt"
+FUZZ_PINS = ROOT / "requirements-fuzz.txt"
 
 BUILD = ("setuptools",)
 """What builds the packages that have no wheel: installed before the others, so that no build downloads its own."""
@@ -99,6 +100,7 @@ def locks() -> dict[str, list[tuple[str, str]]]:
         "requirements-build.lock": [pin for pin in development if pin[0] in BUILD],
         "requirements-oldest-pyspark.lock": pins("\n".join(OLDEST)),
         "requirements-audit.lock": pins(AUDIT_PINS.read_text(encoding="utf-8")),
+        "requirements-fuzz.lock": pins(FUZZ_PINS.read_text(encoding="utf-8")),
     }
 
 

@@ -25,4 +25,4 @@ def attack(target: Target, seed: int, inputs: int) -> Report:
 
 
 if __name__ == "__main__":
-    sys.exit(campaign("tests.fuzz", targets(), 850_000, attack))
+    sys.exit(campaign("tests.fuzz", targets(), 750_000, attack))

@@ -118,7 +118,10 @@ def changed_bytes(data: bytes, rng: Random) -> bytes:
 
 def changed_text(data: bytes, rng: Random) -> bytes:
     """Return a text with pieces put in, cut, doubled or exchanged; half of a surrogate pair may be in it."""
-    text = data.decode("utf-8", "surrogatepass")
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return changed_bytes(data, rng)
     for _ in range(rng.choice((1, 1, 2, 3))):
         at = rng.randrange(len(text) + 1)
         end = at + rng.randrange(12)

@@ -73,6 +73,11 @@ class Target:
     weight: float = 1.0
     """Its share of the inputs, compared with others: less where an input starts a process."""
 
+    @property
+    def is_guided(self) -> bool:
+        """Whether it is code of txnlog's own that takes the bytes: what an input reaches there can be seen."""
+        return self.mutate is not only_seed and self.name not in {"csv", "parquet-input"}
+
     def inputs(self, seed: int, count: int) -> list[bytes]:
         """Return changed inputs: the same for one seed."""
         rng = Random(f"{self.name} {seed}")
