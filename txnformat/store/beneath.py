@@ -1,8 +1,8 @@
 """Files and directories beneath a root, opened so that nothing there leads outside of it, hangs, or is something else.
 
 A path is walked component by component: the first is opened from the root, each further one from the directory before it, none through
-a symbolic link (``O_NOFOLLOW``). Nobody can put a link in the place of a directory between a look and its use. A pipe or a device is opened without waiting for
-its other end (``O_NONBLOCK``), found to be no regular file, and closed. The root itself, and all above it, may be links: who names a root trusts the way to it.
+a symbolic link (``O_NOFOLLOW``). So a link that takes the place of a directory between a look and its use leads nowhere. A pipe or a device is opened without waiting for
+its other end (``O_NONBLOCK``), found to be no regular file, and closed. The root itself, and all above it, may be links: the user who names a root trusts the way to it.
 
 Descriptors are numbers, which nothing gives back, and reads run where a signal handler may raise after every step. So each number goes from the system call to a
 list, and from there to ``close``, inside of one call each, which no handler can come between.
