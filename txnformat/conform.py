@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError
 from txnformat.row_values import checked_values, shown, uninferable
-from txnformat.sound import has_text_names, unsound_columns
+from txnformat.sound import has_text_names, is_plain_and_sound, unsound_columns
 from txnformat.text import bad_texts, without_hidden_texts
 from txnformat.variants import contains_variant, has_broken_variant
 
@@ -61,6 +61,8 @@ def conform(
     else:
         table = _from_foreign(data)
     is_same = table.schema.equals(schema)
+    if is_same and check_text and is_plain_and_sound(table, schema):
+        return _unmarked(table)
     if not is_same and not has_text_names(table.schema):
         raise _mismatch(["a column or a field has a name that is not UTF-8"])
     unsound = [f"column {name!r:.300} is not sound: {problem}" for name, problem in unsound_columns(table)]
@@ -72,6 +74,10 @@ def conform(
         _check_text(table)
         table = without_hidden_texts(table)
     _check_variants(table, schema)
+    return _unmarked(table)
+
+
+def _unmarked(table: pa.Table) -> pa.Table:
     return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
 

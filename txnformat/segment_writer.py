@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from txnformat.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
@@ -80,31 +81,26 @@ def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
 class _Bounds(NamedTuple):
     """The largest row group."""
 
+    schema: pa.Schema
     arrow: int
     """Bytes in memory."""
     repeated: tuple[Leaf | None, ...]
     """The Parquet columns of a schema with lists, None for those that do not repeat; empty without lists."""
 
 
-_known: dict[int, tuple[pa.Schema, _Bounds]] = {}
-"""Bounds of schemas by their ids: a topic's schema is one object for all of its commits."""
-_KNOWN_MAX = 1_000
-
-
 def _bounds(schema: pa.Schema, bytes_max: int | None) -> _Bounds:
-    known = _known.get(id(schema))
-    if known is None or known[0] is not schema:
-        if len(_known) >= _KNOWN_MAX:
-            _known.clear()
-        known = _known[id(schema)] = (schema, _new_bounds(schema))
-    return known[1] if bytes_max is None else known[1]._replace(arrow=bytes_max)
+    found = _bounds_of(schema)
+    return found if bytes_max is None else found._replace(arrow=bytes_max)
 
 
 def _new_bounds(schema: pa.Schema) -> _Bounds:
     if not any(map(_repeats, schema.types)):
-        return _Bounds(ROW_GROUP_BYTES_MAX, ())
+        return _Bounds(schema, ROW_GROUP_BYTES_MAX, ())
     leaves = tuple(leaf if leaf.repeated else None for leaf in shape_of(schema).leaves)
-    return _Bounds(LISTS_ROW_GROUP_BYTES_MAX, leaves)
+    return _Bounds(schema, LISTS_ROW_GROUP_BYTES_MAX, leaves)
+
+
+_bounds_of = OfSchema(_new_bounds)
 
 
 def _repeats(type_: pa.DataType) -> bool:
@@ -114,8 +110,11 @@ def _repeats(type_: pa.DataType) -> bool:
 
 
 def _excess(table: pa.Table, bounds: _Bounds) -> float:
-    """Return how many times as large as the largest row group a table is."""
-    found: float = table.nbytes / bounds.arrow
+    """Return how many times as large as the largest row group a table is; where that is below one, perhaps a little more."""
+    size = bytes_at_most(table, bounds.schema)
+    if size > bounds.arrow:
+        size = table.nbytes
+    found: float = size / bounds.arrow
     if not bounds.repeated:
         return found
     return max(found, _lists_bytes(table, bounds.repeated) / LISTS_DECODED_BYTES_MAX)

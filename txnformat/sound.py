@@ -14,7 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["has_text_names", "unsound_columns"]
+from txnformat.arrow_sizes import OfSchema
+from txnformat.text import is_sound_text
+
+__all__ = ["has_text_names", "is_plain_and_sound", "unsound_columns"]
 
 _FIXED = frozenset(
     type_.id
@@ -52,6 +55,38 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
             except (pa.ArrowException, ValueError) as error:
                 yield data.schema.names[number], f"{error!s:.200}"
                 break
+
+
+def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
+    """Return whether a table has nothing but numbers, times and strings, and is sound, all of its texts UTF-8: in one quick look.
+
+    False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.text.bad_texts` find what it is, if anything.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        That of the table; best always the same object, for what is known of it is kept.
+    """
+    texts = _texts_of(schema)
+    if texts is None:
+        return False
+    try:
+        table.validate()
+    except (pa.ArrowException, ValueError):
+        return False
+    return all(
+        is_sound_text(chunk, type_) for number, type_ in texts for chunk in table.column(number).iterchunks()
+    )
+
+
+def _texts(schema: pa.Schema) -> tuple[tuple[int, pa.DataType], ...] | None:
+    """Return number and type of each column of strings; None with columns of other types that must be looked at."""
+    if not {type_.id for type_ in schema.types} <= _FIXED | _TEXTS:
+        return None
+    return tuple((number, type_) for number, type_ in enumerate(schema.types) if type_.id in _TEXTS)
+
+
+_texts_of = OfSchema(_texts)
 
 
 def has_text_names(fields: Any) -> bool:

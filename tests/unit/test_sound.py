@@ -8,7 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat.sound import unsound_columns
+from txnformat.errors import InvalidInputError
+from txnformat.schema import conform
+from txnformat.sound import is_plain_and_sound, unsound_columns
+from txnformat.text import bad_texts
 
 TEXTS = pa.array(["a", None, "ccc", "", "é"])
 
@@ -82,3 +85,62 @@ def test_a_list_that_ends_before_it_begins_is_named(outer: Any, inner: pa.DataTy
         )
         for table in (pa.table({"c": column}), pa.table({"c": pa.StructArray.from_arrays([column], ["x"])})):
             assert [name for name, _ in unsound_columns(table)] == ([] if is_sound else ["c"])
+
+
+SNOWMAN = "\N{SNOWMAN}".encode()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_quick_look_passes_plain_tables_and_nothing_that_is_not_sound(large: bool) -> None:
+    binary, text = (pa.large_binary(), pa.large_string()) if large else (pa.binary(), pa.string())
+    times = pa.array([0, 2**62, None, -1], pa.timestamp("us", "UTC"))
+
+    def table(*values: bytes | None) -> pa.Table:
+        return pa.table({"t": times, "c": pa.array(values, binary).view(text), "n": pa.array([0.5] * 4)})
+
+    for sound in (
+        table(b"a", b"", None, b"b"),
+        table(None, None, None, None),
+        table(b"", b"", b"", b""),
+        table(SNOWMAN, b"a" + SNOWMAN, None, "\xfc".encode()),
+    ):
+        for one in (sound, sound.slice(1), sound.slice(2, 0), pa.concat_tables([sound, sound.slice(1, 2)])):
+            assert is_plain_and_sound(one, one.schema)
+            assert (list(unsound_columns(one)), list(bad_texts(one))) == ([], [])
+            assert conform(one, one.schema).equals(one)
+    for bad in (
+        table(b"a", b"\xff", None, b"b"),
+        table(b"a", SNOWMAN[:1], SNOWMAN[1:], b"b"),
+        table(b"a", b"\xed\xa0\x80", None, b"b"),
+    ):
+        assert not is_plain_and_sound(bad, bad.schema)
+        with pytest.raises(InvalidInputError, match="is not UTF-8"):
+            conform(bad, bad.schema)
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()], ids=str)
+def test_the_quick_look_sees_texts_that_end_before_they_begin(type_: pa.DataType) -> None:
+    for column in (backwards(type_), pa.chunked_array([backwards(type_).slice(0, 1), backwards(type_)])):
+        table = pa.table({"c": column})
+        assert not is_plain_and_sound(table, table.schema)
+        with pytest.raises(InvalidInputError, match="ends before it begins"):
+            conform(table, table.schema)
+    first_alone = pa.table({"c": backwards(type_).slice(0, 1)})
+    assert is_plain_and_sound(first_alone, first_alone.schema)
+
+
+def test_the_quick_look_sees_what_arrows_own_look_refuses() -> None:
+    places = np.array([0, 1, 3], np.int32)
+    column = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(places), pa.py_buffer(b"abc")])
+    table = pa.table({"c": column})
+    assert is_plain_and_sound(table, table.schema)
+    places[2] = 900_000_000
+    assert not is_plain_and_sound(table, table.schema)
+    with pytest.raises(InvalidInputError, match="is not sound"):
+        conform(table, table.schema)
+
+
+@pytest.mark.parametrize("place", inside(TEXTS))
+def test_the_quick_look_leaves_other_types_to_the_thorough_one(place: str) -> None:
+    table = pa.table({"c": inside(TEXTS)[place]})
+    assert is_plain_and_sound(table, table.schema) == (place == "text")
