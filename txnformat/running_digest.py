@@ -39,12 +39,14 @@ class RunningDigest:
 
     def update(self, data: bytes | memoryview) -> None:
         """Take in the next bytes of the stream; they must not change until :meth:`wait`."""
-        self._taken.append(data)
-        self._taken_bytes += len(data)
-        self._taken_end += len(data)
+        size = len(data)
+        self._taken_end += size
         if self._taken_end < THREAD_BYTES:
-            self._digest(self._take())
-        elif self._taken_bytes >= HANDOVER_BYTES:
+            self._digest_part(data)
+            return
+        self._taken.append(data)
+        self._taken_bytes += size
+        if self._taken_bytes >= HANDOVER_BYTES:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="txnlog-digest")
             while len(self._pending) >= HANDED_OVER_MAX:
@@ -78,7 +80,10 @@ class RunningDigest:
 
     def _digest(self, parts: list[bytes | memoryview]) -> None:
         for part in parts:
-            self._sha256.update(part)
-            self._crc32 = zlib.crc32(part, self._crc32)
-            self._end += len(part)
-            self._crc32_at[self._end] = self._crc32
+            self._digest_part(part)
+
+    def _digest_part(self, part: bytes | memoryview) -> None:
+        self._sha256.update(part)
+        self._crc32 = zlib.crc32(part, self._crc32)
+        self._end += len(part)
+        self._crc32_at[self._end] = self._crc32

@@ -192,34 +192,35 @@ class _Sink:
     def __init__(self, out: ObjectWriter) -> None:
         self._out = out
         self._held: list[bytes] | None = None
-        self._piece = bytearray()  # taken in, but not passed on
+        self._parts: list[bytes] = []  # taken in, but not passed on
+        self._parts_bytes = 0
         self.digest = RunningDigest()  # column chunks begin and end at ends of writes
         self.size = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
-        view = memoryview(data)
+        part = data if type(data) is bytes else bytes(memoryview(data))  # pyarrow may write over the latter
+        size = len(part)
         if self._held is not None:
-            self._held.append(bytes(view))
-            return view.nbytes
-        self.size += view.nbytes
-        self.digest.update(
-            data if isinstance(data, bytes) else bytes(view)
-        )  # pyarrow may write over the latter
-        if view.nbytes < PIECE_BYTES:
-            self._piece += view
-            if len(self._piece) >= PIECE_BYTES:
+            self._held.append(part)
+            return size
+        self.size += size
+        self.digest.update(part)
+        if size < PIECE_BYTES:
+            self._parts.append(part)
+            self._parts_bytes += size
+            if self._parts_bytes >= PIECE_BYTES:
                 self.pass_on()
         else:
             self.pass_on()
-            self._out.write(view)
-        return view.nbytes
+            self._out.write(part)
+        return size
 
     def pass_on(self) -> None:
         """Give the store all that was taken in."""
-        if self._piece:
-            piece, self._piece = self._piece, bytearray()
-            self._out.write(memoryview(piece))
+        if self._parts:
+            parts, self._parts, self._parts_bytes = self._parts, [], 0
+            self._out.write(b"".join(parts))
 
     def hold(self) -> None:
         """Keep from now on what is written."""
