@@ -15,6 +15,9 @@ __all__ = ["replace"]
 
 T = TypeVar("T")
 
+_Struct = msgspec.Struct
+_replace = msgspec.structs.replace
+
 
 def replace(value: T, **changes: Any) -> T:
     """Return ``value``, a Struct or a dataclass, with some fields changed.
@@ -24,6 +27,6 @@ def replace(value: T, **changes: Any) -> T:
     TypeError
         It has no such field.
     """
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.replace(value, **changes)
+    if isinstance(value, _Struct):
+        return _replace(value, **changes)
     return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # a dataclass, or dataclasses says so

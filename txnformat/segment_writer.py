@@ -84,6 +84,8 @@ class _Bounds(NamedTuple):
     schema: pa.Schema
     arrow: int
     """Bytes in memory."""
+    columns: int
+    """Parquet columns of the schema."""
     repeated: tuple[Leaf | None, ...]
     """The Parquet columns of a schema with lists, None for those that do not repeat; empty without lists."""
 
@@ -94,10 +96,11 @@ def _bounds(schema: pa.Schema, bytes_max: int | None) -> _Bounds:
 
 
 def _new_bounds(schema: pa.Schema) -> _Bounds:
+    count = sum(map(leaf_count, schema.types))
     if not any(map(_repeats, schema.types)):
-        return _Bounds(schema, ROW_GROUP_BYTES_MAX, ())
+        return _Bounds(schema, ROW_GROUP_BYTES_MAX, count, ())
     leaves = tuple(leaf if leaf.repeated else None for leaf in shape_of(schema).leaves)
-    return _Bounds(schema, LISTS_ROW_GROUP_BYTES_MAX, leaves)
+    return _Bounds(schema, LISTS_ROW_GROUP_BYTES_MAX, count, leaves)
 
 
 _bounds_of = OfSchema(_new_bounds)
@@ -440,7 +443,7 @@ class SegmentFileWriter:
         """Finish the Parquet file and return its footer, with the checksums of the chunks filled in."""
         # The chunks' places are known only when pyarrow has made the footer, so a text of the same length holds
         # the place of their checksums. Values of columns stand before it in a footer, hence the last occurrence.
-        digits = 8 * self._row_groups * sum(leaf_count(field.type) for field in self._schema)
+        digits = 8 * self._row_groups * self._bounds.columns
         blank = b"?" * digits
         parquet = self._opened(0)
         parquet.add_key_value_metadata({CHUNK_CRC32_KEY: blank})
