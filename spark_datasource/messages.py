@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from msgspec import structs
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_datasource.routing import Route
@@ -180,7 +181,9 @@ def _check_batches(upload: Uploaded, partition_count: int) -> None:
     for batch in cast(
         "tuple[Any, ...]", upload.batches
     ):  # what a type says of another machine's data is a wish
-        if not isinstance(batch, BatchRecord) or any(type(value) is not int for value in astuple(batch)):
+        if not isinstance(batch, BatchRecord) or any(
+            type(value) is not int for value in structs.astuple(batch)
+        ):
             raise invalid_message("not a batch", got=repr(batch)[:200])
         if not 0 <= batch.partition < partition_count or not 0 <= batch.file < len(upload.files):
             raise invalid_message("a batch of no partition or file", got=batch)

@@ -48,7 +48,7 @@ def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Co
     topic_ids : mapping of str to str
         Of the topics to say something of, by name.
     """
-    return tuple(
+    return Content(
         TopicContent(topic_ids[topic], found.records, found.hash)
         for topic, found in sorted(rows.items())
         if topic in topic_ids

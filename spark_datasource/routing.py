@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnformat.errors import InvalidInputError
 from txnformat.keys import check_topic_name, topic_directory
 from txnformat.operations import CreateTopic
+from txnformat.replacing import replace
 from txnformat.schema import TopicSchema
 
 __all__ = [

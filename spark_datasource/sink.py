@@ -7,7 +7,6 @@ in the open transaction, in place of appending it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,6 +28,7 @@ from txnformat.log import TxnLog
 from txnformat.multiset import Multiset
 from txnformat.operations import AppVersion, Operation
 from txnformat.reads import read_entry
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.types import TopicPartition
 from writers.job import Delegation

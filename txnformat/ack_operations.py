@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Struct
+
+from txnformat.field_types import (
+    FEATURE,
+    LEFT_OUT,
+    Count,
+    OrMinusOne,
+    PartitionNumber,
+    ReaderName,
+    TransactionalId,
+    Uuid,
+)
 
 __all__ = [
     "Ack",
@@ -30,23 +43,21 @@ class AckMode(StrEnum):
     """Exactly what is below a position is acknowledged: the subscription begins there again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionStart:
+class SubscriptionStart(Struct, frozen=True, gc=False):
     """Where a subscription begins in a partition."""
 
-    partition: int
-    offset: int
+    partition: PartitionNumber
+    offset: Count
     """The first that it wants."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateSubscription:
+class CreateSubscription(Struct, frozen=True, tag_field="operation", tag="create_subscription"):
     """A topic gets a subscription. Partitions that it does not name begin at offset 0, later ones too."""
 
-    topic_id: str
-    subscription: str
-    starts: tuple[SubscriptionStart, ...] = ()
-    intent: int = 0
+    topic_id: Uuid
+    subscription: ReaderName
+    starts: Annotated[tuple[SubscriptionStart, ...], LEFT_OUT] = ()
+    intent: Count = 0
 
     @property
     def key(self) -> SubscriptionKey:
@@ -54,13 +65,12 @@ class CreateSubscription:
         return self.topic_id, self.subscription
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSubscription:
+class DeleteSubscription(Struct, frozen=True, tag_field="operation", tag="delete_subscription"):
     """A subscription leaves the state, with all its acknowledgements."""
 
-    topic_id: str
-    subscription: str
-    intent: int = 0
+    topic_id: Uuid
+    subscription: ReaderName
+    intent: Count = 0
 
     @property
     def key(self) -> SubscriptionKey:
@@ -68,30 +78,28 @@ class DeleteSubscription:
         return self.topic_id, self.subscription
 
 
-@dataclass(frozen=True, slots=True)
-class AckedPartition:
+class AckedPartition(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is acknowledged in one partition."""
 
-    partition: int
-    ranges: tuple[tuple[int, int], ...] = ()
+    partition: PartitionNumber
+    ranges: tuple[tuple[Count, Count], ...] = ()
     """Individual only: [start, end), ascending, of which no two overlap or touch."""
-    position: int | None = None
+    position: Count | None = None
     """Cumulative and seek only: everything below (exclusive)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True, tag_field="operation", tag="ack"):
     """Records of one subscription are acknowledged: at once, or with the end of a transaction."""
 
-    topic_id: str
-    subscription: str
-    mode: AckMode
+    topic_id: Uuid
+    subscription: ReaderName
+    mode: Annotated[AckMode, FEATURE]
     partitions: tuple[AckedPartition, ...]
-    transactional_id: str | None = None
+    transactional_id: TransactionalId | None = None
     """None: at once. Else pending until that id's transaction ends; never of a seek."""
-    producer_id: int = -1
-    epoch: int = -1
-    intent: int = 0
+    producer_id: OrMinusOne = -1
+    epoch: OrMinusOne = -1
+    intent: Count = 0
 
     @property
     def key(self) -> SubscriptionKey:

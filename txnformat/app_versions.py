@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
+from txnformat.field_types import Content32, Positive, Uuid
+
 __all__ = [
     "CONTENT_SCHEME",
     "INSTANCES_MAX",
@@ -24,18 +28,18 @@ INSTANCE_BYTES_MAX = 249
 """Of an instance's name, in UTF-8."""
 
 
-class TopicContent(NamedTuple):
+class TopicContent(Struct, frozen=True, gc=False):
     """The rows that a version wrote to one topic, without their order."""
 
-    topic_id: str
-    records: int
-    """At least 1."""
-    hash: str
-    """32 hexadecimal digits."""
+    topic_id: Uuid
+    records: Positive
+    hash: Content32
 
 
-Content = tuple[TopicContent, ...]
-"""The rows that a version wrote: each topic once, those without rows not at all."""
+class Content(tuple[TopicContent, ...]):
+    """The rows that a version wrote: each topic once, those without rows not at all."""
+
+    __slots__ = ()
 
 
 class VersionAt(NamedTuple):

@@ -383,7 +383,7 @@ def _grown(
     )
 
 
-_FOLDS: dict[type[Any], Callable[[LogState, Any, At], LogState]] = {
+_FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
     Upgrade: _upgrade,
     CreateTopic: _create_topic,
     AlterTopic: _alter_topic,

@@ -53,14 +53,19 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
         )
     check_member(action.group, action.member)
     group = state.group(action.group)
-    return JoinGroup(action.group, group.generation + 1, action.member, action.session_timeout_ms)
+    return JoinGroup(
+        group=action.group,
+        generation=group.generation + 1,
+        member=action.member,
+        session_timeout_ms=action.session_timeout_ms,
+    )
 
 
 def leave_group(state: LogState, action: LeaveGroup) -> JoinGroup:
     """Return the operation by which a member leaves; raise if it is not the member any more."""
     group = state.group(action.group)
     check_generation(action.group, group, action.generation)
-    return JoinGroup(action.group, group.generation + 1, None, 0)
+    return JoinGroup(group=action.group, generation=group.generation + 1, session_timeout_ms=0)
 
 
 def check_generation(name: str, group: GroupState, generation: int | None) -> None:
@@ -204,7 +209,7 @@ def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, Com
     group = state.group(name)
     _check_idle(name, group, action.store_time_ms, force=action.force)
     # Whoever was a member and only slept is fenced: it must not commit over what was set.
-    put_out = JoinGroup(name, group.generation + 1, None, 0)
+    put_out = JoinGroup(group=name, generation=group.generation + 1, session_timeout_ms=0)
     return put_out, commit_offsets(state, action.offsets, None, None)
 
 

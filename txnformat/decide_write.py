@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
+from txnformat.app_versions import Content
 from txnformat.decide_acks import acknowledge
 from txnformat.decide_groups import commit_offsets
 from txnformat.decide_transaction import check_identity, end, prepare
@@ -143,7 +144,7 @@ def _version(app: AppRef, renamed: dict[str, str]) -> AppVersion:
     """Return the operation of an application's version, its content with the ids that topics have in the log."""
     content = app.content
     if content is not None:
-        content = tuple(one._replace(topic_id=renamed.get(one.topic_id, one.topic_id)) for one in content)
+        content = Content(replace(one, topic_id=renamed.get(one.topic_id, one.topic_id)) for one in content)
     return AppVersion(app.namespace, app.app_id, app.version, instance=app.instance, content=content)
 
 

@@ -7,7 +7,6 @@ expected and what was there; nothing is taken on trust, and unknown fields are l
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -161,7 +160,7 @@ def parse_json(text: bytes, *, name: str, stored: int) -> Document:
     """Parse plain bytes that should hold one JSON object, out of an object of ``stored`` bytes."""
     check_cost(text, stored, name=name)
     try:
-        value = json.loads(text)
+        value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
         raise CorruptDataError(
             "a metadata object is not JSON",
@@ -174,11 +173,6 @@ def parse_json(text: bytes, *, name: str, stored: int) -> Document:
             "a metadata object is not a JSON object", object=name, expected="object", got=type(value).__name__
         )
     return Document(value, name)
-
-
-def _has_surrogate(value: str) -> bool:
-    """Return whether a text from JSON holds half a surrogate pair, which no UTF-8 can carry any further."""
-    return any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else False
 
 
 class Document:
@@ -236,9 +230,7 @@ class Document:
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings as a tuple."""
         values = self.items(key)
-        if all(
-            isinstance(value, str) and len(value) <= 4096 and not _has_surrogate(value) for value in values
-        ):
+        if all(isinstance(value, str) and len(value) <= 4096 for value in values):
             return tuple(values)
         self.fail(key, "list of texts")
 

@@ -6,15 +6,26 @@ See the specification, section "Commit entries".
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, defstruct, structs
 
 from txnformat import keys
 from txnformat.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.entry_bytes import decode_stored, encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.field_types import Count, Item, Positive, Sha256, Text
 from txnformat.object_sizes import ENTRY_BYTES_MAX
-from txnformat.operation_codec import decode_operation, encode_operation
+from txnformat.operation_codec import (
+    OPERATIONS,
+    OperationHead,
+    check_operation,
+    content_hook,
+    stored_operation,
+    unknown_operation,
+)
 from txnformat.operations import Operation
+from txnformat.typed import Typed, fail
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -33,23 +44,34 @@ OPERATIONS_MAX = 10_000
 """Most operations of one entry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitEntry:
+class CommitEntry(Struct, frozen=True, kw_only=True):
     """One atomic step of a log."""
 
-    entry: int
+    entry: Count
     """Number in the chain, from 0."""
-    log_id: str
-    write_id: str
+    log_id: Text
+    write_id: Text
     """Names this attempt: whoever reads the slot back learns whose bytes won."""
-    previous: str
+    previous: Sha256
     """sha256 of the bytes of the entry before; of format.json for entry 0."""
-    timestamp_ms: int
+    timestamp_ms: Count
     """Milliseconds since the epoch, at least one above the entry before."""
-    engine: str
+    engine: Text
     """Who wrote it, for people."""
-    intents: tuple[str, ...]
-    operations: tuple[Operation, ...]
+    intents: Annotated[
+        tuple[Item, ...], Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} intents")
+    ]
+    operations: Annotated[
+        tuple[Operation, ...],
+        Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} operations"),
+    ]
+
+
+_ENTRY: Typed[CommitEntry] = Typed(CommitEntry, content_hook)
+# What tells whether this version knows the rest.
+_HEAD: Typed[Any] = Typed(
+    defstruct("Head", [("format", Positive), ("operations", tuple[OperationHead, ...])])
+)
 
 
 def sha256_hex(data: bytes) -> str:
@@ -71,19 +93,8 @@ def encode_entry(entry: CommitEntry) -> bytes:
             kind="entry-too-large",
             hint="touch fewer topics in one transaction",
         )
-    plain = plain_json(
-        {
-            "format": FORMAT_VERSION,
-            "entry": entry.entry,
-            "log_id": entry.log_id,
-            "write_id": entry.write_id,
-            "previous": entry.previous,
-            "timestamp_ms": entry.timestamp_ms,
-            "engine": entry.engine,
-            "intents": list(entry.intents),
-            "operations": [encode_operation(operation) for operation in entry.operations],
-        }
-    )
+    operations = [stored_operation(operation) for operation in entry.operations]
+    plain = plain_json({**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations})
     data = encode_stored(plain)
     if len(plain) > UNCOUNTED_BYTES_MAX:
         _check_readable(plain, len(data))
@@ -132,31 +143,25 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
             expected=f"at most {ENTRY_BYTES_MAX} bytes",
             got=f"{len(data)} bytes",
         )
-    doc = decode_stored(data, name=name)
-    version = doc.integer("format", minimum=1)
-    if version > FORMAT_VERSION:
+    text = decode_stored(data, name=name)
+    head = _HEAD.decode(text, name=name)
+    if head.format > FORMAT_VERSION:
         raise UnsupportedFeatureError(
             "a commit entry has a newer format",
             kind="newer-format",
             hint="upgrade txnlog",
             object=name,
             expected=f"at most {FORMAT_VERSION}",
-            got=version,
+            got=head.format,
         )
-    if doc.integer("entry") != number:
-        doc.fail("entry", str(number))
-    if len(doc.items("intents")) > OPERATIONS_MAX:
-        doc.fail("intents", f"at most {OPERATIONS_MAX} intents")
-    intents = doc.texts("intents")
-    if len(doc.items("operations")) > OPERATIONS_MAX:
-        doc.fail("operations", f"at most {OPERATIONS_MAX} operations")
-    return CommitEntry(
-        entry=number,
-        log_id=doc.text("log_id"),
-        write_id=doc.text("write_id"),
-        previous=doc.hexadecimal("previous", 64),
-        timestamp_ms=doc.integer("timestamp_ms"),
-        engine=doc.text("engine"),
-        intents=intents,
-        operations=tuple(decode_operation(op, len(intents)) for op in doc.documents("operations")),
+    for index, there in enumerate(head.operations):
+        if there.operation not in OPERATIONS:
+            raise unknown_operation(there.operation, f"{name}.operations[{index}]")
+    entry = _ENTRY.decode(text, name=name)
+    if entry.entry != number:
+        fail(name, "entry", str(number), entry.entry)
+    operations = tuple(
+        check_operation(op, there, len(entry.intents), path=f"{name}.operations[{index}]")
+        for index, (op, there) in enumerate(zip(entry.operations, head.operations, strict=True))
     )
+    return structs.replace(entry, operations=operations)

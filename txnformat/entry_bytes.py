@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 
-from txnformat.document import METADATA_BYTES_MAX, ZSTD_MAGIC, Document, decompressed, packed, parse_json
+import msgspec
+
+from txnformat.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
 from txnformat.errors import CorruptDataError
 
-__all__ = ["FIELDS_WITHOUT_CHECKSUM", "decode_stored", "encode_stored", "has_checksum"]
+__all__ = ["FIELDS_WITHOUT_CHECKSUM", "check_stored", "decode_stored", "encode_stored", "has_checksum"]
 
 FIELDS_WITHOUT_CHECKSUM = frozenset(
     ["format", "entry", "log_id", "write_id", "previous", "timestamp_ms", "engine", "intents", "operations"]
@@ -50,8 +52,8 @@ def has_checksum(data: bytes) -> bool:
     return _is_signed(data)
 
 
-def decode_stored(data: bytes, *, name: str) -> Document:
-    """Return the document of an entry, once its checksum is right; nothing else of it is looked at.
+def decode_stored(data: bytes, *, name: str) -> bytes:
+    """Return the plain JSON of an entry, once its checksum is right; nothing else of it is looked at.
 
     Parameters
     ----------
@@ -80,11 +82,28 @@ def decode_stored(data: bytes, *, name: str) -> Document:
     if is_framed != (is_signed and stored.startswith(ZSTD_MAGIC)):
         shown = [part for part, there in (("field", is_signed), ("frame", is_framed)) if there]
         _fail(name, "the checksum's field, and its frame if compressed, or neither", f"only the {shown[0]}")
-    document = parse_json(text, name=name, stored=len(stored))
-    if not is_signed and not document.value.keys() <= FIELDS_WITHOUT_CHECKSUM:
-        further = sorted(document.value.keys() - FIELDS_WITHOUT_CHECKSUM)
+    check_cost(text, len(stored), name=name)
+    if not is_signed and (further := sorted(_top_level(text, name) - FIELDS_WITHOUT_CHECKSUM)):
         _fail(name, "no further fields without a checksum", f"{', '.join(map(ascii, further)):.200}")
-    return document
+    return text
+
+
+def check_stored(data: bytes, *, name: str) -> None:
+    """Raise CorruptDataError unless the checksum of an entry is right, and it is a JSON object."""
+    _top_level(decode_stored(data, name=name), name)
+
+
+_TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _top_level(text: bytes, name: str) -> set[str]:
+    """Return the names of the fields of an entry's document; their values are passed over."""
+    try:
+        return set(_TOP_LEVEL.decode(text))
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataError(
+            "a metadata object is not a JSON object", object=name, expected="object", got=str(error)
+        ) from error
 
 
 def _is_framed(data: bytes) -> bool:

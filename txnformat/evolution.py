@@ -15,8 +15,8 @@ import pyarrow.types as pt
 
 from txnformat.arguments import items
 from txnformat.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
-from txnformat.codec_fields import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.errors import InvalidInputError
+from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.intents import ChangeTopic
 from txnformat.operations import AlterTopic
 from txnformat.schema import TopicSchema

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Annotated
 
+from msgspec import Meta, Struct
+
+from txnformat.field_types import (
+    LEFT_OUT,
+    Count,
+    Name,
+    OrMinusOne,
+    PartitionNumber,
+    Positive,
+    ReaderName,
+    Text,
+    TransactionalId,
+    Uuid,
+)
 from txnformat.types import TopicPartition
 
 __all__ = [
@@ -23,34 +37,33 @@ NO_OFFSET = -1
 NO_POSITION = ""
 """Likewise of a foreign position."""
 
+SessionMs = Annotated[int, Meta(ge=0, le=2**53)]
 GroupKey = TopicPartition | str
 """What a group has a position in: a partition of the log, or something else that has this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroup:
+class JoinGroup(Struct, frozen=True, tag_field="operation", tag="join_group", kw_only=True):
     """A group gets its next generation, and with it one member, which alone may commit as such; or none."""
 
-    group: str
-    generation: int
+    group: ReaderName
+    generation: Positive
     """From here on: the one before + 1."""
-    member: str | None
+    member: TransactionalId | None = None
     """A name for people; None: the group has no member, since it left or was put out."""
-    session_timeout_ms: int
+    session_timeout_ms: SessionMs
     """For how long after its last commit the member counts as live; 0 without a member."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommit:
+class OffsetCommit(Struct, frozen=True, gc=False, omit_defaults=True):
     """The next offset that a group wants to read of a partition."""
 
-    topic_id: str
-    partition: int
-    offset: int
-    metadata: str = ""
+    topic_id: Uuid
+    partition: PartitionNumber
+    offset: Count
+    metadata: Text = ""
     """A text of the application."""
-    expected: int | None = None
+    expected: OrMinusOne | None = None
     """What must be committed so far (NO_OFFSET: nothing); None: whatever it is."""
 
     @property
@@ -64,14 +77,13 @@ class OffsetCommit:
         return self.offset
 
 
-@dataclass(frozen=True, slots=True)
-class PositionCommit:
+class PositionCommit(Struct, frozen=True, gc=False, omit_defaults=True):
     """A group's position in something that is not of this log: nothing is known of either but their texts."""
 
-    name: str
-    position: str
-    metadata: str = ""
-    expected: str | None = None
+    name: Name
+    position: Name
+    metadata: Text = ""
+    expected: Text | None = None
     """What must be committed so far (NO_POSITION: nothing); None: whatever it is."""
 
     @property
@@ -85,20 +97,19 @@ class PositionCommit:
         return self.position
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOffsets:
+class CommitOffsets(Struct, frozen=True, tag_field="operation", tag="commit_offsets"):
     """Positions of one group: at once, or with the end of a transaction."""
 
-    group: str
+    group: ReaderName
     offsets: tuple[OffsetCommit, ...]
-    positions: tuple[PositionCommit, ...] = ()
-    generation: int | None = None
+    positions: Annotated[tuple[PositionCommit, ...], LEFT_OUT] = ()
+    generation: Positive | None = None
     """The group's, if its member commits; None: whoever it is."""
-    transactional_id: str | None = None
+    transactional_id: TransactionalId | None = None
     """None: committed at once. Else pending until that id's transaction ends."""
-    producer_id: int = -1
-    epoch: int = -1
-    intent: int = 0
+    producer_id: OrMinusOne = -1
+    epoch: OrMinusOne = -1
+    intent: Count = 0
 
     def commits(self) -> Iterator[OffsetCommit | PositionCommit]:
         """Iterate over all of them."""
@@ -106,9 +117,8 @@ class CommitOffsets:
         yield from self.positions
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroup:
+class DeleteGroup(Struct, frozen=True, tag_field="operation", tag="delete_group"):
     """A group leaves the state, with all its positions."""
 
-    group: str
-    intent: int = 0
+    group: ReaderName
+    intent: Count = 0

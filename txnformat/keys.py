@@ -36,7 +36,9 @@ __all__ = [
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TABLE_PREFIX",
+    "TOPIC_PATTERN",
     "TRANSACTIONAL_ID_BYTES_MAX",
+    "UUID_PATTERN",
     "ObjectName",
     "boundary_key",
     "bundle_key",
@@ -88,20 +90,22 @@ NAME_CHARS_MAX = 249
 TRANSACTIONAL_ID_BYTES_MAX = 249
 """Longest transactional id, UTF-8 bytes."""
 
-_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+UUID_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+TOPIC_PATTERN = r"(?!_|\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
+"""Of a legal topic name: Kafka's rule, and no leading underscore."""
 _ENTRY = re.compile(r"_txnlog/log/([0-9]{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/([0-9]{20})")
 _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
-_SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({_UUID})")
-_TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({_UUID})\.arrow")
+_SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({UUID_PATTERN})")
+_TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({UUID_PATTERN})\.arrow")
 _DATA = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/([0-9]{{20}})-({_UUID})\.parquet"
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/([0-9]{{20}})-({UUID_PATTERN})\.parquet"
 )
 _SIDECAR = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/([0-9]{{20}})-({_UUID})\.(index|markers|txnindex)"
+    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|markers|txnindex)"
 )
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_UUID_FULL = re.compile(_UUID)
+_TOPIC = re.compile(TOPIC_PATTERN)
+_UUID_FULL = re.compile(UUID_PATTERN)
 
 
 class ObjectName(NamedTuple):
@@ -295,12 +299,7 @@ def _foreign_key(key: str, directory: str, where: str) -> CorruptDataError:
 
 def check_topic_name(name: object) -> str:
     """Return ``name`` if it is a legal topic name (Kafka's rule, no leading underscore)."""
-    if (
-        isinstance(name, str)
-        and _TOPIC.fullmatch(name)
-        and name not in (".", "..")
-        and not name.startswith("_")
-    ):
+    if isinstance(name, str) and _TOPIC.fullmatch(name):
         return name
     raise InvalidInputError(
         f"{name!r} is not a valid topic name",

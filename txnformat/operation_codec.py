@@ -1,431 +1,180 @@
-"""JSON form of operations: one encoder and one checked decoder for each, side by side.
+"""Operations to JSON and back. Their fields are declared in :mod:`txnformat.operations`; here is what no declaration says.
 
-An operation that this version does not know is a feature that it does not have: UnsupportedFeatureError.
+That is: which fields writers leave out, and the rules between fields. An operation that this version does not know is a
+feature that it does not have: UnsupportedFeatureError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from msgspec import inspect
 
 from txnformat import keys
-from txnformat.ack_codec import (
-    decode_ack,
-    decode_create_subscription,
-    decode_delete_subscription,
-    encode_ack,
-    encode_create_subscription,
-    encode_delete_subscription,
-)
-from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.app_versions import CONTENT_SCHEME, INSTANCE_BYTES_MAX, Content, TopicContent
-from txnformat.codec_fields import (
-    INT32_MAX,
-    PARTITIONS_MAX,
-    SCHEMAS_MAX,
-    Json,
-    decode_file,
-    decode_object,
-    encode_file,
-    encode_object,
-    key_of,
-    timeout_of,
-    transactional_id_of,
-    uuid_of,
-)
-from txnformat.document import Document
-from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
-from txnformat.group_codec import (
-    decode_commit_offsets,
-    decode_delete_group,
-    decode_join_group,
-    encode_commit_offsets,
-    encode_delete_group,
-    encode_join_group,
-)
-from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.ack_operations import Ack, AckMode
+from txnformat.app_versions import CONTENT_SCHEME, Content, TopicContent
+from txnformat.errors import UnsupportedFeatureError
+from txnformat.field_types import Count, Text
+from txnformat.group_operations import CommitOffsets, JoinGroup
 from txnformat.operations import (
     AllocateProducerIds,
-    AlterTopic,
     Append,
-    AppendedPartition,
     AppVersion,
+    Cause,
     Checkpoint,
     CreateTopic,
     EndTxn,
-    Expire,
-    InitProducer,
     Operation,
-    PrepareTxn,
     Seal,
-    SealedPartition,
-    SealedSegment,
     Stage,
-    Upgrade,
 )
-from txnformat.transaction_codec import (
-    decode_end_txn,
-    decode_init_producer,
-    decode_prepare_txn,
-    decode_stage,
-    encode_end_txn,
-    encode_init_producer,
-    encode_prepare_txn,
-    encode_stage,
-)
-from txnformat.types import BatchRecord, SegmentRecord
+from txnformat.replacing import replace
+from txnformat.typed import Typed, fail
+from txnformat.types import FileRecord, ObjectRecord, SegmentRecord
 
-__all__ = ["decode_operation", "decode_segment", "encode_operation", "encode_segment", "operation_name"]
+__all__ = [
+    "OPERATIONS",
+    "OperationHead",
+    "check_operation",
+    "check_segment_keys",
+    "check_table_key",
+    "content_hook",
+    "decode_operation",
+    "encode_operation",
+    "operation_name",
+    "stored_operation",
+    "unknown_operation",
+]
 
+Json = dict[str, Any]
 
-def _encode_upgrade(op: Upgrade) -> Json:
-    return {
-        "reader": list(op.reader),
-        "writer": list(op.writer),
-        "maintenance": list(op.maintenance),
-        "max_transaction_timeout_ms": op.max_transaction_timeout_ms,
-    }
-
-
-def _decode_upgrade(doc: Document, intent: int) -> Upgrade:
-    return Upgrade(
-        doc.texts("reader"),
-        doc.texts("writer"),
-        doc.texts("maintenance"),
-        timeout_of(doc, "max_transaction_timeout_ms", None),
-        intent,
-    )
+# --- what is declared ------------------------------------------------------------------------------------------------
 
 
-def _encode_create_topic(op: CreateTopic) -> Json:
-    return {
-        "topic_id": op.topic_id,
-        "name": op.name,
-        "directory": op.directory,
-        "partitions": op.partitions,
-        "fields": list(op.fields),
-        "key_columns": list(op.key_columns),
-        "timestamp_column": op.timestamp_column,
-    }
+class _Form(NamedTuple):
+    """How the fields of an operation stand in JSON."""
+
+    name: str
+    always: tuple[str, ...]
+    """Fields that are always written."""
+    left_out: tuple[tuple[str, object], ...]
+    """Those that are not when they have this value."""
+    required: tuple[str, ...]
+    """Those that a reader must find although Python has a default."""
 
 
-def _decode_create_topic(doc: Document, intent: int) -> CreateTopic:
-    topic_id, name = uuid_of(doc, "topic_id"), doc.text("name")
-    try:
-        keys.check_topic_name(name)
-    except InvalidInputError:
-        doc.fail("name", "topic name")
-    if doc.text("directory") != keys.topic_directory(name, topic_id):
-        doc.fail("directory", keys.topic_directory(name, topic_id))
-    return CreateTopic(
-        topic_id,
-        name,
-        doc.text("directory"),
-        doc.integer("partitions", minimum=1, maximum=PARTITIONS_MAX),
-        tuple(doc.items("fields")),
-        doc.texts("key_columns"),
-        doc.text("timestamp_column") if doc.has("timestamp_column") else None,
-        intent,
-    )
-
-
-def _encode_alter_topic(op: AlterTopic) -> Json:
-    return {
-        "topic_id": op.topic_id,
-        "partitions": op.partitions,
-        "schema_id": op.schema_id,
-        "fields": None if op.fields is None else list(op.fields),
-    }
-
-
-def _decode_alter_topic(doc: Document, intent: int) -> AlterTopic:
-    return AlterTopic(
-        uuid_of(doc, "topic_id"),
-        doc.integer("partitions", minimum=1, maximum=PARTITIONS_MAX),
-        doc.integer("schema_id", maximum=SCHEMAS_MAX - 1),
-        tuple(doc.items("fields")) if doc.has("fields") else None,
-        intent,
-    )
-
-
-def _encode_allocate(op: AllocateProducerIds) -> Json:
-    return {"owner": op.owner, "first": op.first, "last": op.last}
-
-
-def _decode_allocate(doc: Document, intent: int) -> AllocateProducerIds:
-    first = doc.integer("first")
-    return AllocateProducerIds(doc.text("owner"), first, doc.integer("last", minimum=first), intent)
-
-
-def _encode_append(op: Append) -> Json:
-    encoded: Json = {
-        "topic_id": op.topic_id,
-        "producer_id": op.producer_id,
-        "epoch": op.epoch,
-        "transactional_id": op.transactional_id,
-        "partition_count": op.partition_count,
-        "files": [encode_file(file) for file in op.files],
-        "partitions": [
-            {
-                "partition": part.partition,
-                "base_offset": part.base_offset,
-                "records": part.records,
-                "batch_count": part.batch_count,
-                "base_sequence": part.base_sequence,
-                "digest": part.digest,
-                "size": part.size,
-                "min_timestamp_ms": part.min_timestamp_ms,
-                "max_timestamp_ms": part.max_timestamp_ms,
-            }
-            for part in op.partitions
-        ],
-    }
-    if op.table is not None:
-        encoded["table"] = encode_object(op.table)
-        encoded["section"] = op.section
-    else:
-        encoded["batches"] = [
-            {
-                "partition": batch.partition,
-                "file": batch.file,
-                "row_group": batch.row_group,
-                "row_group_count": batch.row_group_count,
-                "records": batch.records,
-                "size": batch.size,
-                "min_timestamp_ms": batch.min_timestamp_ms,
-                "max_timestamp_ms": batch.max_timestamp_ms,
-            }
-            for batch in op.batches
-        ]
-    return encoded
-
-
-def _decode_append(doc: Document, intent: int) -> Append:
-    if (doc.integer("producer_id", minimum=-1) < 0) != (doc.integer("epoch", minimum=-1) < 0):
-        doc.fail("epoch", "-1 exactly when producer_id is -1")
-    table = decode_object(doc, "table", keys.parse_table_key)
-    files = tuple(map(decode_file, doc.documents("files")))
-    if not files:
-        doc.fail("files", "at least one file")
-    return Append(
-        topic_id=uuid_of(doc, "topic_id"),
-        producer_id=doc.integer("producer_id", minimum=-1),
-        epoch=doc.integer("epoch", minimum=-1),
-        transactional_id=transactional_id_of(doc) if doc.has("transactional_id") else None,
-        partition_count=doc.integer("partition_count", minimum=1, maximum=PARTITIONS_MAX),
-        files=files,
-        partitions=tuple(map(_appended_partition, doc.documents("partitions"))),
-        batches=() if table else tuple(_batch(batch, len(files)) for batch in doc.documents("batches")),
-        table=table,
-        section=doc.integer("section", maximum=INT32_MAX) if table else 0,
-        intent=intent,
-    )
-
-
-def _appended_partition(doc: Document) -> AppendedPartition:
-    return AppendedPartition(
-        doc.integer("partition", maximum=PARTITIONS_MAX - 1),
-        doc.integer("base_offset"),
-        doc.integer("records", minimum=1),
-        doc.integer("batch_count", minimum=1, maximum=INT32_MAX),
-        doc.integer("base_sequence", minimum=-1),
-        doc.hexadecimal("digest", 16),
-        doc.integer("size"),
-        doc.integer("min_timestamp_ms", minimum=-(2**63)),
-        doc.integer("max_timestamp_ms", minimum=-(2**63)),
-    )
-
-
-def _batch(doc: Document, file_count: int) -> BatchRecord:
-    return BatchRecord(
-        doc.integer("partition", maximum=PARTITIONS_MAX - 1),
-        doc.integer("file", maximum=max(0, file_count - 1)),
-        doc.integer("row_group", maximum=INT32_MAX),
-        doc.integer("row_group_count", minimum=1, maximum=INT32_MAX),
-        doc.integer("records", minimum=1),
-        doc.integer("size"),
-        doc.integer("min_timestamp_ms", minimum=-(2**63)),
-        doc.integer("max_timestamp_ms", minimum=-(2**63)),
-    )
-
-
-def _encode_app_version(op: AppVersion) -> Json:
-    doc: Json = {"namespace": op.namespace, "app_id": op.app_id, "version": op.version}
-    if op.instance is not None:
-        doc["instance"] = op.instance
-    if op.content is not None:
-        doc["content"] = {"scheme": CONTENT_SCHEME, "topics": [one._asdict() for one in op.content]}
-    return doc
-
-
-def _decode_app_version(doc: Document, intent: int) -> AppVersion:
-    instance = doc.text("instance", bytes_max=INSTANCE_BYTES_MAX) if doc.has("instance") else None
-    content = _content(doc.document("content")) if doc.has("content") else None
-    return AppVersion(
-        doc.text("namespace"), doc.text("app_id"), doc.integer("version"), intent, instance, content
-    )
-
-
-def _content(doc: Document) -> Content | None:
-    if doc.integer("scheme") != CONTENT_SCHEME:
-        return None  # of a later version, which compares in another way
-    found = tuple(
-        TopicContent(uuid_of(one, "topic_id"), one.integer("records", minimum=1), one.hexadecimal("hash", 32))
-        for one in doc.documents("topics")
-    )
-    if len({one.topic_id for one in found}) != len(found):
-        doc.fail("topics", "list of topics, each once")
-    return found
-
-
-def _encode_checkpoint(op: Checkpoint) -> Json:
-    return {"entry": op.entry, "key": op.key, "size": op.size, "sha256": op.sha256, "digest": op.digest}
-
-
-def _decode_checkpoint(doc: Document, intent: int) -> Checkpoint:
-    entry = doc.integer("entry")
-    name = keys.parse_snapshot_key(key_of(doc, keys.parse_snapshot_key))
-    if name is None or name.born != entry:
-        doc.fail("key", f"key of a snapshot of entry {entry}")
-    return Checkpoint(
-        entry,
-        doc.text("key"),
-        doc.integer("size", minimum=1),
-        doc.hexadecimal("sha256", 64),
-        doc.hexadecimal("digest", 64),
-        intent,
-    )
-
-
-_SEALED = (
-    "partition",
-    "start_offset",
-    "end_offset",
-    "batches",
-    "markers",
-    "aborted",
-    "records",
-    "size",
-    "aborted_records",
-    "aborted_size",
-    "min_timestamp_ms",
-    "max_timestamp_ms",
-)
-
-
-def encode_segment(record: SegmentRecord) -> Json:
-    """Return the JSON object of a segment's sidecars."""
-    return {
-        "topic_id": record.topic_id,
-        "index": encode_object(record.index),
-        "markers": encode_object(record.markers),
-        "txnindex": encode_object(record.txnindex),
-    }
-
-
-def _encode_seal(op: Seal) -> Json:
-    return {
-        "segments": [
-            {
-                **encode_segment(segment.record),
-                "partitions": [
-                    {name: getattr(part, name) for name in _SEALED} for part in segment.partitions
-                ],
-            }
-            for segment in op.segments
-        ],
-        "segment_list": encode_object(op.segment_list),
-        "listed_segments": op.listed_segments,
-    }
-
-
-def _decode_seal(doc: Document, intent: int) -> Seal:
-    return Seal(
+def _form(cls: type[msgspec.Struct]) -> _Form:
+    described = inspect.type_info(cls)
+    assert isinstance(described, inspect.StructType)
+    extra = {one.name: _extra(one.type) for one in described.fields}
+    return _Form(
+        str(described.tag),
+        tuple(one.name for one in described.fields if "left_out" not in extra[one.name]),
+        tuple((one.name, one.default) for one in described.fields if "left_out" in extra[one.name]),
         tuple(
-            SealedSegment(decode_segment(one), tuple(map(_sealed_partition, one.documents("partitions"))))
-            for one in doc.documents("segments")
+            one.name
+            for one in described.fields
+            if not one.required and one.default is not None and "may_lack" not in extra[one.name]
         ),
-        decode_object(doc, "segment_list", keys.parse_table_key),
-        doc.integer("listed_segments"),
-        intent,
     )
 
 
-def decode_segment(doc: Document) -> SegmentRecord:
-    """Return the sidecars that a JSON object names, checked."""
-    index = decode_object(doc, "index", keys.parse_index_key)
-    if index is None:
-        doc.fail("index", "object")
-    return SegmentRecord(
-        uuid_of(doc, "topic_id"),
-        index,
-        decode_object(doc, "markers", keys.parse_markers_key),
-        decode_object(doc, "txnindex", keys.parse_txnindex_key),
-    )
+def _extra(described: inspect.Type) -> dict[str, Any]:
+    return (described.extra or {}) if isinstance(described, inspect.Metadata) else {}
 
 
-def _sealed_partition(doc: Document) -> SealedPartition:
-    numbers = {name: doc.integer(name) for name in _SEALED[:-2] if name != "partition"}
-    times = {name: doc.integer(name, minimum=-(2**63)) for name in _SEALED[-2:]}
-    return SealedPartition(partition=doc.integer("partition", maximum=PARTITIONS_MAX - 1), **numbers, **times)
-
-
-def _encode_expire(op: Expire) -> Json:
-    return {
-        "transactional_ids": list(op.transactional_ids),
-        "producers": list(op.producers),
-        "blocks": list(op.blocks),
-        **({"groups": list(op.groups)} if op.groups else {}),
-    }
-
-
-def _decode_expire(doc: Document, intent: int) -> Expire:
-    return Expire(
-        doc.texts("transactional_ids"),
-        doc.integers("producers"),
-        doc.integers("blocks"),
-        doc.texts("groups") if doc.has("groups") else (),
-        intent,
-    )
-
-
-_CODECS: dict[str, tuple[type[Any], Callable[[Any], Json], Callable[[Document, int], Operation]]] = {
-    "upgrade": (Upgrade, _encode_upgrade, _decode_upgrade),
-    "create_topic": (CreateTopic, _encode_create_topic, _decode_create_topic),
-    "alter_topic": (AlterTopic, _encode_alter_topic, _decode_alter_topic),
-    "init_producer": (InitProducer, encode_init_producer, decode_init_producer),
-    "allocate_producer_ids": (AllocateProducerIds, _encode_allocate, _decode_allocate),
-    "append": (Append, _encode_append, _decode_append),
-    "stage": (Stage, encode_stage, decode_stage),
-    "prepare_txn": (PrepareTxn, encode_prepare_txn, decode_prepare_txn),
-    "end_txn": (EndTxn, encode_end_txn, decode_end_txn),
-    "app_version": (AppVersion, _encode_app_version, _decode_app_version),
-    "checkpoint": (Checkpoint, _encode_checkpoint, _decode_checkpoint),
-    "seal": (Seal, _encode_seal, _decode_seal),
-    "expire": (Expire, _encode_expire, _decode_expire),
-    "join_group": (JoinGroup, encode_join_group, decode_join_group),
-    "commit_offsets": (CommitOffsets, encode_commit_offsets, decode_commit_offsets),
-    "delete_group": (DeleteGroup, encode_delete_group, decode_delete_group),
-    "create_subscription": (CreateSubscription, encode_create_subscription, decode_create_subscription),
-    "delete_subscription": (DeleteSubscription, encode_delete_subscription, decode_delete_subscription),
-    "ack": (Ack, encode_ack, decode_ack),
+OPERATIONS: dict[str, type[msgspec.Struct]] = {
+    str(cls.__struct_config__.tag): cls for cls in get_args(Operation)
 }
-_NAMES = {cls: name for name, (cls, _, _) in _CODECS.items()}
+"""Every operation by its name in an entry."""
+_FORMS = {cls: _form(cls) for cls in OPERATIONS.values()}
+
+OperationHead: Any = msgspec.defstruct(
+    "OperationHead",
+    [
+        ("operation", Text),
+        *(
+            (name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET)
+            for name in dict.fromkeys(
+                ["batches", *(name for form in _FORMS.values() for name in form.required)]
+            )
+        ),
+    ],
+    frozen=True,
+)
+"""The name of an operation, and which of the fields are there that a reader must find."""
 
 
 def operation_name(operation: Operation) -> str:
     """Return what an operation is called in an entry."""
-    return _NAMES[type(operation)]
+    return _FORMS[type(operation)].name
+
+
+# --- encoding --------------------------------------------------------------------------------------------------------
+
+
+def stored_operation(operation: Operation) -> Json:
+    """Return the fields of an operation that are written, as values that the encoder of documents takes."""
+    form = _FORMS[type(operation)]
+    stored: Json = {"operation": form.name, "intent": operation.intent}
+    for name in form.always:
+        stored[name] = getattr(operation, name)
+    for name, default in form.left_out:
+        if (value := getattr(operation, name)) != default:
+            stored[name] = value
+    if isinstance(operation, Append):
+        # Its batches, or the place of them, even when that is empty or 0.
+        name = "batches" if operation.table is None else "section"
+        stored[name] = getattr(operation, name)
+    elif isinstance(operation, AppVersion) and operation.content is not None:
+        stored["content"] = {"scheme": CONTENT_SCHEME, "topics": operation.content}
+    return stored
 
 
 def encode_operation(operation: Operation) -> Json:
     """Return the JSON object of an operation."""
-    name = operation_name(operation)
-    return {"operation": name, "intent": operation.intent, **_CODECS[name][1](operation)}
+    encoded: Json = msgspec.json.decode(msgspec.json.encode(stored_operation(operation)))
+    return encoded
 
 
-def decode_operation(doc: Document, intent_count: int) -> Operation:
-    """Return the operation that a JSON object says, checked.
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+class _Scheme(msgspec.Struct):
+    scheme: Count
+
+
+class _Topics(msgspec.Struct):
+    topics: tuple[TopicContent, ...]
+
+
+_LATER = Content()
+"""Stands for a content of a later version, which compares in another way."""
+
+
+def content_hook(kind: type, value: Any) -> Content:
+    """Return the content of a version (``dec_hook`` of msgspec)."""
+    if kind is not Content:
+        raise NotImplementedError(kind)
+    try:
+        if msgspec.convert(value, _Scheme).scheme != CONTENT_SCHEME:
+            return _LATER
+        found = Content(msgspec.convert(value, _Topics).topics)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    if len({one.topic_id for one in found}) != len(found):
+        raise ValueError("list of topics, each once")
+    return found
+
+
+_OPERATION: Typed[Any] = Typed(Operation, content_hook)
+
+
+def decode_operation(value: Any, intent_count: int, *, path: str) -> Operation:
+    """Return the operation that a parsed JSON object says, checked.
 
     Raises
     ------
@@ -434,16 +183,170 @@ def decode_operation(doc: Document, intent_count: int) -> Operation:
     CorruptDataError
         A field is missing or not what the format says.
     """
-    name = doc.text("operation")
-    if name not in _CODECS:
+    if isinstance(value, dict) and isinstance(name := value.get("operation"), str) and name not in OPERATIONS:
+        raise unknown_operation(name, path)
+    operation = _OPERATION.convert(value, path=path)
+    there = OperationHead(**{name: value[name] for name in OperationHead.__struct_fields__ if name in value})
+    return check_operation(operation, there, intent_count, path=path)
+
+
+def unknown_operation(name: str, path: str) -> UnsupportedFeatureError:
+    """Return the error about an operation that this version does not know."""
+    return UnsupportedFeatureError(
+        "the log contains an operation that this version does not know",
+        hint="upgrade txnlog",
+        object=path,
+        operation=name,
+    )
+
+
+def check_operation(operation: Operation, there: Any, intent_count: int, *, path: str) -> Operation:
+    """Return an operation of which every field is as declared, once what no declaration says is right, too.
+
+    Parameters
+    ----------
+    there : OperationHead
+        Of the same operation.
+    intent_count : int
+        Intents of its entry.
+    """
+    form = _FORMS[type(operation)]
+    if there.operation != form.name:
+        fail(path, "operation", "each field once", there.operation)
+    required = form.required
+    if isinstance(operation, Append):
+        required = (*required, "batches" if operation.table is None else "section")
+    for name in required:
+        if getattr(there, name) is msgspec.UNSET:
+            fail(path, name, "a value", msgspec.UNSET)
+    if operation.intent >= max(1, intent_count):
+        fail(path, "intent", f"integer from 0 to {max(0, intent_count - 1)}", operation.intent)
+    if isinstance(operation, AppVersion) and operation.content is _LATER:
+        return replace(operation, content=None)
+    if rule := _RULES.get(type(operation)):
+        rule(operation, path)
+    return operation
+
+
+# --- rules between fields --------------------------------------------------------------------------------------------
+
+
+def _create_topic(op: CreateTopic, path: str) -> None:
+    directory = keys.topic_directory(op.name, op.topic_id)
+    if op.directory != directory:
+        fail(path, "directory", directory, op.directory)
+
+
+def _allocate(op: AllocateProducerIds, path: str) -> None:
+    if op.last < op.first:
+        fail(path, "last", f"at least first, {op.first}", op.last)
+
+
+def _append(op: Append, path: str) -> None:
+    if (op.producer_id < 0) != (op.epoch < 0):
+        fail(path, "epoch", "-1 exactly when producer_id is -1", op.epoch)
+    _files(op.files, path)
+    check_table_key(op.table, path)
+    if op.table is not None and op.batches:
+        fail(path, "batches", "nothing beside a table", op.batches)
+    if op.table is None and op.section:
+        fail(path, "section", "nothing without a table", op.section)
+    if op.batches and max(batch.file for batch in op.batches) >= len(op.files):
+        fail(path, "batches", f"files below {len(op.files)}", max(batch.file for batch in op.batches))
+
+
+def _stage(op: Stage, path: str) -> None:
+    _files(op.files, path)
+    check_table_key(op.table, path)
+
+
+def _files(files: tuple[FileRecord, ...], path: str) -> None:
+    for index, file in enumerate(files):
+        keys.check_key(file.key, keys.parse_data_key, where=path)
+        if file.footer_bytes > file.size:
+            fail(f"{path}.files[{index}]", "footer_bytes", f"at most size, {file.size}", file.footer_bytes)
+
+
+def check_table_key(table: ObjectRecord | None, path: str) -> None:
+    """Raise CorruptDataError unless an object is at the place of batch tables and segment lists."""
+    if table is not None:
+        keys.check_key(table.key, keys.parse_table_key, where=path)
+
+
+def check_segment_keys(segment: SegmentRecord, path: str) -> None:
+    """Raise CorruptDataError unless the sidecars of a segment are at places of their kinds."""
+    for named, parse in (
+        (segment.index, keys.parse_index_key),
+        (segment.markers, keys.parse_markers_key),
+        (segment.txnindex, keys.parse_txnindex_key),
+    ):
+        if named is not None:
+            keys.check_key(named.key, parse, where=path)
+
+
+def _end_txn(op: EndTxn, path: str) -> None:
+    if op.cause is Cause.INIT:  # what an init aborts is in the init itself
         raise UnsupportedFeatureError(
-            "the log contains an operation that this version does not know",
+            "cause is one that this version does not know",
             hint="upgrade txnlog",
-            object=doc.path,
-            operation=name,
+            object=path,
+            cause=op.cause.value,
         )
-    intent = doc.integer("intent", maximum=max(0, intent_count - 1))
-    try:
-        return _CODECS[name][2](doc, intent)
-    except RecursionError as error:
-        raise CorruptDataError("an operation is nested too deeply", object=doc.path) from error
+
+
+def _checkpoint(op: Checkpoint, path: str) -> None:
+    name = keys.parse_snapshot_key(keys.check_key(op.key, keys.parse_snapshot_key, where=path))
+    if name is None or name.born != op.entry:
+        fail(path, "key", f"key of a snapshot of entry {op.entry}", op.key)
+
+
+def _seal(op: Seal, path: str) -> None:
+    for index, segment in enumerate(op.segments):
+        check_segment_keys(segment, f"{path}.segments[{index}]")
+    check_table_key(op.segment_list, path)
+
+
+def _join_group(op: JoinGroup, path: str) -> None:
+    if (op.session_timeout_ms > 0) != (op.member is not None):
+        fail(path, "session_timeout_ms", "at least 1 with a member, 0 without", op.session_timeout_ms)
+
+
+def _identity(op: CommitOffsets | Ack, path: str) -> None:
+    if not (op.producer_id < 0) == (op.epoch < 0) == (op.transactional_id is None):
+        fail(path, "producer_id", "-1, as epoch, exactly when transactional_id is null", op.producer_id)
+
+
+def _ack(op: Ack, path: str) -> None:
+    _identity(op, path)
+    if op.mode is AckMode.SEEK and op.transactional_id is not None:
+        fail(path, "transactional_id", "null of a seek", op.transactional_id)
+    for index, part in enumerate(op.partitions):
+        where = f"{path}.partitions[{index}]"
+        if op.mode is not AckMode.INDIVIDUAL:
+            if part.position is None or part.ranges:
+                fail(where, "position", "integer, and no ranges", part.position)
+        elif not part.ranges or part.position is not None:
+            fail(where, "ranges", "list of [start, end], and no position", part.ranges)
+        else:
+            check_ranges(part.ranges, "ranges", where)
+
+
+def check_ranges(ranges: tuple[tuple[int, int], ...], field: str, path: str) -> None:
+    """Raise CorruptDataError unless ranges ascend, are not empty, and no two of them overlap or touch."""
+    bounds = [bound for pair in ranges for bound in pair]
+    if any(later <= earlier for earlier, later in pairwise(bounds)):
+        fail(path, field, "ranges that ascend, of which no two overlap or touch", ranges)
+
+
+_RULES: dict[type, Callable[[Any, str], None]] = {
+    CreateTopic: _create_topic,
+    AllocateProducerIds: _allocate,
+    Append: _append,
+    Stage: _stage,
+    EndTxn: _end_txn,
+    Checkpoint: _checkpoint,
+    Seal: _seal,
+    JoinGroup: _join_group,
+    CommitOffsets: _identity,
+    Ack: _ack,
+}

@@ -1,4 +1,4 @@
-"""The operations of a commit entry: plain values. Their JSON form is in :mod:`txnformat.operation_codec`.
+"""The operations of a commit entry, each declared once: its fields here are its JSON object's, see :mod:`txnformat.operation_codec`.
 
 An operation says what *happened*, with every offset assigned: folding it needs no decision. Every operation
 carries ``intent``: the index, in its entry's list of intents, of the intent that it belongs to, so that
@@ -10,11 +10,35 @@ specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.app_versions import Content
+from txnformat.app_versions import INSTANCE_BYTES_MAX, Content
+from txnformat.field_types import (
+    FEATURE,
+    LEFT_OUT,
+    OLDER_LACK,
+    Count,
+    Digest16,
+    Int32,
+    Item,
+    OrMinusOne,
+    PartitionCount,
+    PartitionNumber,
+    Positive,
+    PositiveInt32,
+    SchemaId,
+    Sha256,
+    Text,
+    Time,
+    TimeoutMs,
+    TopicName,
+    TransactionalId,
+    Uuid,
+)
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
@@ -48,6 +72,9 @@ TIMEOUT_MS = 60_000
 DEFERRED_TIMEOUT_MS = 24 * 3_600_000
 """Timeout of a transaction whose records have no offsets yet."""
 
+Files = Annotated[tuple[FileRecord, ...], Meta(min_length=1, description="at least one file")]
+Instance = Annotated[str, Meta(max_length=INSTANCE_BYTES_MAX, extra={"bytes_max": INSTANCE_BYTES_MAX})]
+
 
 class Cause(StrEnum):
     """Who ended a transaction."""
@@ -62,13 +89,12 @@ class Cause(StrEnum):
     """Somebody who was asked to: a person with a tool, or a job that cleans up after its predecessor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True, gc=False):
     """One partition's end of a transaction; it takes one offset, as in Kafka."""
 
-    topic_id: str
-    partition: int
-    offset: int
+    topic_id: Uuid
+    partition: PartitionNumber
+    offset: Count
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -76,95 +102,88 @@ class Marker:
         return TopicPartition(self.topic_id, self.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
     """The features that a log needs, as whole lists (entry 0 holds the initial ones)."""
 
-    reader: tuple[str, ...]
-    writer: tuple[str, ...]
-    maintenance: tuple[str, ...]
-    max_transaction_timeout_ms: int | None = None
+    reader: tuple[Item, ...]
+    writer: tuple[Item, ...]
+    maintenance: tuple[Item, ...]
+    max_transaction_timeout_ms: TimeoutMs | None = None
     """Longest timeout that a producer may ask for, of transactions with offsets; None: as before."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(Struct, frozen=True, tag_field="operation", tag="create_topic"):
     """A topic comes to be, with empty partitions 0 to ``partitions`` - 1."""
 
-    topic_id: str
-    name: str
-    directory: str
-    partitions: int
-    fields: tuple[object, ...]
+    topic_id: Uuid
+    name: TopicName
+    directory: Text
+    partitions: PartitionCount
+    fields: tuple[Any, ...]
     """The Arrow schema as a JSON list of fields (:mod:`txnformat.schema`)."""
-    key_columns: tuple[str, ...]
-    timestamp_column: str | None
-    intent: int = 0
+    key_columns: tuple[Item, ...]
+    timestamp_column: Text | None = None
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AlterTopic:
+class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
     """A topic has grown: more partitions, another version of its schema, or both."""
 
-    topic_id: str
-    partitions: int
+    topic_id: Uuid
+    partitions: PartitionCount
     """All of them, from here on; new ones are empty."""
-    schema_id: int
+    schema_id: SchemaId
     """Of the newest version from here on."""
-    fields: tuple[object, ...] | None
+    fields: tuple[Any, ...] | None = None
     """That version, if it is new (as in CreateTopic); None: the schema stays."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducer:
+class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):
     """A producer opens: its transactional id has this producer id for life, and from here on this epoch."""
 
-    transactional_id: str
-    producer_id: int
-    epoch: int
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
     aborted: tuple[Marker, ...] = ()
     """ABORT markers of the id's transaction that was open, at ``epoch`` - 1; empty when none was."""
-    timeout_ms: int = TIMEOUT_MS
+    timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = TIMEOUT_MS
     """From a transaction's first append on, anybody may end it after this time."""
-    deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    deferred_timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = DEFERRED_TIMEOUT_MS
     """Likewise from its last stage on."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIds:
+class AllocateProducerIds(Struct, frozen=True, tag_field="operation", tag="allocate_producer_ids"):
     """A block of producer ids for one process; ids are never given twice."""
 
-    owner: str
-    first: int
+    owner: Text
+    first: Count
     """Inclusive."""
-    last: int
+    last: Count
     """Inclusive."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedPartition:
+class AppendedPartition(Struct, frozen=True, gc=False):
     """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
 
-    partition: int
-    base_offset: int
-    records: int
-    batch_count: int
-    base_sequence: int
+    partition: PartitionNumber
+    base_offset: Count
+    records: Positive
+    batch_count: PositiveInt32
+    base_sequence: OrMinusOne
     """Sequence of the first record; -1 without a producer."""
-    digest: str
+    digest: Digest16
     """16 hex digits over the content (files and row groups): tells a repeat from a fork."""
-    size: int
+    size: Count
     """Compressed bytes of the batches."""
-    min_timestamp_ms: int
-    max_timestamp_ms: int
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=True):
     """Records of one topic get their offsets.
 
     ``batches`` are in log order: within a partition, a batch's base offset is the partition's ``base_offset``
@@ -173,67 +192,66 @@ class Append:
     batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold them.
     """
 
-    topic_id: str
-    producer_id: int
+    topic_id: Uuid
+    producer_id: OrMinusOne
     """-1: a bulk append without a producer."""
-    epoch: int
-    transactional_id: str | None
-    partition_count: int
+    epoch: OrMinusOne
+    transactional_id: TransactionalId | None = None
+    partition_count: PartitionCount
     """Number of partitions that the writer hashed with."""
-    files: tuple[FileRecord, ...]
+    files: Files
     partitions: tuple[AppendedPartition, ...]
-    batches: tuple[BatchRecord, ...] = ()
-    table: ObjectRecord | None = None
-    section: int = 0
-    intent: int = 0
+    batches: Annotated[tuple[BatchRecord, ...], LEFT_OUT] = ()
+    table: Annotated[ObjectRecord | None, LEFT_OUT] = None
+    section: Annotated[Int32, LEFT_OUT] = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPartition:
+class PendingPartition(Struct, frozen=True, gc=False):
     """What an append or a stage brings for one partition; an entry gives it its offsets."""
 
-    partition: int
-    records: int
-    batch_count: int
-    base_sequence: int
+    partition: PartitionNumber
+    records: Positive
+    batch_count: PositiveInt32
+    base_sequence: Count
     """Sequence of the first record; -1 without a producer."""
-    digest: str
+    digest: Digest16
     """As in AppendedPartition."""
-    size: int
+    size: Count
     """Compressed bytes of the batches."""
-    min_timestamp_ms: int
-    max_timestamp_ms: int
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
     """Uploaded records of one topic belong to a transaction that is open, without offsets: nobody waits for them.
 
     Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions`` does not name
     are not part of the log, as in an append.
     """
 
-    topic_id: str
-    producer_id: int
-    epoch: int
-    transactional_id: str
-    partition_count: int
+    topic_id: Uuid
+    producer_id: Count
+    epoch: Count
+    transactional_id: TransactionalId
+    partition_count: PartitionCount
     """Number of partitions that the writer hashed with."""
-    files: tuple[FileRecord, ...]
-    partitions: tuple[PendingPartition, ...]
+    files: Files
+    partitions: Annotated[
+        tuple[PendingPartition, ...], Meta(min_length=1, description="at least one partition")
+    ]
     table: ObjectRecord
-    section: int = 0
-    intent: int = 0
+    section: Int32 = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPartition:
+class PlacedPartition(Struct, frozen=True, gc=False):
     """Where a commit puts all that its transaction has staged for one partition: in the order of the stages."""
 
-    topic_id: str
-    partition: int
-    base_offset: int
-    records: int
+    topic_id: Uuid
+    partition: PartitionNumber
+    base_offset: Count
+    records: Positive
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -241,92 +259,89 @@ class PlacedPartition:
         return TopicPartition(self.topic_id, self.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareTxn:
+class PrepareTxn(Struct, frozen=True, tag_field="operation", tag="prepare_txn"):
     """The open transaction waits for an outcome that is decided elsewhere; nothing joins it any more."""
 
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    intent: int = 0
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EndTxn:
+class EndTxn(Struct, frozen=True, tag_field="operation", tag="end_txn"):
     """A transaction ends; the id's next epoch is ``epoch`` + 1."""
 
-    transactional_id: str
-    producer_id: int
-    epoch: int
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
     outcome: Outcome
-    cause: Cause
+    cause: Annotated[Cause, FEATURE]
     markers: tuple[Marker, ...]
-    placed: tuple[PlacedPartition, ...] = ()
+    placed: Annotated[tuple[PlacedPartition, ...], LEFT_OUT] = ()
     """Offsets of what was staged; empty when nothing was, and when it aborts."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AppVersion:
+class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
     """An application's version: the exactly-once key of a batch engine."""
 
-    namespace: str
-    app_id: str
-    version: int
-    intent: int = 0
-    instance: str | None = None
+    namespace: Text
+    app_id: Text
+    version: Count
+    intent: Count = 0
+    instance: Annotated[Instance | None, LEFT_OUT] = None
     """Which run of the application it was; None: it does not say."""
-    content: Content | None = None
+    content: Annotated[Content | None, LEFT_OUT] = None
     """What it wrote; None: it does not say. No part of the state: a repetition reads the entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, tag_field="operation", tag="checkpoint"):
     """A snapshot of the state after ``entry`` exists and was read back."""
 
-    entry: int
-    key: str
-    size: int
-    sha256: str
-    digest: str
+    entry: Count
+    key: Text
+    size: Positive
+    sha256: Sha256
+    digest: Sha256
     """sha256 of the canonical uncompressed state."""
-    intent: int = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SealedPartition:
+class SealedPartition(Struct, frozen=True, gc=False):
     """What a segment holds of one partition: offsets [start_offset, end_offset)."""
 
-    partition: int
-    start_offset: int
+    partition: PartitionNumber
+    start_offset: Count
     """Where the partition's sealed part has ended so far."""
-    end_offset: int
+    end_offset: Count
     """Exclusive; at most the last stable offset."""
-    batches: int
+    batches: Count
     """Rows of the .index."""
-    markers: int
+    markers: Count
     """Rows of .markers."""
-    aborted: int
+    aborted: Count
     """Entries of .txnindex: aborted transactions that overlap the offsets."""
-    records: int
-    size: int
+    records: Count
+    size: Count
     """Compressed bytes of the records."""
-    aborted_records: int
-    aborted_size: int
-    min_timestamp_ms: int
-    max_timestamp_ms: int
+    aborted_records: Count
+    aborted_size: Count
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
 
 
-@dataclass(frozen=True, slots=True)
-class SealedSegment:
+class SealedSegment(SegmentRecord, frozen=True, kw_only=True):
     """A segment and its partitions, in the order in which its sidecars hold them."""
 
-    record: SegmentRecord
     partitions: tuple[SealedPartition, ...]
 
+    @property
+    def record(self) -> SegmentRecord:
+        """Return what stays of it in the state."""
+        return SegmentRecord(self.topic_id, self.index, self.markers, self.txnindex)
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+
+class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     """Offset ranges move from the state into sidecars; what only their extents needed leaves the state.
 
     With ``segment_list``, that object describes all segments numbered below ``listed_segments``, and those leave the
@@ -335,21 +350,20 @@ class Seal:
 
     segments: tuple[SealedSegment, ...]
     segment_list: ObjectRecord | None = None
-    listed_segments: int = 0
-    intent: int = 0
+    listed_segments: Count = 0
+    intent: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
     """What nobody has used for long leaves the state: transactional ids, producers without one, blocks of ids."""
 
-    transactional_ids: tuple[str, ...]
-    producers: tuple[int, ...]
+    transactional_ids: tuple[Item, ...]
+    producers: tuple[Count, ...]
     """Ids of producers without a transactional id, ascending."""
-    blocks: tuple[int, ...]
+    blocks: tuple[Count, ...]
     """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is forgotten."""
-    groups: tuple[str, ...] = ()
-    intent: int = 0
+    groups: Annotated[tuple[Item, ...], LEFT_OUT] = ()
+    intent: Count = 0
 
 
 Operation = (

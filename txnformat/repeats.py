@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txnformat.effects import Steps
 from txnformat.entry import CommitEntry
 from txnformat.intents import CommitResult, Done, Intent, Write, first_offsets
 from txnformat.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.reads import read_boundary, read_entry
+from txnformat.replacing import replace
 
 __all__ = ["original_result"]
 

@@ -7,11 +7,10 @@ judged by log time *and* the store's: the earlier of the two.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from txnformat.errors import ConflictError
 from txnformat.intents import ExpireIdle, Included, Rejected
 from txnformat.operations import Expire
+from txnformat.replacing import replace
 from txnformat.state import LogState
 from txnformat.transactions import UNDECIDED
 

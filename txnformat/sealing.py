@@ -38,7 +38,7 @@ from txnformat.sidecar import (
 )
 from txnformat.snapshotting import OTHERS_PROBABILITY, create_object
 from txnformat.state import LogState
-from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
+from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "stable_ends", "write_segments"]
 
@@ -196,8 +196,8 @@ def _write_segment(
             )
     index = named["index"]
     assert index is not None  # an Arrow file is never empty
-    record = SegmentRecord(topic_id, index, named["markers"], named["txnindex"])
-    return SealedSegment(record, tuple(part.operation() for part in parts))
+    partitions = tuple(part.operation() for part in parts)
+    return SealedSegment(topic_id, index, named["markers"], named["txnindex"], partitions=partitions)
 
 
 def _create(key: str, data: bytes) -> Steps[ObjectRecord]:

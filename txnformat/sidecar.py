@@ -9,7 +9,6 @@ Kafka broker would have written. A ``.index``'s ``outcome`` is what the heap ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -82,8 +81,10 @@ MARKER_ROW: np.dtype[Any] = np.dtype(
         ("timestamp_ms", "<i8"),
     ]
 )
-_FILE_TYPES = {"str": pa.string(), "int": pa.int64()}
-_FILE_FIELDS = {f"file_{field.name}": _FILE_TYPES[str(field.type)] for field in fields(FileRecord)}
+_FILE_FIELDS = {
+    f"file_{name}": pa.string() if name == "key" or name.endswith("sha256") else pa.int64()
+    for name in FileRecord.__struct_fields__
+}
 
 
 def _schema(dtype: np.dtype[Any], files: bool) -> pa.Schema:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from txnformat import keys
 from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
-from txnformat.entry_bytes import decode_stored
+from txnformat.entry_bytes import check_stored
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.reads import get_object, make_durable
 from txnformat.store.base import CreateOutcome
@@ -110,7 +110,7 @@ def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutc
 def _lost(key: str, found: bytes, round_trip_ms: int) -> Lost | Unknown:
     """Return that the slot is lost, if the bytes in it are as they were written: damaged ones may have been ours."""
     try:
-        decode_stored(found, name=key)
+        check_stored(found, name=key)
     except CorruptDataError as error:
         return Unknown(error)
     return Lost(found, round_trip_ms)

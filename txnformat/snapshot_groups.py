@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from txnformat import keys
-from txnformat.codec_fields import PARTITIONS_MAX, transactional_id_of, uuid_of
+from txnformat.codec_fields import name_of, number_of, reader_of, transactional_id_of, uuid_of
 from txnformat.document import Document
-from txnformat.group_codec import group_of, position_name_of, position_of
 from txnformat.group_operations import GroupKey
 from txnformat.group_state import Committed, GroupState, Member, PendingPosition
 from txnformat.types import TopicPartition
@@ -57,7 +56,7 @@ def _encode_position(key: GroupKey, one: Committed | PendingPosition) -> Json:
 
 def decode_group(doc: Document) -> tuple[str, GroupState]:
     """Return the group that a JSON object says, and its name, checked."""
-    return group_of(doc), GroupState(
+    return reader_of(doc, "group"), GroupState(
         doc.integer("generation"),
         _member(doc.document("member")) if doc.has("member") else None,
         doc.integer("commits"),
@@ -91,6 +90,6 @@ def _pending(doc: Document) -> tuple[GroupKey, PendingPosition]:
 def _position(doc: Document) -> tuple[GroupKey, int | str, str, int]:
     metadata, order = doc.text("metadata"), doc.integer("order")
     if doc.has("name"):
-        return position_name_of(doc), position_of(doc), metadata, order
-    key = TopicPartition(uuid_of(doc, "topic_id"), doc.integer("partition", maximum=PARTITIONS_MAX - 1))
+        return name_of(doc, "name"), name_of(doc, "position"), metadata, order
+    key = TopicPartition(uuid_of(doc, "topic_id"), number_of(doc))
     return key, doc.integer("offset"), metadata, order

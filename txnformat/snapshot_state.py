@@ -8,14 +8,27 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from txnformat import keys
+from msgspec import structs
+
 from txnformat.app_versions import VersionAt
-from txnformat.codec_fields import INT32_MAX, PARTITIONS_MAX, decode_object, encode_object, timeout_of
 from txnformat.document import Document
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.evolution import next_version
-from txnformat.operation_codec import decode_operation, decode_segment, encode_operation, encode_segment
-from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, Checkpoint, CreateTopic
+from txnformat.field_types import INT32_MAX, PARTITIONS_MAX, TIMEOUT_MS_MAX
+from txnformat.operation_codec import (
+    check_segment_keys,
+    check_table_key,
+    decode_operation,
+    stored_operation,
+)
+from txnformat.operations import (
+    DEFERRED_TIMEOUT_MS,
+    TIMEOUT_MS,
+    Cause,
+    Checkpoint,
+    CreateTopic,
+    PendingPartition,
+)
 from txnformat.partition import PartitionState, SealedTotals, Transaction
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.producer_state import AppendedRange, SequenceWindow
@@ -31,7 +44,6 @@ from txnformat.state import (
     TopicState,
     UsedAt,
 )
-from txnformat.transaction_codec import decode_staged_partition, encode_staged_partition
 from txnformat.transactions import (
     MAX_TRANSACTION_TIMEOUT_MS,
     UNDECIDED,
@@ -40,13 +52,20 @@ from txnformat.transactions import (
     TransactionalIdState,
     TransactionStatus,
 )
-from txnformat.types import FileRecord, ObjectRecord, Outcome, TopicPartition
+from txnformat.typed import Typed
+from txnformat.types import FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
 
 __all__ = ["SNAPSHOT_VERSION", "Tables", "decode_state", "encode_state"]
 
 SNAPSHOT_VERSION = 1
 _INTENTS_MAX = 2**31
 """Bound of an operation's index of its intent, where the entry's list of intents is not at hand."""
+
+_SEGMENT, _OBJECT, _STAGED = (
+    Typed[SegmentRecord](SegmentRecord),
+    Typed[ObjectRecord](ObjectRecord),
+    Typed[PendingPartition](PendingPartition),
+)
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -82,19 +101,19 @@ def encode_state(state: LogState) -> Json:
         "app_versions": [
             _encode_app_version(*key, known) for key, known in sorted(state.app_versions.items())
         ],
-        "checkpoints": [encode_operation(checkpoint) for checkpoint in state.checkpoints],
+        "checkpoints": [stored_operation(checkpoint) for checkpoint in state.checkpoints],
         "window": {"first": state.window.first, "entries": [list(ids) for ids in state.window.entries]},
         "partitions": [
             _encode_partition(key, partition) for key, partition in sorted(state.partitions.items())
         ],
         "sealed": {
             "segments": [
-                {"number": number, **encode_segment(record)}
+                {"number": number, **structs.asdict(record)}
                 for number, record in zip(state.segments.numbers(), state.segments, strict=True)
             ],
             "end": state.segments.end,
         },
-        "segment_list": encode_object(state.segment_list),
+        "segment_list": state.segment_list,
         "listed_segments": state.listed_segments,
         "files": {"rows": len(state.files), "end": state.files.end},
         "tables": {"rows": len(state.tables), "end": state.tables.end},
@@ -126,7 +145,7 @@ def _encode_app_version(namespace: str, app_id: str, known: VersionAt) -> Json:
 
 
 def _encode_topic(topic: TopicState) -> Json:
-    encoded = {"created_entry": topic.created_entry, "create": encode_operation(topic.created)}
+    encoded = {"created_entry": topic.created_entry, "create": stored_operation(topic.created)}
     if topic.partitions != topic.created.partitions:
         encoded["partitions"] = topic.partitions
     if topic.schema.earlier:
@@ -185,7 +204,7 @@ def _encode_flush(flush: StagedFlush) -> Json:
         "section": flush.section,
         "first_file": flush.first_file,
         "file_count": flush.file_count,
-        "partitions": [encode_staged_partition(part) for part in flush.partitions],
+        "partitions": flush.partitions,
     }
 
 
@@ -247,7 +266,7 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
             got=doc.value["format"],
         )
     sealed = doc.document("sealed")
-    segments = [(one.integer("number"), decode_segment(one)) for one in sealed.documents("segments")]
+    segments = [(one.integer("number"), _segment(one)) for one in sealed.documents("segments")]
     topics = {topic.topic_id: topic for topic in map(_topic, doc.documents("topics"))}
     transactional_ids = {
         one.text("transactional_id"): _transactional_id(one) for one in doc.documents("transactional_ids")
@@ -263,7 +282,7 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
         partitions=_partitions(doc, tables),
         transactional_ids=transactional_ids,
         undecided=frozenset(name for name, known in transactional_ids.items() if known.status in UNDECIDED),
-        max_transaction_timeout_ms=timeout_of(doc, "max_transaction_timeout_ms", MAX_TRANSACTION_TIMEOUT_MS),
+        max_transaction_timeout_ms=_timeout(doc, "max_transaction_timeout_ms", MAX_TRANSACTION_TIMEOUT_MS),
         next_producer_id=doc.integer("next_producer_id"),
         blocks=tuple(
             ProducerIdBlock(
@@ -296,7 +315,7 @@ def decode_state(doc: Document, tables: Tables) -> LogState:
         files=_vector(doc.document("files"), tables.files, "rows"),
         tables=_vector(doc.document("tables"), tables.tables, "rows"),
         segments=_vector(sealed, segments),
-        segment_list=decode_object(doc, "segment_list", keys.parse_table_key),
+        segment_list=_segment_list(doc),
         listed_segments=doc.integer("listed_segments"),
         extents=len(tables.extents),
         checkpoints=tuple(_checkpoint(one) for one in doc.documents("checkpoints")),
@@ -327,7 +346,8 @@ def _features(doc: Document) -> Features:
 
 
 def _topic(doc: Document) -> TopicState:
-    created = decode_operation(doc.document("create"), _INTENTS_MAX)
+    create = doc.document("create")
+    created = decode_operation(create.value, _INTENTS_MAX, path=create.path)
     if not isinstance(created, CreateTopic):
         doc.fail("create", "create_topic operation")
     schema = TopicSchema.from_json(created.fields, created.key_columns, created.timestamp_column)
@@ -347,10 +367,29 @@ def _topic(doc: Document) -> TopicState:
 
 
 def _checkpoint(doc: Document) -> Checkpoint:
-    operation = decode_operation(doc, _INTENTS_MAX)
+    operation = decode_operation(doc.value, _INTENTS_MAX, path=doc.path)
     if not isinstance(operation, Checkpoint):
         doc.fail("operation", "checkpoint")
     return operation
+
+
+def _segment(doc: Document) -> SegmentRecord:
+    segment = _SEGMENT.convert(doc.value, path=doc.path)
+    check_segment_keys(segment, doc.path)
+    return segment
+
+
+def _segment_list(doc: Document) -> ObjectRecord | None:
+    if not doc.has("segment_list"):
+        return None
+    named = doc.document("segment_list")
+    found = _OBJECT.convert(named.value, path=named.path)
+    check_table_key(found, named.path)
+    return found
+
+
+def _timeout(doc: Document, field: str, default: int) -> int:
+    return doc.integer(field, minimum=1, maximum=TIMEOUT_MS_MAX) if doc.has(field) else default
 
 
 def _window(doc: Document) -> IntentWindow:
@@ -377,8 +416,8 @@ def _transactional_id(doc: Document) -> TransactionalIdState:
         {_topic_partition(one): _sequences(one, -1) for one in doc.documents("staged_sequences")}
         if doc.has("staged_sequences")
         else {},
-        timeout_of(doc, "timeout_ms", TIMEOUT_MS),
-        timeout_of(doc, "deferred_timeout_ms", DEFERRED_TIMEOUT_MS),
+        _timeout(doc, "timeout_ms", TIMEOUT_MS),
+        _timeout(doc, "deferred_timeout_ms", DEFERRED_TIMEOUT_MS),
         frozenset(doc.texts("groups")) if doc.has("groups") else frozenset(),
         frozenset(map(subscription_key, doc.documents("subscriptions")))
         if doc.has("subscriptions")
@@ -396,7 +435,7 @@ def _flush(doc: Document) -> StagedFlush:
         doc.integer("section", maximum=INT32_MAX),
         doc.integer("first_file"),
         doc.integer("file_count", minimum=1),
-        tuple(map(decode_staged_partition, doc.documents("partitions"))),
+        tuple(_STAGED.convert(one.value, path=one.path) for one in doc.documents("partitions")),
     )
 
 

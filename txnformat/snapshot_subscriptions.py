@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnformat.ack_codec import number_of, ranges_of, subscription_of
 from txnformat.ack_operations import SubscriptionKey
-from txnformat.codec_fields import transactional_id_of, uuid_of
+from txnformat.codec_fields import number_of, ranges_of, reader_of, transactional_id_of, uuid_of
 from txnformat.document import Document
 from txnformat.ranges import Ranges
 from txnformat.subscription_state import PartitionAcks, PendingAcks, SubscriptionState
@@ -67,7 +66,7 @@ def decode_subscription(doc: Document) -> tuple[SubscriptionKey, SubscriptionSta
 
 def subscription_key(doc: Document) -> SubscriptionKey:
     """Return the topic id and the name of the subscription that a JSON object names, checked."""
-    return uuid_of(doc, "topic_id"), subscription_of(doc)
+    return uuid_of(doc, "topic_id"), reader_of(doc, "subscription")
 
 
 def _pending(doc: Document) -> PendingAcks:

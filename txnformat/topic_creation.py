@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from txnformat import keys
 from txnformat.arrow_types import check_readable
-from txnformat.codec_fields import PARTITIONS_MAX
 from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.field_types import PARTITIONS_MAX
 from txnformat.operations import CreateTopic
+from txnformat.replacing import replace
 from txnformat.schema import as_topic_schema
 from txnformat.state import TopicState
 

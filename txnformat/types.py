@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct
+
+from txnformat.field_types import (
+    INT64_MAX,
+    Count,
+    Int32,
+    PartitionNumber,
+    Positive,
+    PositiveInt32,
+    SchemaId,
+    Sha256,
+    Text,
+    Time,
+    Uuid,
+)
 
 __all__ = [
     "IDEMPOTENT_EPOCH",
@@ -66,67 +81,66 @@ class Outcome(StrEnum):
     ABORT = "abort"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRecord:
+FooterBytes = Annotated[int, Meta(ge=8, le=INT64_MAX)]
+
+
+class ObjectRecord(Struct, frozen=True, gc=False):
     """An immutable object as an entry names it."""
 
-    key: str
+    key: Text
     """Relative key."""
-    size: int
+    size: Positive
     """Bytes."""
-    sha256: str
+    sha256: Sha256
     """Of the whole object, lower-case hex."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(Struct, frozen=True, gc=False, omit_defaults=True):
     """A segment file (Parquet) as an entry names it."""
 
-    key: str
+    key: Text
     """Relative key of the object."""
-    size: int
+    size: Positive
     """Bytes of the whole object."""
-    sha256: str
+    sha256: Sha256
     """Of the whole object, lower-case hex."""
-    footer_bytes: int
+    footer_bytes: FooterBytes
     """Bytes from the start of the Parquet footer to the end of the object (metadata, length, magic)."""
-    footer_sha256: str
+    footer_sha256: Sha256
     """Of the last ``footer_bytes`` bytes."""
-    rows: int
+    rows: Count
     """Records in the file."""
-    schema_id: int = 0
+    schema_id: SchemaId = 0
     """Version of the topic's schema that it was written under."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentRecord:
+class SegmentRecord(Struct, frozen=True):
     """The sidecars of a sealed segment: offset ranges of any number of partitions of one topic."""
 
-    topic_id: str
+    topic_id: Uuid
     index: ObjectRecord
     """A row per batch."""
-    markers: ObjectRecord | None
+    markers: ObjectRecord | None = None
     """A row per marker; None when there is none."""
-    txnindex: ObjectRecord | None
+    txnindex: ObjectRecord | None = None
     """Kafka's abort index, partition after partition; None when no aborted transaction overlaps."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
+class BatchRecord(Struct, frozen=True, gc=False):
     """A batch: consecutive records of one partition in one run of row groups of one file."""
 
-    partition: int
-    file: int
+    partition: PartitionNumber
+    file: Count
     """Index into the list of files of the same append (zero-based)."""
-    row_group: int
+    row_group: Int32
     """First row group of the run (zero-based)."""
-    row_group_count: int
+    row_group_count: PositiveInt32
     """Row groups in the run (at least 1)."""
-    records: int
+    records: Positive
     """Rows in the run (at least 1)."""
-    size: int
+    size: Count
     """Compressed bytes of the run's column chunks: what a full read of the batch transfers."""
-    min_timestamp_ms: int
+    min_timestamp_ms: Time
     """Smallest record timestamp (inclusive), ms since the epoch; NO_TIMESTAMP_MS when there is none."""
-    max_timestamp_ms: int
+    max_timestamp_ms: Time
     """Largest record timestamp (inclusive), ms since the epoch; NO_TIMESTAMP_MS when there is none."""

@@ -143,7 +143,7 @@ class References:
     def table_rows(self, op: Append | Stage, entry: int, rows: Rows) -> None:
         """Say what the batch table of an append holds: rows of dtype ``batch_table.TABLE_ROW``."""
         mine = rows[rows["section"] == op.section]
-        names = [name for name in BatchRecord.__slots__ if name in (mine.dtype.names or ())]
+        names = [name for name in BatchRecord.__struct_fields__ if name in (mine.dtype.names or ())]
         batches = [BatchRecord(**dict(zip(names, row, strict=True))) for row in mine[names].tolist()]
         self.batches(op, batches)
         self._check_totals(op, entry, batches)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 from txnformat.group_operations import OffsetCommit, PositionCommit
 from txnformat.intents import Acks, GroupOffsets, ProducerRef
+from txnformat.replacing import replace
 from writers.group_offsets import OffsetSource
 from writers.record_ids import Records
 

@@ -9,7 +9,7 @@ a file that fails after earlier records went into it: those are lost, and ``is_b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Clock, Ids
 from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
+from txnformat.replacing import replace
 from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from txnformat.datafile import SegmentFileWriter
 from txnformat.entry import sha256_hex
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
+from txnformat.replacing import replace
 from txnformat.schema import TopicSchema
 from txnformat.segment_writer import is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable

@@ -31,7 +31,7 @@ from txnformat.chunks import Chunk
 from txnformat.conform import conform
 from txnformat.document import plain_json
 from txnformat.entry import decode_entry, sha256_hex
-from txnformat.entry_bytes import decode_stored
+from txnformat.entry_bytes import check_stored
 from txnformat.errors import TxnLogError
 from txnformat.follow import empty_state, parse_hint
 from txnformat.group_resets import read_target
@@ -328,7 +328,7 @@ def targets() -> tuple[Target, ...]:
     return (
         Target("entry", plain, changed_json, lambda data: decode_entry(data, _number(data))),
         Target("entry-bytes", entries, changed_bytes, lambda data: decode_entry(data, 0)),
-        Target("stored", entries, changed_bytes, lambda data: decode_stored(data, name="x")),
+        Target("stored", entries, changed_bytes, lambda data: check_stored(data, name="x")),
         Target("format", [objects[keys.FORMAT_KEY]], changed_json, empty_state),
         Target("latest", [hint], changed_json, parse_hint),
         Target("snapshot", [encode_snapshot(state)], changed_bytes, _snapshot, SLOW),

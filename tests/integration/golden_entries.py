@@ -18,7 +18,7 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.app_versions import TopicContent
+from txnformat.app_versions import Content, TopicContent
 from txnformat.entry import CommitEntry, encode_entry
 from txnformat.group_operations import (
     NO_OFFSET,
@@ -52,7 +52,7 @@ from txnformat.operations import (
     Stage,
     Upgrade,
 )
-from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome
 
 __all__ = ["ENTRIES", "FORMS", "build", "entry_of"]
 
@@ -155,9 +155,9 @@ FORMS: dict[str, tuple[Operation, ...]] = {
     "app_version": (
         AppVersion("spark-batch", "nightly", 0),
         AppVersion("größe", "", BIG, 1, instance="é" * 124),
-        AppVersion("spark-stream", UUID, 8, instance="a run", content=()),
+        AppVersion("spark-stream", UUID, 8, instance="a run", content=Content()),
         AppVersion(
-            "spark-stream", UUID, 9, content=(TopicContent(UUID, 5, SHA[:32]), TopicContent(OTHER, 1, SHA[:32]))
+            "spark-stream", UUID, 9, content=Content((TopicContent(UUID, 5, SHA[:32]), TopicContent(OTHER, 1, SHA[:32])))
         ),
     ),
     "checkpoint": (
@@ -165,11 +165,11 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Checkpoint(BIG, keys.snapshot_key(BIG, OTHER), 1, SHA, "0" * 64, 1),
     ),
     "seal": (
-        Seal((SealedSegment(SegmentRecord(UUID, INDEX, None, None), (SEALED,)),)),
+        Seal((SealedSegment(UUID, INDEX, partitions=(SEALED,)),)),
         Seal(
             (
-                SealedSegment(SegmentRecord(UUID, INDEX, MARKERS, TXNINDEX), (SEALED, SEALED)),
-                SealedSegment(SegmentRecord(UUID, INDEX, None, TXNINDEX), ()),
+                SealedSegment(UUID, INDEX, MARKERS, TXNINDEX, partitions=(SEALED, SEALED)),
+                SealedSegment(UUID, INDEX, None, TXNINDEX, partitions=()),
             ),
             TABLE,
             1,
@@ -178,7 +178,7 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Seal((), None, 0),
     ),
     "expire": (Expire((), (), ()), Expire(("etl", "größe"), (3, BIG), (0, 1000), ("readers",), 1)),
-    "join_group": (JoinGroup("readers", 3, "größe", 45_000), JoinGroup("re.ad-ers_", BIG, None, 0, 1)),
+    "join_group": (JoinGroup(group="readers", generation=3, member="größe", session_timeout_ms=45_000), JoinGroup(group="re.ad-ers_", generation=BIG, member=None, session_timeout_ms=0, intent=1)),
     "commit_offsets": (
         CommitOffsets("readers", ()),
         CommitOffsets("readers", (OffsetCommit(UUID, 0, 5),), generation=3, intent=1),

@@ -47,6 +47,19 @@ def _make_entry(filler: bytes, size: int, folder: Path) -> int:
     return len(data)
 
 
+def _make_ranges(wrong: bool, folder: Path) -> int:
+    """Write an entry that has as many values in a field that is known as may be, then perhaps a field that is wrong."""
+    pairs = ",".join(f"[{2 * at + 10**6},{2 * at + 10**6 + 1}]" for at in range(900_000))
+    operation = (
+        f'{{"epoch":-1,"intent":0,"mode":"individual","operation":"ack","partitions":[{{"partition":0,"ranges":[{pairs}]}}],'
+        f'"producer_id":-1,"subscription":"s","topic_id":"{"x" if wrong else TOPIC}","transactional_id":null}}'
+    ).encode()
+    plain = _plain(b"0,", 0).replace(b'"operations":[]', b'"operations":[' + operation + b"]")
+    data = encode_stored(plain)
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
 def _make_document(filler: bytes, size: int, folder: Path) -> int:
     data = packed(b'{"entry":0,"x":[' + filler * (size // len(filler)) + b"0]}")
     (folder / "object").write_bytes(data)
@@ -179,6 +192,15 @@ CASES = (
             partial(_read, lambda data: decode_entry(data, 0)),
         )
         for key, what, filler, size in _FILLERS
+    ),
+    *(
+        Case(
+            f"entry-ranges-{wrong}",
+            f"entry: 900,000 pairs of numbers{', and a field that is wrong' if wrong else ''}",
+            partial(_make_ranges, wrong),
+            partial(_read, lambda data: decode_entry(data, 0)),
+        )
+        for wrong in (False, True)
     ),
     Case(
         "latest",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -16,9 +15,9 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.app_versions import TopicContent
-from txnformat.document import Document
+from txnformat.app_versions import Content, TopicContent
 from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit, PositionCommit
+from txnformat.operation_codec import decode_operation
 from txnformat.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -42,6 +41,7 @@ from txnformat.operations import (
     Stage,
     Upgrade,
 )
+from txnformat.replacing import replace
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
 
 SPEC = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
@@ -86,7 +86,17 @@ SEGMENT_RECORD = SegmentRecord(
     ),
 )
 SEAL = Seal(
-    (SealedSegment(SEGMENT_RECORD, (SealedPartition(0, 0, 6, 1, 1, 1, 5, 80, 5, 80, 1, 2),)),), TABLE, 1
+    (
+        SealedSegment(
+            UUID,
+            SEGMENT_RECORD.index,
+            SEGMENT_RECORD.markers,
+            SEGMENT_RECORD.txnindex,
+            partitions=(SealedPartition(0, 0, 6, 1, 1, 1, 5, 80, 5, 80, 1, 2),),
+        ),
+    ),
+    TABLE,
+    1,
 )
 SAMPLES: list[Operation] = [
     Upgrade(("base-1",), ("base-1",), ("base-1",), 900_000),
@@ -94,7 +104,7 @@ SAMPLES: list[Operation] = [
     InitProducer("etl", 0, 1, (MARKER_AT_5,)),
     AllocateProducerIds("a process", 0, 999),
     APPEND,
-    dataclasses.replace(APPEND, batches=(), table=TABLE, section=3),
+    replace(APPEND, batches=(), table=TABLE, section=3),
     EndTxn("etl", 0, 0, Outcome.COMMIT, Cause.PRODUCER, (MARKER_AT_5,)),
     EndTxn("etl", 0, 0, Outcome.ABORT, Cause.TIMEOUT, (MARKER_AT_5,)),
     EndTxn("etl", 0, 0, Outcome.COMMIT, Cause.PRODUCER, (MARKER_AT_5,), (PlacedPartition(UUID, 0, 0, 5),)),
@@ -102,11 +112,13 @@ SAMPLES: list[Operation] = [
     PrepareTxn("etl", 0, 0),
     AppVersion("spark-batch", "nightly", 7),
     AppVersion("spark-stream", UUID, 7, instance="a run"),
-    AppVersion("spark-stream", UUID, 8, instance="a run", content=(TopicContent(UUID, 5, SHA[:32]),)),
+    AppVersion(
+        "spark-stream", UUID, 8, instance="a run", content=Content((TopicContent(UUID, 5, SHA[:32]),))
+    ),
     CHECKPOINT,
     SEAL,
     Expire(("etl",), (3,), (0, 1000), ("readers",)),
-    JoinGroup("readers", 3, "a process", 45_000),
+    JoinGroup(group="readers", generation=3, member="a process", session_timeout_ms=45_000),
     CommitOffsets("readers", (OffsetCommit(UUID, 0, 5),), generation=3),
     CommitOffsets(
         "readers",
@@ -144,5 +156,5 @@ def fields_of_operations() -> dict[str, list[str]]:
     return {codes(row[0])[0]: codes(row[1]) for row in one_table(OPERATIONS, "operation").rows}
 
 
-def document(value: dict[str, Any]) -> Document:
-    return Document(json.loads(json.dumps(value)), "sample")
+def decoded(value: dict[str, Any]) -> Operation:
+    return decode_operation(json.loads(json.dumps(value)), 1, path="sample")

@@ -10,26 +10,27 @@ import zlib
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.meta.markdown import blocks, codes, section
+from tests.meta.markdown import blocks, codes, section, tables
 from tests.meta.spec_samples import (
     FILE,
     JSON_BLOCKS,
     OPERATIONS,
     SAMPLES,
-    SEAL,
     SHA,
     SPEC,
     UUID,
-    document,
+    decoded,
     fields_of_operations,
     names_in,
     one_table,
 )
-from txnformat import abort_index, keys, operation_codec
+from txnformat import abort_index, keys
+from txnformat.ack_operations import AckedPartition
 from txnformat.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
 from txnformat.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
 from txnformat.document import encode_json
@@ -37,16 +38,24 @@ from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.entry_bytes import encode_stored
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.follow import empty_state, parse_hint
-from txnformat.operation_codec import decode_operation, encode_operation
+from txnformat.group_operations import OffsetCommit, PositionCommit
+from txnformat.operation_codec import OPERATIONS as DECLARED
+from txnformat.operation_codec import encode_operation
 from txnformat.operations import (
+    AppendedPartition,
     CreateTopic,
+    Marker,
     Operation,
+    PlacedPartition,
+    SealedPartition,
+    SealedSegment,
 )
 from txnformat.reader import METADATA_FIELDS
 from txnformat.schema import TopicSchema
 from txnformat.segment_writer import CHUNK_CRC32_KEY, SegmentFileWriter
 from txnformat.state import FEATURES
 from txnformat.store.memory import MemoryStore
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 from writers.partitioner import encode_keys, murmur2, partition_for_keys
 
 # --- examples --------------------------------------------------------------------------------------------------------
@@ -134,16 +143,16 @@ def test_every_kind_of_example_is_there() -> None:
 
 
 def test_the_table_of_operations_names_exactly_those_of_the_codec() -> None:
-    assert set(fields_of_operations()) == set(operation_codec._CODECS)
-    assert {encode_operation(sample)["operation"] for sample in SAMPLES} == set(operation_codec._CODECS)
+    assert set(fields_of_operations()) == set(DECLARED)
+    assert {encode_operation(sample)["operation"] for sample in SAMPLES} == set(DECLARED)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: str(encode_operation(sample)["operation"]))
 def test_the_samples_are_what_the_decoder_accepts(sample: Operation) -> None:
-    assert decode_operation(document(encode_operation(sample)), 1) == sample
+    assert decoded(encode_operation(sample)) == sample
 
 
-@pytest.mark.parametrize("name", sorted(operation_codec._CODECS))
+@pytest.mark.parametrize("name", sorted(DECLARED))
 def test_the_spec_names_exactly_the_fields_of_every_operation(name: str) -> None:
     written = {
         field
@@ -151,29 +160,41 @@ def test_the_spec_names_exactly_the_fields_of_every_operation(name: str) -> None
         if encoded["operation"] == name
         for field in encoded.keys() - {"operation", "intent"}
     }
+    declared = [field for field in DECLARED[name].__struct_fields__ if field != "intent"]
     named = fields_of_operations()[name]
-    assert len(named) == len(set(named))
-    assert set(named) == written
+    assert sorted(named) == sorted(declared)
+    assert set(named) == written, "the samples have every field"
 
 
-@pytest.mark.parametrize("name", ["files", "partitions", "batches", "table", "markers", "placed", "segments"])
+HELD: dict[str, type[msgspec.Struct]] = {
+    "`files`": FileRecord,
+    "`partitions`": AppendedPartition,
+    "`batches`": BatchRecord,
+    "`table`": ObjectRecord,
+    "`markers`": Marker,
+    "`placed`": PlacedPartition,
+    "`segments`": SealedSegment,
+    "`offsets`": OffsetCommit,
+    "`positions`": PositionCommit,
+    "`partitions` of an `ack`": AckedPartition,
+}
+
+
+@pytest.mark.parametrize("name", HELD)
 def test_the_spec_names_exactly_the_fields_of_what_operations_hold(name: str) -> None:
-    written = {
-        tuple(item)
-        for encoded in map(encode_operation, SAMPLES)
-        if name in encoded and (name != "partitions" or encoded["operation"] == "append")
-        for item in (encoded[name] if isinstance(encoded[name], list) else [encoded[name]])
-        if isinstance(item, dict)
-    }
-    assert written == {tuple(names_in(one_table(OPERATIONS, f"`{name}`: field")))}
+    assert tuple(names_in(one_table(OPERATIONS, f"{name}: field"))) == HELD[name].__struct_fields__
+
+
+def test_every_table_of_fields_has_its_declaration() -> None:
+    headers = [table.header[0] for table in tables(OPERATIONS)]
+    assert {header.removesuffix(": field") for header in headers if header.endswith(": field")} == HELD.keys()
 
 
 def test_the_spec_names_exactly_the_fields_of_a_sealed_partition() -> None:
     (row,) = [
         one for one in one_table(OPERATIONS, "`segments`: field").rows if codes(one[0]) == ["partitions"]
     ]
-    (encoded,) = encode_operation(SEAL)["segments"]
-    assert codes(row[1]) == list(encoded["partitions"][0])
+    assert tuple(codes(row[1])) == SealedPartition.__struct_fields__
 
 
 def test_the_markers_of_an_opening_producer_are_those_of_an_end() -> None:
@@ -209,7 +230,7 @@ def _reserved() -> list[str]:
 @pytest.mark.parametrize("name", [*_reserved(), "never-heard-of"])
 def test_reserved_operations_are_refused_as_unknown_features(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
-        decode_operation(document({"operation": name, "intent": 0}), 1)
+        decoded({"operation": name, "intent": 0})
     assert caught.value.values["operation"] == name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from typing import Any
@@ -20,6 +20,7 @@ from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.footer import FooterError
 from txnformat.footer_schema import decode_schema
+from txnformat.replacing import replace
 from txnformat.sidecar import (
     INDEX_ROW,
     MARKER_ROW,

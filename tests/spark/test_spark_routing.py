@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -385,9 +386,7 @@ def test_as_many_topics_as_allowed_fit_into_one_entry(log: TxnLog, path: str) ->
 
 
 def _values(record: Any) -> dict[str, Any]:
-    import dataclasses
-
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return msgspec.structs.asdict(record)
 
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]

@@ -31,6 +31,7 @@ from txnformat.errors import (
 from txnformat.intents import AppRef, Write
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
@@ -187,7 +188,7 @@ Change = Callable[[Any], Any]
 def file_with(**values: object) -> Change:
     def change(message: Any) -> Any:
         (file,) = message.uploads["t"].files
-        files = (dataclasses.replace(file, **values),)
+        files = (replace(file, **values),)
         return dataclasses.replace(
             message, uploads={"t": dataclasses.replace(message.uploads["t"], files=files)}
         )
@@ -198,7 +199,7 @@ def file_with(**values: object) -> Change:
 def batch_with(**values: object) -> Change:
     def change(message: Any) -> Any:
         (batch,) = message.uploads["t"].batches
-        batches = (dataclasses.replace(batch, **values),)
+        batches = (replace(batch, **values),)
         changed = dataclasses.replace(message.uploads["t"], batches=batches)
         return dataclasses.replace(message, uploads={"t": changed})
 

@@ -13,6 +13,7 @@ import pytest
 from spark_datasource import logs
 from spark_datasource.sink import COMMIT_TRIES_MAX
 from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
+from txnformat.app_versions import Content
 from txnformat.commit import CommitSettings
 from txnformat.entry import decode_entry
 from txnformat.errors import (
@@ -93,7 +94,7 @@ def test_a_batch_without_rows_is_an_entry_too_and_makes_the_topic(query: Query, 
     data = log.store.get(entry_key(entry + 1))
     assert data is not None
     assert decode_entry(data, entry + 1).operations == (
-        AppVersion("spark-stream", "query", 1, 0, instance="run-1", content=()),
+        AppVersion("spark-stream", "query", 1, 0, instance="run-1", content=Content()),
     )
     assert rows(log) == []
 

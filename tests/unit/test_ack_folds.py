@@ -8,7 +8,6 @@ import pytest
 
 from tests.unit.test_acks import CREATE, NAME, RECORDS, TOPIC, below, each, now, some, subscribed, within
 from tests.unit.test_decide import ORDERS, Log, rows
-from txnformat.ack_codec import decode_ack, encode_ack
 from txnformat.ack_operations import (
     Ack,
     AckedPartition,
@@ -18,7 +17,6 @@ from txnformat.ack_operations import (
     SubscriptionStart,
 )
 from txnformat.apply import apply, apply_operation
-from txnformat.document import Document
 from txnformat.entry import CommitEntry
 from txnformat.errors import (
     CorruptDataError,
@@ -27,6 +25,7 @@ from txnformat.errors import (
 from txnformat.folding import At
 from txnformat.intents import Write
 from txnformat.invariants import check_whole
+from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import InitProducer, Operation
 from txnformat.replacing import replace
 from txnformat.subscription_state import ACK_RANGES_MAX
@@ -126,15 +125,15 @@ def test_nothing_is_acknowledged_in_the_entry_that_opens_its_id() -> None:
     [[[3, 3]], [[4, 3]], [[1, 2], [2, 3]], [[5, 6], [1, 2]], [[-1, 2]], [[1]], [1, 2], [[1, 2**64]], "x"],
 )
 def test_ranges_that_are_none_do_not_decode(ranges: object) -> None:
-    fields = encode_ack(_ack((1, 2)))
-    assert decode_ack(Document(fields, "an ack"), 0) == _ack((1, 2))
+    fields = encode_operation(_ack((1, 2)))
+    assert decode_operation(fields, 1, path="an ack") == _ack((1, 2))
     fields["partitions"] = [{"partition": 0, "ranges": ranges}]
     with pytest.raises(CorruptDataError):
-        decode_ack(Document(fields, "an ack"), 0)
+        decode_operation(fields, 1, path="an ack")
 
 
 def test_a_mode_that_is_not_known_is_a_feature() -> None:
     with pytest.raises(UnsupportedFeatureError):
-        decode_ack(Document({**encode_ack(_below(1)), "mode": "batch"}, "an ack"), 0)
+        decode_operation({**encode_operation(_below(1)), "mode": "batch"}, 1, path="an ack")
     with pytest.raises(CorruptDataError):
-        decode_ack(Document(encode_ack(_below(1, AckMode.SEEK, **ETL)), "an ack"), 0)
+        decode_operation(encode_operation(_below(1, AckMode.SEEK, **ETL)), 1, path="an ack")

@@ -167,7 +167,7 @@ HASH = "0123456789abcdef" * 2
 
 def content_of(*topic_ids: str) -> Content:
     """Return a content of one row of each topic."""
-    return tuple(TopicContent(topic_id, 1, HASH) for topic_id in topic_ids)
+    return Content(TopicContent(topic_id, 1, HASH) for topic_id in topic_ids)
 
 
 def test_a_content_is_in_the_entry_and_not_in_the_state() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.integration.golden_entries import FORMS
 from txnformat.apply import apply
 from txnformat.assemble import assemble
-from txnformat.document import Document
 from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
 from txnformat.keys import snapshot_key
-from txnformat.operation_codec import decode_operation
+from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
 from txnformat.replacing import replace
 from txnformat.state import LogState
@@ -209,21 +209,11 @@ def test_an_intent_id_that_is_no_text_is_corrupt() -> None:
     data = replaced_in_entry(encode_entry(entry), entry.intents[0].encode(), b"\\ud800")
     with pytest.raises(CorruptDataError) as caught:
         decode_entry(data, entry.entry)
-    assert caught.value.values["field"] == "intents"
+    assert caught.value.values["expected"] == "JSON"
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (4, -1)])
 def test_an_append_has_a_producer_and_an_epoch_or_neither(producer_id: int, epoch: int) -> None:
-    append = {
-        "operation": "append",
-        "intent": 0,
-        "topic_id": "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33",
-        "producer_id": producer_id,
-        "epoch": epoch,
-        "partition_count": 1,
-        "files": [],
-        "partitions": [],
-        "batches": [],
-    }
+    append = {**encode_operation(FORMS["append"][0]), "producer_id": producer_id, "epoch": epoch}
     with pytest.raises(CorruptDataError, match="-1 exactly when producer_id is -1"):
-        decode_operation(Document(append, "entry"), 1)
+        decode_operation(append, 1, path="entry")

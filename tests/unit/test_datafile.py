@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from txnformat.errors import (
 from txnformat.footer import FooterError
 from txnformat.footer_schema import decode_schema
 from txnformat.ranged_file import RangedFile
+from txnformat.replacing import replace
 from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, PIECE_BYTES
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore

@@ -123,7 +123,7 @@ STEPS: dict[str, Step] = {
         [], [_append(20, 100, 0, "x0"), _append(21, 101, 0, "x1")], lambda s: s.transactional_ids
     ),
     "undecided": ([], [_append(20, 100, 0, "x0"), _append(21, 101, 0, "x1")], lambda s: s.undecided),
-    "groups": ([], [JoinGroup("g", 1, "m", 10, 0), JoinGroup("h", 1, "m", 10, 0)], lambda s: s.groups),
+    "groups": ([], [JoinGroup(group="g", generation=1, member="m", session_timeout_ms=10, intent=0), JoinGroup(group="h", generation=1, member="m", session_timeout_ms=10, intent=0)], lambda s: s.groups),
     "committed": ([], [_position(1), _position(2)], lambda s: s.groups["g"].committed),
     "pending": ([], [_position(1, 0), _position(2, 1)], lambda s: s.groups["g"].pending),
     "pending of one": ([], [_position(1, 0), _position(2, 0)], lambda s: s.groups["g"].pending["x0"]),
@@ -141,7 +141,7 @@ STEPS: dict[str, Step] = {
         [_position(1, 0), _position(2, 1)], [_end(0), _end(1)], lambda s: s.groups["g"].pending
     ),
     "expired groups": (
-        [JoinGroup("g", 1, "m", 10, 0), JoinGroup("h", 1, "m", 10, 0)],
+        [JoinGroup(group="g", generation=1, member="m", session_timeout_ms=10, intent=0), JoinGroup(group="h", generation=1, member="m", session_timeout_ms=10, intent=0)],
         [Expire((), (), (), ("g",), 0), Expire((), (), (), ("h",), 0)],
         lambda s: s.groups,
     ),

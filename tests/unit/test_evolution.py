@@ -10,12 +10,11 @@ import pytest
 
 from txnformat.apply import apply
 from txnformat.assemble import Assembled, assemble
-from txnformat.codec_fields import SCHEMAS_MAX
 from txnformat.decide import decide
-from txnformat.document import Document
 from txnformat.entry import sha256_hex
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.evolution import as_change, evolve, is_wider, next_version
+from txnformat.field_types import SCHEMAS_MAX
 from txnformat.intents import (
     Action,
     AllocateIds,
@@ -310,13 +309,13 @@ def test_a_change_that_no_correct_writer_makes_is_corrupt(wrong: dict[str, Any])
 
 @pytest.mark.parametrize("fields", [[], ["note"], [{"name": "x", "type": "uint8"}], "note", 7])
 def test_a_version_that_metadata_does_not_describe_is_corrupt(fields: Any) -> None:
-    document = Document({**encode_operation(OPERATION), "fields": fields}, "entry")
+    document = {**encode_operation(OPERATION), "fields": fields}
     state = after(TOPIC)
     entry = committed(state, GROWN).entry
     assert entry is not None
 
     def read() -> None:
-        apply(state, replace(entry, operations=(decode_operation(document, 1),)), "0" * 64)
+        apply(state, replace(entry, operations=(decode_operation(document, 1, path="entry"),)), "0" * 64)
 
     with pytest.raises(CorruptDataError):
         read()

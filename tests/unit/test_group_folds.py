@@ -24,8 +24,8 @@ def _offset(offset: int = 1, partition: int = 0, expected: int | None = None) ->
 
 
 INVALID: list[Operation] = [
-    JoinGroup(GROUP, 1, "again", 1_000),
-    JoinGroup(GROUP, 3, "too far", 1_000),
+    JoinGroup(group=GROUP, generation=1, member="again", session_timeout_ms=1_000),
+    JoinGroup(group=GROUP, generation=3, member="too far", session_timeout_ms=1_000),
     CommitOffsets(GROUP, ()),
     CommitOffsets(GROUP, (_offset(), _offset(2))),
     CommitOffsets(GROUP, (_offset(11),)),
@@ -66,7 +66,7 @@ def test_the_same_operations_are_sound_where_they_keep_the_rules() -> None:
     log, _ = opened()
     state = log.state
     for operation in (
-        JoinGroup(GROUP, 1, "first", 1_000),
+        JoinGroup(group=GROUP, generation=1, member="first", session_timeout_ms=1_000),
         CommitOffsets(GROUP, (_offset(0, expected=-1),), generation=1),
         DeleteGroup(GROUP),
     ):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from txnformat import keys
-from txnformat.document import Document
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.operation_codec import decode_operation, encode_operation
 from txnformat.operations import Append, Cause, EndTxn
@@ -23,12 +22,20 @@ SNAPSHOT = keys.snapshot_key(6, UUID)
 def _append(file_key: str, table_key: str) -> dict[str, Any]:
     file = FileRecord(file_key, 100, "0" * 64, 20, "0" * 64, 3)
     return encode_operation(
-        Append(TOPIC, -1, -1, None, 1, (file,), (), table=ObjectRecord(table_key, 10, "0" * 64))
+        Append(
+            topic_id=TOPIC,
+            producer_id=-1,
+            epoch=-1,
+            partition_count=1,
+            files=(file,),
+            partitions=(),
+            table=ObjectRecord(table_key, 10, "0" * 64),
+        )
     )
 
 
 def test_keys_of_the_right_kind_are_accepted() -> None:
-    decoded = decode_operation(Document(_append(DATA, TABLE), "entry"), 1)
+    decoded = decode_operation(_append(DATA, TABLE), 1, path="entry")
     assert isinstance(decoded, Append)
     assert decoded.files[0].key == DATA
 
@@ -50,7 +57,7 @@ def test_keys_of_the_right_kind_are_accepted() -> None:
 )
 def test_a_key_of_another_kind_or_from_elsewhere_is_refused(file_key: str, table_key: str) -> None:
     with pytest.raises(CorruptDataError) as caught:
-        decode_operation(Document(_append(file_key, table_key), "entry"), 1)
+        decode_operation(_append(file_key, table_key), 1, path="entry")
     assert caught.value.kind == "invalid-key"
 
 
@@ -59,4 +66,4 @@ def test_an_end_for_a_cause_that_is_not_known_is_a_feature(cause: str) -> None:
     document = encode_operation(EndTxn("etl", 4, 2, Outcome.ABORT, Cause.PRODUCER, ()))
     document["cause"] = cause
     with pytest.raises(UnsupportedFeatureError):
-        decode_operation(Document(document, "entry"), 1)
+        decode_operation(document, 1, path="entry")

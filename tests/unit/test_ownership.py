@@ -201,8 +201,9 @@ SEALED = Sealed()
 @pytest.mark.parametrize("kind", ["index", "markers", "txnindex"])
 @pytest.mark.parametrize("directory", [SECRETS.directory, OTHER_ORDERS.directory])
 def test_a_sidecar_outside_of_the_topics_own_directory_is_corrupt(kind: str, directory: str) -> None:
-    record = with_moved(SEALED.record, kind, directory)
-    wrong = changed(SEALED.entry, segments=(replace(SEALED.seal.segments[0], record=record),))
+    segment = SEALED.seal.segments[0]
+    moved = getattr(with_moved(SEALED.record, kind, directory), kind)
+    wrong = changed(SEALED.entry, segments=(replace(segment, **{kind: moved}),))
     with pytest.raises(CorruptDataError) as caught:
         apply(SEALED.before, wrong, "0" * 64)
     assert caught.value.kind == "invalid-entry"

@@ -181,12 +181,8 @@ def _part(**changes: int) -> Callable[[Seal], Seal]:
         _part(partition=1),
         lambda seal: replace(seal, segments=()),
         lambda seal: replace(seal, segments=(replace(seal.segments[0], partitions=()),)),
-        lambda seal: replace(
-            seal, segments=(replace(seal.segments[0], record=replace(RECORD, txnindex=None)),)
-        ),
-        lambda seal: replace(
-            seal, segments=(replace(seal.segments[0], record=replace(RECORD, topic_id="x")),)
-        ),
+        lambda seal: replace(seal, segments=(replace(seal.segments[0], txnindex=None),)),
+        lambda seal: replace(seal, segments=(replace(seal.segments[0], topic_id="x"),)),
         lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=2),
         lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=0),
     ],

@@ -1,0 +1,94 @@
+"""Types of the fields of documents: a declaration with them is all that a decoder needs to check a value by itself.
+
+``Meta.description`` is what an error says was expected; numbers and texts without one are described by their bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from txnformat import keys
+
+__all__ = [
+    "FEATURE",
+    "INT32_MAX",
+    "INT64_MAX",
+    "LEFT_OUT",
+    "OLDER_LACK",
+    "PARTITIONS_MAX",
+    "SCHEMAS_MAX",
+    "TEXT_BYTES_MAX",
+    "TIMEOUT_MS_MAX",
+    "Content32",
+    "Count",
+    "Digest16",
+    "Int32",
+    "Item",
+    "Name",
+    "OrMinusOne",
+    "PartitionCount",
+    "PartitionNumber",
+    "Positive",
+    "PositiveInt32",
+    "ReaderName",
+    "SchemaId",
+    "Sha256",
+    "Text",
+    "Time",
+    "TimeoutMs",
+    "TopicName",
+    "TransactionalId",
+    "Uuid",
+]
+
+INT64_MAX = 2**63 - 1
+INT32_MAX = 2**31 - 1
+PARTITIONS_MAX = 10_000
+"""Most partitions of one topic."""
+SCHEMAS_MAX = 1_000
+"""Most versions of one topic's schema."""
+TIMEOUT_MS_MAX = 2**53
+"""Far above any timeout."""
+TEXT_BYTES_MAX = 4_096
+"""Of a text in UTF-8, unless it has a bound of its own."""
+
+LEFT_OUT = Meta(extra={"may_lack": True, "left_out": True})
+"""Of a field of an operation: writers leave it out when it has its default."""
+OLDER_LACK = Meta(extra={"may_lack": True})
+"""Likewise: earlier versions have not written it."""
+FEATURE = Meta(extra={"feature": True})
+"""Of a field whose further values are features that this version does not have."""
+
+Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+OrMinusOne = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
+Int32 = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+PositiveInt32 = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+Time = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
+TimeoutMs = Annotated[int, Meta(ge=1, le=TIMEOUT_MS_MAX)]
+PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1)]
+PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
+SchemaId = Annotated[int, Meta(ge=0, le=SCHEMAS_MAX - 1)]
+
+Text = Annotated[str, Meta(max_length=TEXT_BYTES_MAX, extra={"bytes_max": TEXT_BYTES_MAX})]
+Item = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]
+"""Of a list of texts."""
+Name = Annotated[str, Meta(min_length=1, max_length=TEXT_BYTES_MAX, extra={"bytes_max": TEXT_BYTES_MAX})]
+TransactionalId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=keys.TRANSACTIONAL_ID_BYTES_MAX,
+        extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX},
+    ),
+]
+Uuid = Annotated[str, Meta(pattern=rf"\A{keys.UUID_PATTERN}\Z", description="uuid")]
+TopicName = Annotated[str, Meta(pattern=rf"\A{keys.TOPIC_PATTERN}\Z", description="topic name")]
+ReaderName = Annotated[
+    str, Meta(pattern=rf"\A{keys.TOPIC_PATTERN}\Z", description="name of 1 to 249 of A-Z a-z 0-9 . _ -")
+]
+Digest16 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z", description="16 hex digits")]
+Content32 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z", description="32 hex digits")]
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="64 hex digits")]
