@@ -217,9 +217,12 @@ class StorageError(TxnLogError):
     ----------
     transient : bool
         True when the same call may succeed later.
+    patience_over : bool
+        True when it was repeated already for as long as a call may take (``request_timeout_s``): not to be repeated at once.
     """
 
     default_kind = "storage"
+    patience_over = False
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ def request(effect: Effect) -> Steps[object]:
         try:
             return (yield effect)
         except StorageError as error:
-            if not error.transient or attempt == READ_ATTEMPTS_MAX - 1:
+            if not error.transient or error.patience_over or attempt == READ_ATTEMPTS_MAX - 1:
                 raise
         yield Sleep(READ_BACKOFF_MS * 2**attempt)
     raise AssertionError("unreachable")
@@ -65,6 +65,8 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
     for index, answer in enumerate(answers):
         if isinstance(answer, StorageError):
             asked = requests[index]
+            if answer.patience_over:
+                raise answer
             if answer.transient and isinstance(asked, GetObject):
                 answers[index] = yield from get_object(asked.key)
             elif answer.transient:

@@ -66,7 +66,7 @@ def patiently(clock: Clock, request: Callable[[], T]) -> T:
         try:
             return request()
         except StorageError as error:
-            if not error.transient:
+            if not error.transient or error.patience_over:
                 raise
         clock.sleep(READ_BACKOFF_MS * 2**attempt / 1000)
     return request()

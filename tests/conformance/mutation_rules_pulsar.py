@@ -85,7 +85,7 @@ PULSAR_AND_FLINK = (
     Mutation(
         "a read that fails is not tried again",
         "txnformat/reads.py",
-        "if not error.transient or attempt == READ_ATTEMPTS_MAX - 1:",
+        "if not error.transient or error.patience_over or attempt == READ_ATTEMPTS_MAX - 1:",
         "if True:",
         ((RECOVER, "testTBRecoverCanRetryIfTimeoutRead"),),
     ),

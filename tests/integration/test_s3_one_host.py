@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.hostile_server import Answer, Got, HostileServer, answer
-from txnformat.clock import SystemClock, SystemIds
+from txnformat.clock import Clock, Instant, SystemClock, SystemIds
+from txnformat.driver import Driver
+from txnformat.effects import GetObject, ListObjects
 from txnformat.errors import StorageError, TxnLogError
+from txnformat.reads import request
 from txnformat.store.base import CreateOutcome
 from txnformat.store.probe import ensure_fit
-from txnformat.store.s3 import S3Store
+from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
 from txnformat.store.s3_upload import PART_BYTES
 from txnformat.testing.s3_server import moto_server
+from txnformat.verify_files import patiently
 
 KEY = "_txnlog/log/00000000000000000000.json"
 TOKEN = "the-session-token"
@@ -38,7 +42,7 @@ class _NoWait(SystemClock):
 Call = Callable[[S3Store], object]
 
 
-def _store(server: HostileServer | str, **options: str) -> S3Store:
+def _store(server: HostileServer | str, clock: Clock | None = None, **options: str) -> S3Store:
     url = server if isinstance(server, str) else server.url
     given = {
         "key": "the-key",
@@ -47,7 +51,7 @@ def _store(server: HostileServer | str, **options: str) -> S3Store:
         "region": "us-east-1",
         "endpoint_url": url,
     }
-    return S3Store("s3://bucket/log", {**given, **options}, _NoWait())
+    return S3Store("s3://bucket/log", {**given, **options}, clock or _NoWait())
 
 
 @contextlib.contextmanager
@@ -247,6 +251,103 @@ def test_no_body_is_read_beyond_what_it_may_have(call: str, declared: bool) -> N
         assert caught.value.kind == expected.get(call, "answer-too-large")
     assert len(server.came) == 1
     assert server.sent_bytes < 40 << 20
+
+
+class _Ticking(SystemClock):
+    """A clock that goes on only when it is told to, and when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now(self) -> Instant:
+        return Instant(self.ms, self.ms)
+
+    def sleep(self, seconds: float, wake: threading.Event | None = None) -> None:
+        self.ms += int(seconds * 1000)
+
+
+NONSENSE = {
+    "lost": answer(500, b"<Error><Code>InternalError</Code></Error>"),
+    "a listing without names": answer(
+        200, b"<ListBucketResult><Contents><Size>1</Size></Contents></ListBucketResult>"
+    ),
+    "a date that is none": answer(200, b"x", Last_Modified="yesterday"),
+    "another length": answer(206, b"x", Content_Range="bytes 0-0/100"),
+}
+
+
+@pytest.mark.parametrize("made", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize("takes_ms", [30, 450, 900, 3_900])
+@pytest.mark.parametrize("call", ["get", "get_range", "list"])
+def test_slow_nonsense_is_asked_for_again_until_one_deadline(call: str, takes_ms: int, made: Answer) -> None:
+    """Whoever repeats: the adapter, the steps of the protocol, or both."""
+    clock = _Ticking()
+    begun: list[int] = []
+
+    def slowly(got: Got) -> list[bytes]:
+        begun.append(clock.ms)
+        clock.ms += takes_ms
+        return list(made(got))
+
+    with HostileServer(slowly) as server:
+        store = _store(server, clock, request_timeout_s="4")
+        driver = Driver(store, clock, SystemIds())
+        ways: dict[str, Callable[[], object]] = {
+            "get": lambda: driver.run(request(GetObject(KEY))),
+            "list": lambda: driver.run(request(ListObjects("_txnlog/"))),
+            "get_range": lambda: patiently(clock, lambda: store.get_range(KEY, 0, 5)),
+        }
+        with contextlib.suppress(StorageError):
+            ways[call]()
+            return  # this answer makes sense to this call
+    assert begun[-1] - begun[0] < 4_000 + 2_000
+    assert len(begun) > (takes_ms < 3_900)
+
+
+def test_a_call_that_fails_later_has_all_its_time_again() -> None:
+    clock = _Ticking()
+    with HostileServer(answer(500)) as server:
+        store = _store(server, clock, request_timeout_s="4")
+        for _ in range(3):
+            server.came.clear()
+            with pytest.raises(StorageError) as caught:
+                store.get(KEY)
+            assert len(server.came) == ATTEMPTS_MAX
+            assert not caught.value.patience_over
+            clock.ms += 3_000
+
+
+def test_what_is_not_there_is_no_failure_that_goes_on() -> None:
+    clock = _Ticking()
+    answers = iter([answer(404)] * 8 + [answer(500)] * 100)
+    with HostileServer(lambda got: next(answers)(got)) as server:
+        store = _store(server, clock, request_timeout_s="4")
+        for _ in range(8):
+            assert store.get(KEY) is None
+            clock.ms += 500
+        server.came.clear()
+        with pytest.raises(StorageError):
+            store.get(KEY)
+        assert len(server.came) == ATTEMPTS_MAX
+
+
+def test_a_repeat_gets_what_is_left_of_the_deadline() -> None:
+    """A request of an hour, of which nothing is left, ends after a second."""
+    clock = _Ticking()
+
+    def hang(_: Got) -> Iterator[bytes]:
+        if len(server.came) == 1:
+            clock.ms += 3_599_000
+            yield from answer(500)(server.came[0])
+        else:
+            yield b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n"
+            yield from server.drip(b"x")
+
+    with HostileServer(hang) as server:
+        store = _store(server, clock, request_timeout_s="3600", read_timeout_s="3600")
+        with pytest.raises(StorageError):
+            store.get(KEY)
+        assert len(server.came) >= 2
 
 
 def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs() -> None:

@@ -26,6 +26,7 @@ from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
 from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
 from txnformat.store.s3_options import S3Options, own_endpoint, parse_s3_options
+from txnformat.store.s3_patience import Patience
 from txnformat.store.secrets import hide_in
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
@@ -99,6 +100,7 @@ class S3Store:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._time = StoreTime(self._clock)
+        self._patience = Patience(self._clock, options.request_timeout_s)
         self._is_reached: bool | None = None  # False: not, after all attempts
 
     def __repr__(self) -> str:
@@ -299,10 +301,11 @@ class S3Store:
         bytes_max: int | None,
         may_repeat: Callable[[Failure], bool],
     ) -> dict[str, Any]:
-        begun = self._clock.now()
+        call = (operation, key, *map(arguments.get, ("Range", "PartNumber", "Prefix")))
+        begun = self._patience.begin(call)
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                answer = self._send(operation, key, arguments, bytes_max)
+                answer = self._send(operation, key, arguments, bytes_max, self._patience.left_s(begun))
             except RequestFailedError as error:
                 failure = error.failure
                 was_last = attempt == ATTEMPTS_MAX
@@ -314,8 +317,9 @@ class S3Store:
                 # Callers repeat reads, too: where nothing ever answered, their attempts would multiply with these.
                 was_last |= self._is_reached is False
                 # A store that answers too slowly gets no more time by being asked again.
-                was_last |= waited_ms(begun, self._clock.now()) >= self.options.request_timeout_s * 1000
+                was_last |= self._patience.is_over(begun)
                 if was_last or not failure.error.transient or not may_repeat(failure):
+                    self._patience.failed(failure.error)
                     raise
             else:
                 self._is_reached = True
@@ -329,7 +333,12 @@ class S3Store:
         self._clock.sleep(wait_ms / 1000 * (0.5 + self._ids.uniform() / 2))
 
     def _send(
-        self, operation: str, key: str | None, arguments: dict[str, Any], bytes_max: int | None
+        self,
+        operation: str,
+        key: str | None,
+        arguments: dict[str, Any],
+        bytes_max: int | None,
+        patience_s: float,
     ) -> dict[str, Any]:
         arguments = {"Bucket": self.bucket, **arguments}
         if key is not None:
@@ -338,7 +347,7 @@ class S3Store:
             arguments["RequestPayer"] = "requester"
         sent = self._time.now()
         try:
-            answer = connection(self.options).call(operation, arguments, bytes_max)
+            answer = connection(self.options).call(operation, arguments, bytes_max, patience_s)
         except StorageError as error:  # there was no connection to be made
             raise RequestFailedError(Failure(error, True, False)) from None
         except REQUEST_ERRORS as error:
@@ -383,7 +392,7 @@ class S3Store:
         """Return a field that an answer of the store must have."""
         found = answer.get(name)
         if found is None:
-            raise StorageError(
+            error = StorageError(
                 "the store's answer lacks what it must have",
                 kind="connection-lost",
                 hint="try again; check the storage option endpoint_url if it stays so",
@@ -391,10 +400,11 @@ class S3Store:
                 store=self.url,
                 missing=name,
             )
+            raise self._patience.failed(error)
         return found
 
     def _other_length(self, key: str, expected: int, got: int | None) -> StorageError:
-        return StorageError(
+        error = StorageError(
             "the store answered a ranged read with another number of bytes",
             kind="connection-lost",
             hint="try again; a proxy that changes answers must not stand in front of the store",
@@ -404,6 +414,7 @@ class S3Store:
             expected=expected,
             got="more" if got is None else got,
         )
+        return self._patience.failed(error)
 
     def _unclear(self, key: str) -> StorageError:
         return StorageError(

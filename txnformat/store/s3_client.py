@@ -66,13 +66,21 @@ class Connection:
         self._lock: asyncio.Lock | None = None
         self._make_lock = threading.Lock()
 
-    def call(self, operation: str, arguments: dict[str, Any], bytes_max: int | None = None) -> dict[str, Any]:
+    def call(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        bytes_max: int | None = None,
+        patience_s: float | None = None,
+    ) -> dict[str, Any]:
         """Send one request and return its answer; a body is read to its end (``Body`` is bytes).
 
         Parameters
         ----------
         bytes_max : int, optional
             Bytes that the body of an object may have (inclusive).
+        patience_s : float, optional
+            Seconds that the request may take; by default ``request_timeout_s``. What it sends and receives adds to them.
 
         Raises
         ------
@@ -80,14 +88,14 @@ class Connection:
             Whatever botocore or aiohttp raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
         """
         try:
-            return self.run(lambda: self.send(operation, arguments, bytes_max))
+            return self.run(lambda: self.send(operation, arguments, bytes_max, patience_s))
         except RedirectedError as error:
             found = regional_endpoint(error) if self._options.region_redirect else None
             if found is None:
                 raise
             endpoint, region = found
         there = replace(self._options, endpoint_url=endpoint, region=region, region_redirect=False)
-        return connection(there).call(operation, arguments, bytes_max)
+        return connection(there).call(operation, arguments, bytes_max, patience_s)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the event loop and wait for it."""
@@ -95,10 +103,14 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(work(), loop).result()
 
     async def send(
-        self, operation: str, arguments: dict[str, Any], bytes_max: int | None = None
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        bytes_max: int | None = None,
+        patience_s: float | None = None,
     ) -> dict[str, Any]:
         """Send one request, on the event loop."""
-        patience = self._options.request_timeout_s
+        patience = self._options.request_timeout_s if patience_s is None else patience_s
         out = len(arguments.get("Body", b"")) / BYTES_PER_SECOND_MIN
         client = await self._connected()  # reads descriptions of the service, and sends nothing
         async with asyncio.timeout(patience + out) as deadline:
