@@ -394,6 +394,16 @@ def test_text_that_is_not_bytes_is_refused(binary: Binary, value: str) -> None:
         decoder(pa.binary(), binary)(value)
 
 
+@pytest.mark.parametrize("number", ["1E-999999999999999999999", "9e999999999999999999999", "1e400"])
+def test_numbers_beyond_any_column_are_named(txnlog: Command, log: TxnLog, number: str) -> None:
+    log.create_topic("prices", pa.schema([("price", pa.decimal128(20, 10)), ("ratio", pa.float64())]))
+    for column in ("price", "ratio"):
+        answer = txnlog("produce", "prices", stdin=f'{{"{column}":{number}}}')
+        assert answer.code == 2
+        assert "line 1" in answer.err
+    assert _rows(log, "prices") == []
+
+
 def test_decimals_of_json_numbers_are_exact(txnlog: Command, log: TxnLog) -> None:
     log.create_topic("prices", pa.schema([("price", pa.decimal128(20, 10)), ("ratio", pa.float64())]))
     numbers = [random.Random(seed).randrange(10**19) for seed in range(50)]

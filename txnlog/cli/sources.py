@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -146,6 +146,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def _number(text: str) -> Decimal:
+    """Return a JSON number as it is written."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent that no decimal has
+        raise ValueError(f"the number {text!r:.80} is out of range") from None
+
+
 class _JsonLines:
     """Makes tables of lines."""
 
@@ -162,7 +170,7 @@ class _JsonLines:
             raise InvalidInputError(problems, kind="unsupported-column", hint=HINT)
         exact = any(has_decimal(field.type) for field in schema)
         self._parse = json.JSONDecoder(
-            parse_float=Decimal if exact else None, object_pairs_hook=_object
+            parse_float=_number if exact else None, object_pairs_hook=_object
         ).decode
         self.problems: list[str] = []
 
