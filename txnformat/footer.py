@@ -163,11 +163,13 @@ class Footer:
             metadata = _encode_metadata(found)
         else:
             head, match, _, hint = found
-            rest, codec, *parts = match.group(1, 2, 3, 4, 5, 6)
+            # One by one, not in a loop: this runs for every column of every file.
+            rest, codec, values, uncompressed, length, data_page, dictionary = match.group(
+                1, 2, 3, 4, 5, 6, 7
+            )
             metadata = head[1] + described.names + rest
-            codec = codec[0] >> 1
-            values, uncompressed, length, data_page = (signed(part) for part in parts)
-            dictionary = match.group(7)
+            codec, values, uncompressed = codec[0] >> 1, signed(values), signed(uncompressed)
+            length, data_page = signed(length), signed(data_page)
             dictionary = None if dictionary is None else signed(dictionary)
             text = 0 if hint is None else signed(hint)
         # As pyarrow does: 0 means that there is no dictionary.

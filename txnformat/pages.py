@@ -101,16 +101,16 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
         if match is not None and not leaf.width and match[5] is not None:
             body = _past_texts(data, body + match[5][0])
         if match is not None and body >= 0:
-            size, stored, values = (signed(part) for part in match.group(1, 2, 3))
+            size, stored, values = signed(match[1]), signed(match[2]), signed(match[3])
             at, kind, encoding = body, DATA, match[4][0] >> 1
         elif (match := _DICTIONARY_PAGE.match(data, at)) is not None:
-            size, stored, values = (signed(part) for part in match.group(1, 2, 3))
+            size, stored, values = signed(match[1]), signed(match[2]), signed(match[3])
             at, kind, encoding = match.end(), DICTIONARY, 0
         else:
             at, kind, size, stored, values, encoding = _header(
                 bytes(data[at : at + HEADER_BYTES_MAX]), at, leaf
             )
-        if min(size, stored, values) < 0 or stored > end - at or (chunk.codec == 0 and size != stored):
+        if size < 0 or stored < 0 or values < 0 or stored > end - at or (chunk.codec == 0 and size != stored):
             raise FooterError(
                 "a page claims bytes that its column chunk does not have", end - at, (size, stored, values)
             )

@@ -14,7 +14,6 @@ import hashlib
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -91,6 +90,16 @@ class _Looked(NamedTuple):
     """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known how often."""
 
 
+class _Asked(NamedTuple):
+    """What is known of columns that are read."""
+
+    columns: Sequence[str]
+    leaves: list[Leaf]
+    schema: pa.Schema
+    chunks: dict[int, list[Chunk]]
+    """By row group, of those that were asked for."""
+
+
 class _Parts(NamedTuple):
     """A window that is not decoded in one piece."""
 
@@ -133,6 +142,7 @@ class SegmentFileReader:
         self._alone = alone
         self._footer: Footer | None = None
         self._checksums: str | None = None
+        self._asked: _Asked | None = None
 
     def read(
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
@@ -169,6 +179,7 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
+        columns = tuple(columns)  # what is known of them is kept by this object
         known = self._metadata().shape.columns
         unknown = [name for name in columns if name not in known]
         if unknown:
@@ -186,7 +197,7 @@ class SegmentFileReader:
         self, windows: Iterator[_Loaded | _Window], columns: Sequence[str], batch_rows_max: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of windows in order; the next windows are on their way meanwhile."""
-        schema = pa.schema([self._schema.field(name) for name in columns])
+        schema = self._known(columns).schema
         loaded = ahead(
             lambda window: self._load(window, columns) if isinstance(window, _Window) else window,
             windows,
@@ -202,7 +213,7 @@ class SegmentFileReader:
                 else one.to_batches(max_chunksize=batch_rows_max)
             )
             for batch in batches:
-                for part in self._values(batch):
+                for part in (batch,) if batch.schema.equals(schema) else self._values(batch):
                     yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
 
     def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -298,7 +309,7 @@ class SegmentFileReader:
             return None
         digits = 8 * len(footer.groups) * len(footer.shape.leaves)
         text: str = found.decode("ascii", "replace")
-        if len(text) != digits or set(text) - set("0123456789abcdef"):
+        if len(text) != digits or found.strip(b"0123456789abcdef"):
             raise self._corrupt(
                 "the chunk checksums of a segment file are malformed", f"{digits} hex digits", text
             )
@@ -306,12 +317,27 @@ class SegmentFileReader:
 
     def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
         """Return the chunks of columns in a row group."""
-        footer = self._metadata()
-        leaves = footer.shape.columns
-        try:
-            return [footer.chunk(group, leaf) for name in columns for leaf in leaves[name]]
-        except FooterError as error:
-            raise self._refused(error) from error
+        known = self._known(columns).chunks
+        found = known.get(group)
+        if found is None:
+            footer = self._metadata()
+            leaves = footer.shape.columns
+            try:
+                found = [footer.chunk(group, leaf) for name in columns for leaf in leaves[name]]
+            except FooterError as error:
+                raise self._refused(error) from error
+            known[group] = found
+        return found
+
+    def _known(self, columns: Sequence[str]) -> _Asked:
+        """Return what is known of columns: the last ones are kept, for they are asked for several times."""
+        known = self._asked  # other threads may ask for other columns
+        if known is None or known.columns is not columns:
+            shape = self._metadata().shape
+            leaves = [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
+            schema = pa.schema([self._schema.field(name) for name in columns])
+            known = self._asked = _Asked(columns, leaves, schema, {})
+        return known
 
     def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
         """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
@@ -338,8 +364,7 @@ class SegmentFileReader:
             yield _Window(groups, chunks, decoded)
 
     def _described(self, columns: Sequence[str]) -> list[Leaf]:
-        shape = self._metadata().shape
-        return [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
+        return self._known(columns).leaves
 
     def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
         """Fetch and check one window, and decode it unless that is too much for one piece."""
@@ -348,6 +373,8 @@ class SegmentFileReader:
         if looked.decoded > WHOLE_BYTES_MAX:
             return _Parts(ranges, window.groups)
         parts = min(len(columns), pa.cpu_count()) if alone else 1
+        if parts == 1:
+            return self._decode(ranges, window.groups, columns, looked)
         tables = _together(
             lambda names: self._decode(ranges, window.groups, names, looked),
             [columns[part::parts] for part in range(parts)],
@@ -417,6 +444,8 @@ class SegmentFileReader:
             parquet = self._opened(ranges, groups, columns, looked)
             table = parquet.reader.read_row_groups(list(range(len(groups))), use_threads=False)
         self._check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
+        if not looked.numbered:
+            return table
         with self._decoding():
             return whole_values(table, WHOLE_BYTES_MAX)
 
@@ -457,24 +486,25 @@ class SegmentFileReader:
                 "row groups of a segment file are not what its footer says", self.row_group_rows(group), done
             )
 
-    @contextmanager
-    def _decoding(self) -> Iterator[None]:
-        try:
-            yield
-        except MemoryError:
-            raise
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error) from error
+    def _decoding(self) -> _Decoding:
+        return _Decoding(self)
+
+    def not_decoded(self, error: BaseException) -> CorruptDataError:
+        """Return what to raise about what a decoder raised."""
+        return self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
 
     def _check_decoded(
         self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: _Looked
     ) -> None:
+        schema = found.schema
+        if found.num_rows == rows and not looked.numbered and schema.equals(self._known(columns).schema):
+            return
         wanted = [self._schema.field(name).type for name in columns]
         types = [
             type_.value_type if name in looked.numbered else type_
-            for name, type_ in zip(found.schema.names, found.schema.types, strict=True)
+            for name, type_ in zip(schema.names, schema.types, strict=True)
         ]
-        if found.num_rows != rows or found.schema.names != list(columns) or types != wanted:
+        if found.num_rows != rows or schema.names != list(columns) or types != wanted:
             raise self._corrupt(
                 "row groups of a segment file are not what its footer says", rows, found.num_rows
             )
@@ -566,6 +596,22 @@ class SegmentFileReader:
             got=got if isinstance(got, int) else str(got),
             **values,
         )
+
+
+class _Decoding:
+    """Turns what a decoder raises into an error of this library. No generator: it is entered several times for every file."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: SegmentFileReader) -> None:
+        self._reader = reader
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (pa.ArrowException, OSError, ValueError)) and not isinstance(error, MemoryError):
+            raise self._reader.not_decoded(error) from error
 
 
 def _together(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> list[Result]:

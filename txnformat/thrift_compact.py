@@ -46,6 +46,8 @@ class ThriftError(ValueError):
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return an unsigned number of at most 64 bits, and where it ends."""
+    if at < len(data) and data[at] < 0x80:  # as most are
+        return data[at], at + 1
     value = shift = 0
     for place in range(at, min(at + 10, len(data))):
         byte = data[place]
@@ -60,10 +62,18 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def signed(data: bytes) -> int:
     """Return the signed number that is all of ``data``, up to 70 bits: a pattern told where it ends."""
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
+    size = len(data)
+    if size == 1:
+        value = data[0] & 0x7F
+    elif size == 2:
+        value = data[0] & 0x7F | (data[1] & 0x7F) << 7
+    elif size == 3:
+        value = data[0] & 0x7F | (data[1] & 0x7F) << 7 | (data[2] & 0x7F) << 14
+    else:
+        value = shift = 0
+        for byte in data:
+            value |= (byte & 0x7F) << shift
+            shift += 7
     return (value >> 1) ^ -(value & 1)
 
 

@@ -10,21 +10,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import shape_of
 from txnformat.pages import (
+    _DICTIONARY_PAGE,
     PAGE_BYTES_MAX,
     Effort,
     Lists,
     Pages,
+    _data_pattern,
     _numbered_bytes,
     check_lists,
     decoded_bytes,
     effort,
     look,
 )
-from txnformat.thrift_compact import DEPTH_MAX, ThriftError, list_header, read_struct, varint, zigzag
+from txnformat.thrift_compact import (
+    DEPTH_MAX,
+    ThriftError,
+    list_header,
+    read_struct,
+    read_varint,
+    signed,
+    varint,
+    zigzag,
+)
 
 TABLE = pa.table({"n": pa.array([1, None, 3], pa.int32()), "s": ["a", "bb", None]})
 
@@ -164,6 +177,19 @@ def test_thrift_is_read_within_bounds() -> None:
         read_struct(b"\x1c" * 100_000, 0)
 
 
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 3))
+def test_numbers_are_those_that_were_written(number: int, more: int) -> None:
+    """Also with more bytes than they need, as far as ten."""
+    data = zigzag(number)
+    more = min(more, 10 - len(data))
+    if more > 0:
+        data = data[:-1] + bytes([data[-1] | 0x80]) + b"\x80" * (more - 1) + b"\0"
+    assert signed(data) == number
+    assert read_varint(b"!" + data + b"!", 1) == ((number << 1) ^ (number >> 63), 1 + len(data))
+    with pytest.raises(ThriftError):
+        read_varint(b"!" + data[:-1], 1)
+
+
 def test_pyarrow_gets_a_footer_of_our_own() -> None:
     data, end = file_of(TABLE)
     footer = decode_footer(data[end:], shape_of(TABLE.schema), end)
@@ -214,6 +240,18 @@ def test_pages_that_do_not_add_up_are_refused() -> None:
             lambda stored: stored.replace(b"\x15\x00\x15\x06\x15\x06", b"\x15\x10\x15\x06\x15\x06"),
             use_dictionary=False,
         )
+
+
+@pytest.mark.parametrize("group", [1, 2, 3], ids=["size", "stored", "values"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_page_with_a_number_below_zero_is_refused(group: int, dictionary: bool) -> None:
+    def below_zero(stored: bytes) -> bytes:
+        found = (_DICTIONARY_PAGE if dictionary else _data_pattern(8)).match(stored)
+        assert found is not None
+        return stored[: found.start(group)] + b"\x01" + stored[found.end(group) :]
+
+    with pytest.raises(FooterError, match="claims bytes that its column chunk does not have"):
+        pages_of(pa.table({"n": list(range(100))}), below_zero, use_dictionary=dictionary)
 
 
 def test_a_page_that_is_too_large_is_refused() -> None:
