@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
@@ -24,17 +23,8 @@ from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
 from txnformat.footer import Chunk, ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
 from txnformat.footer_shape import Leaf, shape_of
-from txnformat.pages import (
-    Lists,
-    Pages,
-    check_lists,
-    decoded_bytes,
-    effort,
-    look,
-    repeats,
-    whole_values,
-    with_values,
-)
+from txnformat.pages import whole_values, with_values
+from txnformat.pages_ahead import Looked, look_at_pages
 from txnformat.ranged_file import RangedFile
 from txnformat.segment_writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
@@ -77,17 +67,6 @@ class _Place(NamedTuple):
     length: int
     crc32: int | None
     """None in files of other writers."""
-
-
-class _Looked(NamedTuple):
-    """What the pages of some columns will take."""
-
-    decoded: int
-    """Bytes, at most."""
-    width: int
-    """Bytes of a row, about."""
-    numbered: Sequence[str]
-    """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known how often."""
 
 
 class _Asked(NamedTuple):
@@ -383,42 +362,16 @@ class SegmentFileReader:
         arrays = {name: table.column(name) for table in tables for name in table.column_names}
         return pa.Table.from_arrays([arrays[name] for name in columns], names=list(columns))
 
-    def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> _Looked:
+    def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> Looked:
         """Look at the pages of columns, before a decoder gets them."""
-        starts = sorted(ranges)
-        found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []
-        described = self._described(columns)
-        plain: set[bytes] = set()
+        chunks = [(group, self._chunks(group, columns)) for group in groups]
         try:
-            for group in groups:
-                for chunk, leaf in zip(self._chunks(group, columns), described, strict=True):
-                    start = starts[bisect_right(starts, chunk.start) - 1]
-                    data = memoryview(ranges[start])[chunk.start - start : chunk.start - start + chunk.length]
-                    pages = look(data, chunk, leaf)
-                    found.append((group, leaf, chunk, data, pages))
-                    if not leaf.flat or not repeats(pages):
-                        plain.add(leaf.path[0])
-            decoded = 0
-            left = effort()
-            widths: dict[tuple[bytes, ...], int] = {}
-            lists: dict[int, list[Lists]] = {}
-            for group, leaf, chunk, data, pages in found:
-                size, width = decoded_bytes(
-                    data, chunk, leaf, pages, left, as_numbers=leaf.path[0] not in plain
-                )
-                decoded += size
-                if leaf.repeated:
-                    lists.setdefault(group, []).append(Lists(data, chunk, leaf, pages, size))
-                widths[leaf.path] = max(width, widths.get(leaf.path, 0))
-            for columns_of_lists in lists.values():
-                check_lists(columns_of_lists)
+            return look_at_pages(ranges, chunks, self._described(columns))
         except FooterError as error:
             raise self._refused(error) from error
-        numbered = [leaf.path[0].decode() for leaf in described if leaf.path[0] not in plain]
-        return _Looked(decoded, sum(widths.values()), numbered)
 
     def _opened(
-        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: _Looked
+        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
     ) -> Any:
         """Return pyarrow's reader of a file that has these row groups and columns only."""
         rows = [self.row_group_rows(group) for group in groups]
@@ -433,7 +386,7 @@ class SegmentFileReader:
         )
 
     def _decode(
-        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: _Looked
+        self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
     ) -> pa.Table:
         """Decode columns of fetched row groups, in this thread.
 
@@ -466,7 +419,7 @@ class SegmentFileReader:
         ranges: dict[int, bytes],
         group: int,
         columns: Sequence[str],
-        looked: _Looked,
+        looked: Looked,
         batch_rows_max: int,
     ) -> Iterator[pa.RecordBatch]:
         rows = max(1, min(batch_rows_max, PART_BYTES_MAX // max(1, looked.width)))
@@ -494,7 +447,7 @@ class SegmentFileReader:
         return self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
 
     def _check_decoded(
-        self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: _Looked
+        self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: Looked
     ) -> None:
         schema = found.schema
         if found.num_rows == rows and not looked.numbered and schema.equals(self._known(columns).schema):

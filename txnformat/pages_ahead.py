@@ -1,0 +1,70 @@
+"""What fetched pages of some columns and row groups will take, told before a decoder gets them. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from txnformat.footer import Chunk
+from txnformat.footer_shape import Leaf
+from txnformat.pages import Lists, Pages, check_lists, decoded_bytes, effort, look, repeats
+
+__all__ = ["Looked", "look_at_pages"]
+
+
+class Looked(NamedTuple):
+    """What the pages of some columns will take."""
+
+    decoded: int
+    """Bytes, at most."""
+    width: int
+    """Bytes of a row, about."""
+    numbered: Sequence[str]
+    """Columns that are decoded as numbers of a dictionary, whose values are not repeated before it is known how often."""
+
+
+def look_at_pages(
+    ranges: Mapping[int, bytes], chunks: Iterable[tuple[int, Sequence[Chunk]]], leaves: Sequence[Leaf]
+) -> Looked:
+    """Look at the pages of columns, all row groups together.
+
+    Parameters
+    ----------
+    ranges : mapping of int to bytes
+        Start in the object (inclusive) to content; each chunk lies in one of them.
+    chunks : iterable of tuple
+        Row groups, and of each the chunks of the leaves.
+    leaves : sequence of Leaf
+        Of the columns.
+
+    Raises
+    ------
+    FooterError
+        As :func:`~txnformat.pages.look` and :func:`~txnformat.pages.check_lists`.
+    """
+    starts = sorted(ranges)
+    found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []
+    plain: set[bytes] = set()
+    for group, of_group in chunks:
+        for chunk, leaf in zip(of_group, leaves, strict=True):
+            start = starts[bisect_right(starts, chunk.start) - 1]
+            data = memoryview(ranges[start])[chunk.start - start : chunk.start - start + chunk.length]
+            pages = look(data, chunk, leaf)
+            found.append((group, leaf, chunk, data, pages))
+            if not leaf.flat or not repeats(pages):
+                plain.add(leaf.path[0])
+    decoded = 0
+    left = effort()
+    widths: dict[tuple[bytes, ...], int] = {}
+    lists: dict[int, list[Lists]] = {}
+    for group, leaf, chunk, data, pages in found:
+        size, width = decoded_bytes(data, chunk, leaf, pages, left, as_numbers=leaf.path[0] not in plain)
+        decoded += size
+        if leaf.repeated:
+            lists.setdefault(group, []).append(Lists(data, chunk, leaf, pages, size))
+        widths[leaf.path] = max(width, widths.get(leaf.path, 0))
+    for columns_of_lists in lists.values():
+        check_lists(columns_of_lists)
+    numbered = [leaf.path[0].decode() for leaf in leaves if leaf.path[0] not in plain]
+    return Looked(decoded, sum(widths.values()), numbered)
