@@ -13,7 +13,7 @@ from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateErr
 from txnformat.intents import Intent, Write
 from txnformat.log import TxnLog
 from writers.calls import Calls
-from writers.lookup import commit_info, topic_named
+from writers.lookup import topic_named
 from writers.ownership import OwnLock
 from writers.settings import ProducerSettings
 from writers.staging import Staging
@@ -120,7 +120,7 @@ class BulkAppend:
         except TxnLogError:
             self._intent = None
             raise
-        info = commit_info(self._log, result)
+        info = CommitInfo.of(self._log, result)
         self._close()
         return info
 

@@ -26,7 +26,7 @@ from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
 from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from writers.linger import Linger
-from writers.lookup import commit_info, now_of, topic_named
+from writers.lookup import now_of, topic_named
 from writers.ownership import OwnLock
 from writers.progress import AckSource
 from writers.record_ids import Records
@@ -543,4 +543,4 @@ class Producer:
                 logger.warning("records are held back: %s", error)
 
     def _info(self, result: CommitResult | None) -> CommitInfo:
-        return CommitInfo() if result is None else commit_info(self._log, result)
+        return CommitInfo() if result is None else CommitInfo.of(self._log, result)

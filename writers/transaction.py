@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-from txnformat.intents import Intent
+from txnformat.intents import CommitResult, Intent
 
 if TYPE_CHECKING:
+    from txnformat.log import TxnLog
     from txnformat.prepared import PreparedTransaction
     from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from writers.producer import Producer
@@ -40,6 +41,15 @@ class CommitInfo:
     """That entry's log time, ms since the epoch; None when it is not known (a repeat, answered from memory)."""
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """(topic, partition) to the offset of the first record appended there."""
+
+    @classmethod
+    def of(cls, log: TxnLog, result: CommitResult) -> CommitInfo:
+        """Return what a commit did, with the topics' names."""
+        topics = log.state.topics
+        offsets = {
+            (topics[key.topic_id].name, key.partition): offset for key, offset in result.offsets.items()
+        }
+        return cls(result.entry, result.timestamp_ms, offsets)
 
 
 class ProducerStatus(StrEnum):
