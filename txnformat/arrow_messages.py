@@ -143,8 +143,8 @@ def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
     return batches[0].rows, _columns(batches[0], fields, schema, values)
 
 
-def check_declared(data: memoryview, stored: int) -> None:
-    """Raise unless what the batches of an Arrow IPC stream declare to be when decompressed is within bounds.
+def check_declared(data: memoryview, stored: int, others: int = 0) -> int:
+    """Return what the batches of an Arrow IPC stream declare to be when decompressed, bytes; it is within bounds.
 
     Parameters
     ----------
@@ -152,6 +152,8 @@ def check_declared(data: memoryview, stored: int) -> None:
         Of bytes: the stream. Nothing is decompressed.
     stored : int
         Bytes of the object that it is a part of.
+    others : int
+        Bytes that its other parts declare: they count, too.
 
     Raises
     ------
@@ -175,8 +177,9 @@ def check_declared(data: memoryview, stored: int) -> None:
             raise ArrowFileError("a schema with a body")
         at += 8 + length + body
     allowed = max(WHOLE_BYTES_MAX, RATIO_MAX * stored)
-    if declared > allowed:
-        raise ArrowFileError(f"{declared} bytes when decompressed, more than {allowed}")
+    if others + declared > allowed:
+        raise ArrowFileError(f"{others + declared} bytes when decompressed, more than {allowed}")
+    return declared
 
 
 def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, int]]:

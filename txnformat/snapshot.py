@@ -228,33 +228,41 @@ def _expect(name: str, field: str, expected: object, got: object) -> None:
 
 
 def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
-    outer = _read(data, _OUTER, name, len(data))
+    _check_declared([data], name, len(data))
+    outer = _read(data, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
     doc = decode_json(sections["state"].to_pybytes(), name=name, stored=len(data))
     _expect(name, "log_id", log_id, doc.text("log_id"))
     _expect(name, "entry", entry, doc.integer("entry"))
+    _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data))
     tables = Tables(
-        _rows(sections["extents"], EXTENT, name, len(data)),
-        _rows(sections["markers"], MARKER, name, len(data)),
-        _rows(sections["aborted"], ABORTED, name, len(data)),
-        _rows(sections["segments"], SEGMENT, name, len(data)),
-        [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name, len(data))],
-        [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name, len(data))],
+        _rows(sections["extents"], EXTENT, name),
+        _rows(sections["markers"], MARKER, name),
+        _rows(sections["aborted"], ABORTED, name),
+        _rows(sections["segments"], SEGMENT, name),
+        [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
+        [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
     )
     state = decode_state(doc, tables)
     check_snapshot(state, name)
     return state
 
 
-def _read(data: Any, schema: Any, name: str, stored: int) -> Any:
-    """Return the table of an Arrow stream that nobody vouches for: its schema and every buffer checked."""
+def _check_declared(streams: Iterable[Any], name: str, stored: int) -> None:
+    """Raise CorruptDataError unless Arrow streams of one object declare no more together than it may hold."""
+    declared = 0
     try:
-        check_declared(memoryview(data).cast("B"), stored)
+        for data in streams:
+            declared += check_declared(memoryview(data).cast("B"), stored, declared)
     except ArrowFileError as error:
         raise CorruptDataError(
             "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
         ) from error
+
+
+def _read(data: Any, schema: Any, name: str) -> Any:
+    """Return the table of an Arrow stream that nobody vouches for: its schema and every buffer checked."""
     with pa.ipc.open_stream(data) as reader:
         # The schema first: it says what the buffers may be, and it is small.
         _expect(name, "schema", str(schema), str(reader.schema))
@@ -273,9 +281,9 @@ def _read(data: Any, schema: Any, name: str, stored: int) -> Any:
     return table.combine_chunks()
 
 
-def _rows(data: Any, dtype: np.dtype[Any], name: str, stored: int) -> Rows:
+def _rows(data: Any, dtype: np.dtype[Any], name: str) -> Rows:
     types = {field: pa.from_numpy_dtype(dtype[field]) for field in dtype.names or ()}
-    table = _read(data, _schema(types), name, stored)
+    table = _read(data, _schema(types), name)
     rows = np.empty(len(table), dtype)
     for field in types:
         rows[field] = table.column(field).to_numpy()
@@ -283,9 +291,9 @@ def _rows(data: Any, dtype: np.dtype[Any], name: str, stored: int) -> Rows:
     return rows
 
 
-def _records(data: Any, types: dict[str, Any], name: str, stored: int) -> Iterator[tuple[Any, ...]]:
+def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
     """Iterate over the rows of ``files`` or ``tables``; keys and hashes are checked as in an entry."""
-    table = _read(data, _schema(types), name, stored)
+    table = _read(data, _schema(types), name)
     for field in types:
         if field.endswith("sha256"):
             valid = pc.match_substring_regex(table.column(field), _HEX_64)

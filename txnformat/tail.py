@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from txnformat import keys
 from txnformat.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
+from txnformat.document import ZSTD_MAGIC, plain_bytes_max
 from txnformat.effects import GetObject, ReadClock, Steps, Times
 from txnformat.errors import CorruptDataError
 from txnformat.reads import simultaneous
 
 __all__ = ["Tail", "bundle_key_of", "read_back", "read_tail", "usable_bundle"]
+
+PIECE_BYTES = 256 * 1024
 
 TAIL_BATCH = 1_000
 """Listed entries fetched in one batch of simultaneous requests."""
@@ -33,13 +38,36 @@ def bundle_key_of(first: int) -> str:
 
 
 def usable_bundle(data: object, first: int) -> list[bytes] | None:
-    """Return the entries of the bundle that begins with ``first``; None when it is missing or damaged."""
+    """Return the entries of the bundle that begins with ``first``; None when it is missing, damaged, or holds too much.
+
+    Too much is what one object of its size may not hold, either: a hundred small entries may be gigabytes.
+    """
     if not isinstance(data, bytes):
         return None
     try:
-        return decode_bundle(data, bundle_key_of(first))
+        entries = decode_bundle(data, bundle_key_of(first))
     except CorruptDataError:
         return None
+    left = plain_bytes_max(len(data))
+    for entry in entries:
+        left -= _plain_bytes(entry, left)
+        if left < 0:
+            return None
+    return entries
+
+
+def _plain_bytes(entry: bytes, most: int) -> int:
+    """Return how many bytes an entry has when it is decompressed, as far as they are not more than ``most``."""
+    if not entry.startswith(ZSTD_MAGIC):
+        return len(entry)
+    count = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(entry), "zstd") as stream:
+            while count <= most and (part := stream.read(PIECE_BYTES)):
+                count += len(part)
+    except (OSError, pa.ArrowException):
+        return count  # damaged, as folding it tells
+    return count
 
 
 def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, bytes]]]:

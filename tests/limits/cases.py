@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tests.limits import arrow_cases, document_cases, parquet_cases
+from tests.limits import arrow_cases, document_cases, hundred_cases, parquet_cases
 from tests.limits.case import Case
 
 __all__ = ["CASES"]
 
-CASES: tuple[Case, ...] = (*parquet_cases.CASES, *arrow_cases.CASES, *document_cases.CASES)
+CASES: tuple[Case, ...] = (
+    *parquet_cases.CASES,
+    *arrow_cases.CASES,
+    *document_cases.CASES,
+    *hundred_cases.CASES,
+)

@@ -24,7 +24,7 @@ from txnformat.patterns import Pattern
 from txnformat.state import LogState
 from txnformat.store.local import LocalStore
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "LOG", "MIB", "entry_of", "open_root", "plain_entry", "state_before"]
 
 MIB = 1024 * 1024
 LOG = "7d2b3c52-6c0b-4a43-9e39-5d9f9a1d0f10"
@@ -32,17 +32,18 @@ TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
 OPERATIONS = 10_000
 
 
-def _plain(filler: bytes, size: int) -> bytes:
-    """Return an entry's JSON with ``size`` bytes of values that no reader knows."""
+def plain_entry(filler: bytes, size: int, before: LogState | None = None) -> bytes:
+    """Return the JSON of an entry, of number 0 or the next after ``before``, with ``size`` bytes of values that no reader knows."""
+    entry, previous = (0, "0" * 64) if before is None else (before.entry + 1, before.entry_sha256)
     head = (
-        b'{"engine":"e","entry":0,"format":1,"intents":[],"log_id":"' + LOG.encode() + b'","operations":[],'
-        b'"previous":"' + b"0" * 64 + b'","timestamp_ms":1,"write_id":"w","x_":['
-    )
+        f'{{"engine":"e","entry":{entry},"format":1,"intents":[],"log_id":"{LOG}","operations":[],'
+        f'"previous":"{previous}","timestamp_ms":{entry + 1},"write_id":"w","x_":['
+    ).encode()
     return head + filler * (size // len(filler)) + filler.rstrip(b",") + b"]}"
 
 
 def _make_entry(filler: bytes, size: int, folder: Path) -> int:
-    data = encode_stored(_plain(filler, size))
+    data = encode_stored(plain_entry(filler, size))
     (folder / "object").write_bytes(data)
     return len(data)
 
@@ -54,7 +55,7 @@ def _make_ranges(wrong: bool, folder: Path) -> int:
         f'{{"epoch":-1,"intent":0,"mode":"individual","operation":"ack","partitions":[{{"partition":0,"ranges":[{pairs}]}}],'
         f'"producer_id":-1,"subscription":"s","topic_id":"{"x" if wrong else TOPIC}","transactional_id":null}}'
     ).encode()
-    plain = _plain(b"0,", 0).replace(b'"operations":[]', b'"operations":[' + operation + b"]")
+    plain = plain_entry(b"0,", 0).replace(b'"operations":[]', b'"operations":[' + operation + b"]")
     data = encode_stored(plain)
     (folder / "object").write_bytes(data)
     return len(data)
@@ -85,8 +86,13 @@ def _make_sparse(folder: Path) -> int:
     return 0
 
 
-def _open(folder: Path) -> object:
+def open_root(folder: Path) -> object:
+    """Open a log as a reader does."""
     return TxnLog.open(str(folder / "root")).state.entry
+
+
+def _open_beside(folder: Path) -> object:
+    return "passed over" if open_root(folder) == -1 else "read"
 
 
 def _make_junk(folder: Path) -> int:
@@ -140,7 +146,8 @@ def _operations(name: str) -> Iterable[Operation]:
                 yield Ack(TOPIC, "s", AckMode.SEEK, seek, None, -1, -1, 0)
 
 
-def _entry(state: LogState, operations: Iterable[Operation]) -> bytes:
+def entry_of(state: LogState, operations: Iterable[Operation]) -> bytes:
+    """Return the bytes of the entry after ``state``."""
     return encode_entry(
         CommitEntry(
             entry=state.entry + 1, log_id=LOG, write_id="w", previous=state.entry_sha256,
@@ -149,24 +156,25 @@ def _entry(state: LogState, operations: Iterable[Operation]) -> bytes:
     )  # fmt: skip
 
 
-def _before(name: str) -> LogState:
+def state_before(name: str) -> LogState:
+    """Return the state that an entry of such operations needs."""
     state = LogState(log_id=LOG, entry_sha256=hashlib.sha256(b"").hexdigest())
     if name != "ack":
         return state
     fields = ({"name": "id", "type": "int64"},)
     topic = CreateTopic(TOPIC, "t", keys.topic_directory("t", TOPIC), 1, fields, (), None, 0)
-    data = _entry(state, (topic, CreateSubscription(TOPIC, "s", (), 0)))
+    data = entry_of(state, (topic, CreateSubscription(TOPIC, "s", (), 0)))
     return apply(state, decode_entry(data, 0), sha256_hex(data))
 
 
 def _make_operations(name: str, folder: Path) -> int:
-    data = _entry(_before(name), _operations(name))
+    data = entry_of(state_before(name), _operations(name))
     (folder / "object").write_bytes(data)
     return len(data)
 
 
 def _fold(name: str, folder: Path) -> object:
-    state, data = _before(name), (folder / "object").read_bytes()
+    state, data = state_before(name), (folder / "object").read_bytes()
     apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
     return "folded"
 
@@ -214,8 +222,8 @@ CASES = (
         partial(_make_document, b"0,", 250 * MIB),
         partial(_read, empty_state),
     ),
-    Case("sparse", "entry: a sparse file of 20 GiB", _make_sparse, _open),
-    Case("junk-snapshots", "51 snapshots that no entry names", _make_junk, _open),
+    Case("sparse", "entry: a sparse file of 20 GiB", _make_sparse, open_root),
+    Case("snapshot-junk", "snapshot: 51 that no entry names", _make_junk, _open_beside),
     *(
         Case(
             f"fold-{name}",

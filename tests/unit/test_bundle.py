@@ -17,7 +17,7 @@ from txnformat.bundle import (
     encode_bundle,
 )
 from txnformat.bundling import FILL_IN_MAX, bundle_due, write_bundles
-from txnformat.document import encode_json
+from txnformat.document import encode_json, plain_bytes_max
 from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
@@ -31,6 +31,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.tail import usable_bundle
 from txnformat.testing.sim_hand import Hand
 from txnformat.view import View
 
@@ -79,6 +80,24 @@ def test_what_is_no_bundle_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptDataError) as caught:
         decode_bundle(data, "a/key")
     assert caught.value.values["object"] == "a/key"
+
+
+def test_a_bundle_that_decompresses_to_too_much_is_passed_over() -> None:
+    """A hundred small entries may be gigabytes; one object of this size may not."""
+    most = plain_bytes_max(0) // 100  # of each entry, where the bundle has less than 1 MiB
+    for size, is_used in ((most - 3, True), (most + 1, False)):
+        entry = encode_json("x" * size)
+        bundle = encode_bundle([entry] * 100)
+        assert bundle is not None
+        assert len(bundle) < 1024 * 1024
+        assert (usable_bundle(bundle, 0) is not None) is is_used
+
+
+def test_a_bundle_of_entries_with_several_frames_is_counted_whole() -> None:
+    frame = encode_json("x" * 200_000)
+    bundle = encode_bundle([frame * 2] * 100)
+    assert bundle is not None
+    assert usable_bundle(bundle, 0) is None
 
 
 def test_the_hundreds_of_a_range() -> None:
