@@ -326,12 +326,12 @@ class SegmentFileReader:
         size = decoded = 0
         for group in row_groups:
             found = self._chunks(group, columns)
-            more = sum(chunk.length for chunk in found)
-            more_decoded = sum(
-                (chunk.num_values * leaf.width or max(chunk.uncompressed, chunk.text_bytes))
-                + chunk.num_values * leaf.level_bytes
-                for chunk, leaf in zip(found, described, strict=True)
-            )
+            more = more_decoded = 0
+            for chunk, leaf in zip(found, described, strict=True):
+                values = chunk.num_values
+                more += chunk.length
+                more_decoded += values * leaf.width or max(chunk.uncompressed, chunk.text_bytes)
+                more_decoded += values * leaf.level_bytes
             if groups and (size + more > WINDOW_BYTES or decoded + more_decoded > WINDOW_DECODED_BYTES):
                 yield _Window(groups, chunks, decoded)
                 groups, chunks, size, decoded = [], [], 0, 0
@@ -464,23 +464,24 @@ class SegmentFileReader:
 
     def _fetch_chunks(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
         """Return start to content of the runs of adjacent chunks; as many at a time as the store likes."""
-        footer = self._metadata()
-        leaves = [leaf for name in columns for leaf in footer.shape.columns[name]]
-        places = [group * len(footer.shape.leaves) + leaf for group in groups for leaf in leaves]
+        shape = self._metadata().shape
+        leaves = [leaf for name in columns for leaf in shape.columns[name]]
         self._check_places(groups, columns)
-        chunks = [chunk for group in groups for chunk in self._chunks(group, columns)]
-        by_number = dict(zip(places, chunks, strict=True))  # a row group may be asked for twice
+        places: list[_Place] = []
+        for group in set(groups):  # one may be asked for twice
+            first = group * len(shape.leaves)
+            for leaf, chunk in zip(leaves, self._chunks(group, columns), strict=True):
+                places.append(_Place(chunk.start, chunk.length, self._crc32(first + leaf)))
         runs: list[list[_Place]] = []
-        for place in sorted(
-            _Place(chunk.start, chunk.length, self._crc32(number)) for number, chunk in by_number.items()
-        ):
-            end = runs[-1][-1].start + runs[-1][-1].length if runs else 0
+        end = 0
+        for place in sorted(places):
             if end > place.start:
                 raise self._corrupt("column chunks of a segment file overlap", f"from {end} on", place.start)
             if runs and end == place.start:
                 runs[-1].append(place)
             else:
                 runs.append([place])
+            end = place.start + place.length
         contents = _together(self._fetch_run, runs, threads=self._store.reads_in_flight)
         return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
 

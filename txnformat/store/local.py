@@ -48,6 +48,9 @@ __all__ = ["TEMPORARY_PREFIX", "LocalStore"]
 TEMPORARY_PREFIX = ".tmp-"
 """How the names of files in the making begin. No component of a key may begin so."""
 
+PATHS_KEPT = 64
+"""Paths of keys that were asked for last."""
+
 READ_BYTES = 1 << 20
 """What is read at once of a file that has another size than it had."""
 
@@ -95,6 +98,7 @@ class LocalStore:
         follow_symlinks: bool = False,
     ) -> None:
         self._root = str(Path(root).absolute())
+        self._paths: dict[str, str] = {}
         self._tree = Tree(self._root, follow_symlinks=follow_symlinks)
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
@@ -272,6 +276,15 @@ class LocalStore:
 
     def _path(self, key: str) -> str:
         """Return the path of ``key``; a key that is none never reaches the file system."""
+        path = self._paths.get(key)  # of a file its end is read first, and then parts of it
+        if path is None:
+            path = self._new_path(key)
+            if len(self._paths) >= PATHS_KEPT:
+                self._paths.clear()
+            self._paths[key] = path
+        return path
+
+    def _new_path(self, key: str) -> str:
         if "\0" in key or not all(map(_is_key_part, key.split("/"))):
             raise InvalidInputError(
                 f"{key!r} is not a key",
