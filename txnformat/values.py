@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NoReturn
 from txnformat.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog
+from txnformat.pylist import column_values
 from txnformat.read_plan import OffsetSpec
 from txnformat.schema import KAFKA_SCHEMA
 from txnformat.types import IsolationLevel, TopicPartition
@@ -158,7 +159,7 @@ class _Joiner:
         for batch in batches:
             columns = [batch.column(name) for name in _COLUMNS]
             keys, headers, timestamps, places, offsets = (
-                columns[number].to_pylist() for number in (0, 2, 3, 4, 5)
+                column_values(batch, _COLUMNS[number]) for number in (0, 2, 3, 4, 5)
             )
             for row in range(batch.num_rows):
                 if places[row] != partition:  # what has not ended there does not end in this range
@@ -258,7 +259,7 @@ class _Joiner:
             low = max(lowest, seen - span)
             columns = ("_offset", "key", "headers", "timestamp")
             for batch in self._read(partition, low, seen, columns):
-                for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                for row in zip(*(column_values(batch, name) for name in columns), strict=True):
                     chunk = self._chunk(row[2], partition, row[0])
                     if chunk is not None and (chunk.value_id, chunk.index) == (growing.value_id, 0):
                         return row
@@ -270,7 +271,7 @@ class _Joiner:
         """Read the chunks of a value again, one by one."""
         index = found = 0
         for batch in self._read(partition, first, last + 1, ("_offset", "headers", "value")):
-            offsets, headers = (batch.column(name).to_pylist() for name in ("_offset", "headers"))
+            offsets, headers = (column_values(batch, name) for name in ("_offset", "headers"))
             for row, offset in enumerate(offsets):
                 chunk = self._chunk(headers[row], partition, offset)
                 if chunk is None or chunk.value_id != value_id:

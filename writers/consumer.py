@@ -22,6 +22,7 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.log import TxnLog
+from txnformat.pylist import to_pylist
 from txnformat.shield import is_interruptible
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.committing import Committing, nothing_to_read
@@ -284,7 +285,7 @@ class Consumer(Placing, Committing):
         handed = self._next(timeout_ms, max_records)
         if handed is None:
             return []
-        found: list[dict[str, Any]] = handed.batch.to_pylist()
+        found = to_pylist(handed.batch)
         self._taken = handed
         return found
 

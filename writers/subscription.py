@@ -32,6 +32,7 @@ from txnformat.errors import (
 from txnformat.intents import Acks, Intent, ProducerRef, Write
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
+from txnformat.pylist import to_pylist
 from txnformat.ranges import Ranges
 from txnformat.state import LogState, TopicState
 from txnformat.subscription_state import ALREADY_ACKNOWLEDGED, SubscriptionState
@@ -161,7 +162,7 @@ class Subscription:
         handed = self._uncut.run(
             "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
         )
-        found: list[dict[str, Any]] = [] if handed.batch is None else handed.batch.to_pylist()
+        found: list[dict[str, Any]] = [] if handed.batch is None else to_pylist(handed.batch)
         self._got = handed
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,16 @@ from txnformat.clock import SystemIds
 from txnformat.committer import Committer
 from txnformat.intents import Write
 from txnformat.store.memory import MemoryStore
-from txnlog import InvalidInputError, OffsetAndMetadata, Producer, TxnLog
+from txnlog import (
+    Consumer,
+    CorruptDataError,
+    InvalidInputError,
+    OffsetAndMetadata,
+    Producer,
+    Subscription,
+    TxnLog,
+)
+from txnlog.cli.app import run
 from writers.bulk import BulkAppend
 from writers.upload import TopicUpload, topic_append
 
@@ -150,6 +160,37 @@ def test_verify_counts_what_it_does_not_name(log: TxnLog) -> None:
     append_as_of_old(log, rows(*[b"\xff"] * 1_005))
     what = log.verify(deep=True).problems[1].what
     assert what.endswith(r"row 4 (b'\xff' is not UTF-8) and 1,000 more")
+
+
+def test_python_values_of_old_text_are_one_clear_error_and_arrow_data_can_be_had(log: TxnLog) -> None:
+    append_as_of_old(log, rows(b"good", b"\xff"))
+    log.subscriptions.create("t", "s")
+    with Consumer(log) as consumer, Subscription(log, "t", "s") as subscription:
+        consumer.subscribe(["t"])
+        for call in (consumer.poll_dicts, subscription.receive_dicts):
+            with pytest.raises(CorruptDataError, match="not UTF-8") as caught:
+                call()
+            assert caught.value.kind == "invalid-text"
+            assert caught.value.values["column"] in ("text", "tags")
+            assert (caught.value.values["partition"], caught.value.values["offset"]) == (0, 1)
+            assert caught.value.__cause__ is None
+        batch = consumer.poll()  # the records that no call has handed out
+        assert batch is not None
+        assert batch.column("text").cast("binary").to_pylist() == [b"good", b"\xff"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "table"])
+def test_the_command_says_which_record_it_is(
+    tmp_path: Path, form: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with TxnLog.create(str(tmp_path)) as log:
+        log.create_topic("t", PLAIN.remove(2) if form == "csv" else PLAIN)
+        table = rows(b"good", b"\xff")
+        append_as_of_old(log, table.drop_columns("tags") if form == "csv" else table)
+    arguments = ["consume", "--root", str(tmp_path), "t", "--format", form]
+    assert run([*arguments, *(["--no-formulas"] if form == "csv" else [])]) != 0
+    said = capsysbinary.readouterr().err.decode()
+    assert "a text column holds bytes that are not UTF-8" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -228,6 +228,7 @@ def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str
 
 
 def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
+    from txnformat.pylist import column_values
     from txnlog.cli.json_values import Binary, encoder
 
     encoders: list[tuple[str, Callable[[Any], Any]]] = [
@@ -235,15 +236,16 @@ def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str
     ]
     for batch in batches:
         columns = []
-        for (name, encode), column in zip(encoders, batch.columns, strict=True):
+        for name, encode in encoders:
+            values = column_values(batch, name)
             try:
-                columns.append([encode(value) for value in column.to_pylist()])
+                columns.append([encode(value) for value in values])
             except ValueError as error:
                 raise InvalidInputError(
                     f"column {name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
                 ) from None
-        for values in zip(*columns, strict=True):
-            yield dict(zip(schema.names, values, strict=True))
+        for row in zip(*columns, strict=True):
+            yield dict(zip(schema.names, row, strict=True))
 
 
 def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:

@@ -75,6 +75,7 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
     import pyarrow as pa
     import pyarrow.types as pt
 
+    from txnformat.pylist import column_values
     from txnlog.cli.json_values import encoder
 
     if _is_bytes(field.type):
@@ -86,9 +87,8 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
                 f"column {field.name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
             ) from None
     if no_formulas and (pt.is_string(column.type) or pt.is_large_string(column.type)):
-        return pa.array(
-            [None if text is None else _harmless(text) for text in column.to_pylist()], column.type
-        )
+        texts = column_values(pa.table({field.name: column}), field.name)
+        return pa.array([None if text is None else _harmless(text) for text in texts], column.type)
     return column
 
 
