@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from txnformat.arrow_sizes import OfSchema, bytes_at_most
-from txnformat.crc32 import crc32_of_part
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
 from txnformat.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.forking import renew_after_fork
-from txnformat.running_digest import RunningDigest
+from txnformat.segment_sinks import StreamSink, WholeSink
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
@@ -31,6 +30,7 @@ __all__ = [
     "CHUNK_CRC32_KEY",
     "LISTS_ROW_GROUP_BYTES_MAX",
     "ROW_GROUP_BYTES_MAX",
+    "SMALL_BYTES",
     "SegmentFileWriter",
     "chunk_range",
     "is_uneven",
@@ -50,12 +50,12 @@ writer does not know: which values go to a dictionary. Less than LISTS_BYTES_MAX
 COMPRESSION_LEVEL = 1
 """Of zstd: higher levels cost several times the time for a few percent."""
 
+SMALL_BYTES = 1024 * 1024
+"""Up to this, in Arrow bytes in memory (inclusive), a file may be encoded in memory before any of it goes to the store."""
+
 DICTIONARY_ROWS_MIN = 4096
 """Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
 third of the time of a small commit."""
-
-PIECE_BYTES = 256 * 1024
-"""pyarrow writes a header and a body for every page: below this they go to the store together."""
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
@@ -189,70 +189,6 @@ def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
         yield values, array.nbytes
 
 
-class _Sink:
-    """Where pyarrow writes to: passes bytes on in pieces, counts and hashes them, and keeps the footer back."""
-
-    def __init__(self, out: ObjectWriter) -> None:
-        self._out = out
-        self._held: list[bytes] | None = None
-        self._parts: list[bytes] = []  # taken in, but not passed on
-        self._parts_bytes = 0
-        self.digest = RunningDigest()  # column chunks begin and end at ends of writes
-        self.size = 0
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        part = data if type(data) is bytes else bytes(memoryview(data))  # pyarrow may write over the latter
-        size = len(part)
-        if self._held is not None:
-            self._held.append(part)
-            return size
-        self.size += size
-        self.digest.update(part)
-        if size < PIECE_BYTES:
-            self._parts.append(part)
-            self._parts_bytes += size
-            if self._parts_bytes >= PIECE_BYTES:
-                self.pass_on()
-        else:
-            self.pass_on()
-            self._out.write(part)
-        return size
-
-    def pass_on(self) -> None:
-        """Give the store all that was taken in."""
-        if self._parts:
-            parts, self._parts, self._parts_bytes = self._parts, [], 0
-            self._out.write(b"".join(parts))
-
-    def hold(self) -> None:
-        """Keep from now on what is written."""
-        self._held = []
-
-    def release(self) -> bytes:
-        """Return what was kept, and pass on again."""
-        held, self._held = b"".join(self._held or []), None
-        return held
-
-    def tell(self) -> int:
-        return self.size + sum(map(len, self._held or []))
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
-
-
 class SegmentFileWriter:
     """Writes one segment file. Nothing is visible before :meth:`close` returns; one thread at a time.
 
@@ -270,6 +206,8 @@ class SegmentFileWriter:
         Index of this file among those of the same append; goes into the batch records.
     row_group_bytes_max : int, optional
         A larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX.
+    is_small : bool
+        All batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`.
     is_compressed : bool
         False for batches that are uneven (:func:`is_uneven`).
     """
@@ -282,6 +220,7 @@ class SegmentFileWriter:
         *,
         timestamp_column: str | None = None,
         file: int = 0,
+        is_small: bool = False,
         row_group_bytes_max: int | None = None,
         is_compressed: bool = True,
         compression_level: int = COMPRESSION_LEVEL,
@@ -295,7 +234,7 @@ class SegmentFileWriter:
         self._is_compressed = is_compressed
         self._compression_level = compression_level
         self._parquet: Any = None
-        self._sink = _Sink(out)
+        self._sink: StreamSink | WholeSink = WholeSink(out) if is_small else StreamSink(out)
         self._row_groups = 0
         self._rows = 0
         self._metadata: list[Any] = []
@@ -384,12 +323,12 @@ class SegmentFileWriter:
             record = FileRecord(
                 self._key,
                 self._sink.size,
-                self._sink.digest.hexdigest(),
+                self._sink.sha256(),
                 len(footer),
                 hashlib.sha256(footer).hexdigest(),
                 self._rows,
             )
-            self._sink.digest.close()
+            self._sink.end()
             self._ended = True
             self._out.close()
         except BaseException:
@@ -406,7 +345,7 @@ class SegmentFileWriter:
         if self._parquet is not None:
             self._parquet.is_open = False  # else it closes itself when it is collected, and fails loudly
             self._parquet = None
-        self._sink.digest.close()
+        self._sink.end()
         self._out.abort()
 
     def _check_open(self) -> None:
@@ -417,7 +356,7 @@ class SegmentFileWriter:
         """Return pyarrow's writer, made at the first call: only then the size of a batch is known."""
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
-                pa.PythonFile(self._sink, mode="w"),
+                self._sink.target(),
                 self._schema,
                 compression="zstd" if self._is_compressed else "none",
                 compression_level=self._compression_level if self._is_compressed else None,
@@ -484,7 +423,6 @@ class SegmentFileWriter:
             )
 
     def _chunk_checksums(self) -> list[int]:
-        at = self._sink.digest.crc32_at()
         metadata = self._metadata[0]
         checksums: list[int] = []
         end = 4  # the magic
@@ -493,12 +431,13 @@ class SegmentFileWriter:
             self._check_lists(row_group)
             for column in range(metadata.num_columns):
                 start, length = chunk_range(row_group.column(column))
-                if start != end or start not in at or start + length not in at:
+                crc32 = self._sink.crc32(start, length)
+                if start != end or crc32 is None:
                     raise InternalError(
                         "column chunks do not lie one after another", object=self._key, start=start
                     )
                 end = start + length
-                checksums.append(crc32_of_part(at[start], at[end], length))
+                checksums.append(crc32)
         if (
             end != self._sink.size
             or metadata.num_row_groups != self._row_groups

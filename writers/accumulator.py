@@ -270,6 +270,10 @@ class Accumulator:
         self._settle(topic_id)
         return sorted(key for key in self._pending if key.topic_id == topic_id)
 
+    def bytes_of(self, keys: Iterable[TopicPartition]) -> int:
+        """Return the bytes that some partitions hold, which hold some."""
+        return sum(self._pending[key].size for key in keys)
+
     def batch(self, key: TopicPartition) -> pa.Table:
         """Return the records of a partition (which holds some), oldest first; they stay."""
         tables = self._pending[key].tables

@@ -18,6 +18,7 @@ from txnformat.clock import Clock, Ids
 from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
 from txnformat.replacing import replace
+from txnformat.segment_writer import SMALL_BYTES
 from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition
@@ -190,7 +191,7 @@ class Staging:
                 self._write(keys)
                 continue
             # The usual small commit: nothing of it is in a file yet, so it can be tried again whole.
-            opened = self._opened(topic)
+            opened = self._opened(topic, is_small=self.buffered.bytes_of(keys) <= SMALL_BYTES)
             try:
                 for key in keys:
                     self._add(opened, key)
@@ -316,7 +317,7 @@ class Staging:
     def _born(self) -> int:
         return max(self._newest_entry(), 0)
 
-    def _opened(self, topic: TopicState) -> _Open:
+    def _opened(self, topic: TopicState, *, is_small: bool = False) -> _Open:
         """Return the topic's open file, or a new one: a file is of one version of a topic."""
         found = self._open.get(topic.topic_id)
         if found is not None and found.topic is not topic:
@@ -332,6 +333,7 @@ class Staging:
             born=self._born(),
             roll_bytes=self._settings.roll_bytes,
             clock=self._clock,
+            is_small=is_small,
         )
         return _Open(topic, upload)
 

@@ -64,6 +64,8 @@ class TopicUpload:
         Size at which a file is closed and the next one begun.
     clock : Clock, optional
         With it, what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter.
+    is_small : bool
+        All batches together are at most SMALL_BYTES in memory: a file goes to the store when it is closed.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class TopicUpload:
         born: int,
         roll_bytes: int = ROLL_BYTES,
         clock: Clock | None = None,
+        is_small: bool = False,
     ) -> None:
         self._store = store
+        self._is_small = is_small
         self._ids = ids
         self._directory = directory
         self._schema = schema
@@ -111,6 +115,7 @@ class TopicUpload:
                 self._schema.arrow_schema,
                 timestamp_column=self._schema.timestamp_column,
                 file=len(self._files),
+                is_small=self._is_small,
                 is_compressed=compresses,
             )
         self._batches.append(self._writer.write_batch(partition, table))

@@ -28,7 +28,8 @@ from txnformat.footer import FooterError
 from txnformat.footer_schema import decode_schema
 from txnformat.ranged_file import RangedFile
 from txnformat.replacing import replace
-from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, PIECE_BYTES
+from txnformat.segment_sinks import PIECE_BYTES
+from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
