@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -311,23 +312,27 @@ def test_a_process_that_is_killed_once_from_outside_is_held_against_no_file() ->
 
 
 @contextlib.contextmanager
-def hanging_command() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Give a ``txnlog verify --deep`` whose other process waits for a file, and that process's id."""
+def hanging_command(*program: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Give a ``txnlog verify --deep``, or a program, whose other process waits for a file, and that process's id."""
     inner = MemoryStore()
     build(inner)
     is_asked = threading.Event()
 
     def hang() -> Iterator[bytes]:
         is_asked.set()
-        yield b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n"
-        yield from server.drip(b"x")
+        yield b"HTTP/1.1 200 X\r\nContent-Length: 300\r\n\r\n"  # no more than the file has
+        yield from server.drip(b"x", 1.0)
 
     with HostileServer(Bucket(inner, data_files(inner)[0], hang)) as server:
-        arguments = [f"--storage={name}={value}" for name, value in options(server).items()]
+        storage = [f"--storage={name}={value}" for name, value in options(server).items()]
+        arguments = ["-m", "txnlog", "verify", "--deep", "--root", "s3://bucket/log", *storage]
+        if program:
+            arguments = [*program, json.dumps(options(server))]
         command = subprocess.Popen(
-            [sys.executable, "-m", "txnlog", "verify", "--deep", "--root", "s3://bucket/log", *arguments],
+            [sys.executable, *arguments],
             start_new_session=True,
-            stdout=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         try:
@@ -338,7 +343,7 @@ def hanging_command() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             yield command, child
         finally:
             command.kill()
-            command.wait()
+            command.communicate()
 
 
 def is_there(process: int) -> bool:
@@ -358,6 +363,39 @@ def test_the_other_process_ends_with_the_one_that_asked() -> None:
         command.kill()
         while is_there(child):
             pass
+
+
+FORKING = """
+import json, os, sys, threading, time, warnings
+warnings.simplefilter("ignore")
+from txnformat.store.s3 import S3Store
+from txnformat.verify import verify_log
+store = S3Store("s3://bucket/log", json.loads(sys.argv[1]))
+threading.Thread(target=verify_log, args=(store,), kwargs={"deep": True}, daemon=True).start()
+sys.stdin.readline()
+fork = os.fork()
+if fork:
+    print(fork, flush=True)
+while True:
+    time.sleep(100)
+"""
+
+
+def test_a_fork_that_holds_the_pipe_open_does_not_keep_the_other_process() -> None:
+    with hanging_command("-c", FORKING) as (program, child):
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        fork = int(program.stdout.readline())
+        try:
+            program.kill()
+            program.wait()
+            while is_there(child):
+                pass
+            assert is_there(fork)
+        finally:
+            os.kill(fork, signal.SIGKILL)
 
 
 # --- any main program ------------------------------------------------------------------------------------------------------
