@@ -8,10 +8,13 @@ Rules: docs/spec.md, section 6.8.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any
 
-from txnformat.document import Document, decode_json, plain_json
+from msgspec import UNSET, Meta, Struct, field
+
+from txnformat.document import plain_json
+from txnformat.field_types import Count
+from txnformat.typed import Typed, fail
 
 __all__ = ["CHUNK_HEADER", "Chunk", "chunk_of"]
 
@@ -22,17 +25,21 @@ ID_CHARS = 36
 HEADER_BYTES_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+ValueId = Annotated[
+    str, Meta(min_length=ID_CHARS, max_length=ID_CHARS, extra={"bytes_max": ID_CHARS}, description="uuid")
+]
+
+
+class Chunk(Struct, frozen=True, omit_defaults=True):
     """What the header says: the part of a value that a record holds."""
 
-    value_id: str
+    value_id: ValueId = field(name="value")
     """A uuid: whose part."""
-    index: int
+    index: Count
     """Which part, counted from 0."""
-    count: int | None = None
+    count: Count | None = None
     """Of the last part only: how many there are, ``index + 1``."""
-    size: int | None = None
+    size: Count | None = None
     """Of the last part only: bytes of the whole value."""
 
     @property
@@ -42,34 +49,26 @@ class Chunk:
 
     def encode(self) -> bytes:
         """Return the header's value: canonical JSON."""
-        fields: dict[str, object] = {"value": self.value_id, "index": self.index}
-        if self.is_last:
-            fields |= {"count": self.count, "size": self.size}
-        return plain_json(fields)
+        return plain_json(self)
 
     @classmethod
-    def decode(cls, data: bytes, *, name: str) -> Self:
+    def decode(cls, data: bytes, *, name: str) -> Chunk:
         """Parse a header's value; ``name`` says in errors where it is from.
 
         Raises
         ------
         CorruptDataError
         """
-        is_plain = data.lstrip()[:1] == b"{"  # a few compressed bytes may stand for many
-        document = decode_json(data[:HEADER_BYTES_MAX] if is_plain else b"", name=name)
-        index = document.integer("index")
-        count = size = None
-        if document.has("count") or document.has("size"):
-            count = document.integer("count", minimum=index + 1, maximum=index + 1)
-            size = document.integer("size")
-        return cls(_value_id(document), index, count, size)
+        chunk = _CHUNK.decode(data[:HEADER_BYTES_MAX], name=name)
+        if (chunk.count, chunk.size) != (None, None):
+            if chunk.count != chunk.index + 1:
+                fail(name, "count", f"index + 1, {chunk.index + 1}", chunk.count)
+            if chunk.size is None:
+                fail(name, "size", "a value", UNSET)
+        return chunk
 
 
-def _value_id(document: Document) -> str:
-    value_id = document.text("value", bytes_max=ID_CHARS)
-    if len(value_id) != ID_CHARS:
-        document.fail("value", "uuid")
-    return value_id
+_CHUNK: Typed[Chunk] = Typed(Chunk)
 
 
 def chunk_of(headers: Sequence[Any] | None, *, name: str) -> Chunk | None:

@@ -11,6 +11,7 @@ from txnformat.committer import Committer
 from txnformat.document import encode_json
 from txnformat.entry import FORMAT_VERSION
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError
+from txnformat.small_documents import FormatDocument
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.probe import require_fit
 from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX
@@ -32,7 +33,7 @@ def create_format(store: ObjectStore, ids: Ids) -> bool:
             path=store.url,
         )
     require_fit(store, ids)
-    data = encode_json({"format": FORMAT_VERSION, "log_id": ids.new()})
+    data = encode_json(FormatDocument(FORMAT_VERSION, ids.new()))
     answer = store.create(keys.FORMAT_KEY, data)
     if answer.outcome is CreateOutcome.CREATED:
         return True

@@ -32,6 +32,7 @@ __all__ = [
     "parsed_bytes",
     "plain_bytes_max",
     "plain_json",
+    "plain_text",
 ]
 
 
@@ -142,8 +143,8 @@ def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> byt
     return out.getvalue()
 
 
-def decode_json(data: bytes, *, name: str, stored: int | None = None) -> Document:
-    """Parse bytes that should hold one JSON object (plain or zstd).
+def plain_text(data: bytes, *, name: str, stored: int | None = None) -> bytes:
+    """Return the JSON that bytes hold (plain or zstd), once its costs are known.
 
     Parameters
     ----------
@@ -153,12 +154,17 @@ def decode_json(data: bytes, *, name: str, stored: int | None = None) -> Documen
     """
     most = SMALL_BYTES_MAX if stored is None else plain_bytes_max(stored)
     text = decompressed(data, name=name, bytes_max=most)
-    return parse_json(text, name=name, stored=most if stored is None else stored)
+    check_cost(text, most if stored is None else stored, name=name)
+    return text
 
 
-def parse_json(text: bytes, *, name: str, stored: int) -> Document:
-    """Parse plain bytes that should hold one JSON object, out of an object of ``stored`` bytes."""
-    check_cost(text, stored, name=name)
+def decode_json(data: bytes, *, name: str, stored: int | None = None) -> Document:
+    """Parse bytes that should hold one JSON object (plain or zstd); ``stored`` as in :func:`plain_text`."""
+    return parse_json(plain_text(data, name=name, stored=stored), name=name)
+
+
+def parse_json(text: bytes, *, name: str) -> Document:
+    """Parse plain bytes that should hold one JSON object."""
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:

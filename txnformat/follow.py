@@ -14,12 +14,12 @@ from typing import NamedTuple
 from txnformat import keys
 from txnformat.apply import apply
 from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
-from txnformat.document import decode_json
 from txnformat.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.entry import FORMAT_VERSION, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
 from txnformat.operations import Checkpoint
 from txnformat.reads import get_object, make_durable, read_boundary, read_entry, request, simultaneous
+from txnformat.small_documents import decode_format, decode_latest, decode_version
 from txnformat.snapshot import decode_snapshot
 from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, read_back, read_tail, usable_bundle
@@ -270,8 +270,7 @@ def _snapshots_named(data: bytes, number: int) -> set[str]:
 
 def empty_state(format_data: bytes) -> LogState:
     """Return the state of a log that has no entry yet, as format.json says it."""
-    doc = decode_json(format_data, name=keys.FORMAT_KEY)
-    version = doc.integer("format", minimum=1)
+    version = decode_version(format_data)
     if version > FORMAT_VERSION:
         raise UnsupportedFeatureError(
             "the log has a newer format",
@@ -281,7 +280,7 @@ def empty_state(format_data: bytes) -> LogState:
             expected=f"at most {FORMAT_VERSION}",
             got=version,
         )
-    return LogState(log_id=doc.text("log_id"), entry_sha256=sha256_hex(format_data))
+    return LogState(log_id=decode_format(format_data).log_id, entry_sha256=sha256_hex(format_data))
 
 
 def parse_hint(data: object) -> Hint | None:
@@ -289,12 +288,11 @@ def parse_hint(data: object) -> Hint | None:
     if not isinstance(data, bytes):
         return None
     try:
-        doc = decode_json(data, name=keys.LATEST_KEY)
-        entry, key = doc.integer("entry"), doc.text("key")
+        said = decode_latest(data)
     except CorruptDataError:
         return None
-    name = keys.parse_snapshot_key(key)
-    return Hint(entry, key) if name is not None and name.born == entry else None
+    name = keys.parse_snapshot_key(said.key)
+    return Hint(said.entry, said.key) if name is not None and name.born == said.entry else None
 
 
 def _open_at(

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from txnformat.digits import DIGITS_MAX, whole
-from txnformat.document import INT64_MAX, Document, decode_json
+from msgspec import Meta, Struct
+
+from txnformat.digits import whole
+from txnformat.document import plain_text
 from txnformat.errors import InvalidInputError
+from txnformat.field_types import INT64_MAX, Count, Text
+from txnformat.typed import Typed, fail
 
 __all__ = ["IdBlock"]
 
@@ -69,19 +73,28 @@ class IdBlock:
         ------
         CorruptDataError
         """
-        document = decode_json(data, name=name)
-        document.integer("version", minimum=VERSION, maximum=VERSION)
-        is_number = type(document.value.get("broker")) is int
-        owner = document.integer("broker") if is_number else document.text("broker")
-        first, last = _number(document, "block_start"), _number(document, "block_end")
+        said = _BLOCK.decode(plain_text(data, name=name), name=name)
+        first, last = (
+            _number(said.block_start, "block_start", name),
+            _number(said.block_end, "block_end", name),
+        )
         if last < first:
-            document.fail("block_end", f"a number from {first}")
-        return cls(owner, first, last)
+            fail(name, "block_end", f"a number from {first}", said.block_end)
+        return cls(said.broker, first, last)
 
 
-def _number(document: Document, key: str) -> int:
-    text = document.text(key, bytes_max=DIGITS_MAX)
+class _Block(Struct, frozen=True):
+    version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
+    broker: Count | Text
+    block_start: Text
+    block_end: Text
+
+
+_BLOCK: Typed[_Block] = Typed(_Block)
+
+
+def _number(text: str, field: str, name: str) -> int:
     number = whole(text)
     if number is None or number > INT64_MAX or text != str(number):
-        document.fail(key, f"digits of a number from 0 to {INT64_MAX}")
+        fail(name, field, f"digits of a number from 0 to {INT64_MAX}", text)
     return number

@@ -13,6 +13,7 @@ from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.operations import Checkpoint
 from txnformat.reads import get_object, make_durable
+from txnformat.small_documents import LatestDocument
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome
@@ -146,5 +147,5 @@ def write_hint(checkpoint: Checkpoint) -> Steps[None]:
     """
     yield PutObject(
         keys.LATEST_KEY,
-        encode_json({"entry": checkpoint.entry, "key": checkpoint.key, "sha256": checkpoint.sha256}),
+        encode_json(LatestDocument(checkpoint.entry, checkpoint.key, checkpoint.sha256)),
     )

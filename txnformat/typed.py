@@ -175,12 +175,12 @@ def _is_tagged(described: inspect.StructType, value: Any) -> bool:
 
 
 def _metadata(described: Any) -> Iterator[inspect.Metadata]:
-    while isinstance(described, inspect.Metadata | inspect.UnionType):
-        if isinstance(described, inspect.Metadata):
-            yield described
-            described = described.type
-        else:
-            described = next(one for one in described.types if not isinstance(one, inspect.NoneType))
+    if isinstance(described, inspect.Metadata):
+        yield described
+        yield from _metadata(described.type)
+    elif isinstance(described, inspect.UnionType):
+        for one in described.types:
+            yield from _metadata(one)
 
 
 def _extra(described: Any) -> dict[str, Any]:
@@ -209,7 +209,9 @@ def _words(described: Any) -> str | None:
         return " or ".join(str(one.value) for one in bare.cls)
     if isinstance(bare, inspect.VarTupleType | inspect.TupleType):
         return "list"
-    return "object" if isinstance(bare, inspect.StructType | inspect.UnionType) else None
+    if isinstance(bare, inspect.UnionType):
+        return "object" if any(isinstance(one, inspect.StructType) for one in bare.types) else None
+    return "object" if isinstance(bare, inspect.StructType) else None
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from txnformat import keys
 from txnformat.clock import Clock, SystemClock
 from txnformat.deep_child import Asked
 from txnformat.deep_files import NoProcessError, check_apart
-from txnformat.document import decode_json
 from txnformat.entry import CommitEntry
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.evolution import next_version
@@ -34,6 +33,7 @@ from txnformat.ownership import directories
 from txnformat.persistent import Rows
 from txnformat.schema import TopicSchema
 from txnformat.segment_list import decode_segment_list
+from txnformat.small_documents import decode_latest
 from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
@@ -467,8 +467,7 @@ def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
 
 
 def _hint_sha256(data: bytes) -> str:
-    doc = decode_json(data, name=keys.LATEST_KEY)
-    return doc.text("sha256") if doc.has("sha256") else "no sha256"
+    return decode_latest(data).sha256 or "no sha256"
 
 
 def _is_control(key: str) -> bool:

@@ -53,6 +53,7 @@ from txnformat.operations import (
 from txnformat.reader import METADATA_FIELDS
 from txnformat.schema import TopicSchema
 from txnformat.segment_writer import CHUNK_CRC32_KEY, SegmentFileWriter
+from txnformat.small_documents import FormatDocument, LatestDocument
 from txnformat.state import FEATURES
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
@@ -213,12 +214,14 @@ def test_the_spec_names_exactly_the_fields_of_entries_format_and_hint() -> None:
         intents=(UUID,),
         operations=tuple(SAMPLES),
     )
-    assert set(names_in(one_table(section(SPEC, "## 4. Commit entries"), "field"))) == set(
-        json.loads(encode_entry(entry))
-    )
+    names = names_in(one_table(section(SPEC, "## 4. Commit entries"), "field"))
+    assert set(names) == set(json.loads(encode_entry(entry)))
+    assert names == ["format", *CommitEntry.__struct_fields__, "x_sha256"]
     layout = one_table(section(SPEC, "## 2. Layout of a root"), "field")
     (example,) = [block for block in JSON_BLOCKS if block.info == "json format"]
-    assert names_in(layout) == list(json.loads(example.text))
+    assert names_in(layout) == list(json.loads(example.text)) == list(FormatDocument.__struct_fields__)
+    (hint,) = [block for block in JSON_BLOCKS if block.info == "json latest"]
+    assert list(json.loads(hint.text)) == list(LatestDocument.__struct_fields__)
 
 
 def _reserved() -> list[str]:
