@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 from txnformat import keys
 from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription, DeleteSubscription
-from txnformat.document import INT64_MAX
 from txnformat.errors import (
     AckConflictError,
     ConflictError,
@@ -29,6 +28,7 @@ from txnformat.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
+from txnformat.field_types import INT64_MAX
 from txnformat.intents import Acks, ProducerRef
 from txnformat.ranges import Ranges
 from txnformat.replacing import replace

@@ -1,14 +1,8 @@
-"""Checked access to parsed JSON that nobody vouches for.
-
-Every accessor raises :class:`~txnformat.errors.CorruptDataError` that names the document, the place, what was
-expected and what was there; nothing is taken on trust, and unknown fields are left alone.
-"""
+"""The bytes of documents: canonical JSON, perhaps compressed, bounded before it is decoded (:mod:`txnformat.typed`)."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
@@ -21,14 +15,11 @@ __all__ = [
     "SMALL_BYTES_MAX",
     "UNCOUNTED_BYTES_MAX",
     "ZSTD_MAGIC",
-    "Document",
     "check_cost",
     "check_text",
-    "decode_json",
     "decompressed",
     "encode_json",
     "packed",
-    "parse_json",
     "parsed_bytes",
     "plain_bytes_max",
     "plain_json",
@@ -47,8 +38,6 @@ UNCOUNTED_BYTES_MAX = 4 * 1024 * 1024
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 COMPRESS_BYTES_MIN = 16 * 1024
 """Smaller documents stay plain JSON: easy to look at, and compression would not save a request."""
-
-INT64_MAX = 2**63 - 1
 
 
 def _plain(value: object) -> object:
@@ -156,110 +145,6 @@ def plain_text(data: bytes, *, name: str, stored: int | None = None) -> bytes:
     text = decompressed(data, name=name, bytes_max=most)
     check_cost(text, most if stored is None else stored, name=name)
     return text
-
-
-def decode_json(data: bytes, *, name: str, stored: int | None = None) -> Document:
-    """Parse bytes that should hold one JSON object (plain or zstd); ``stored`` as in :func:`plain_text`."""
-    return parse_json(plain_text(data, name=name, stored=stored), name=name)
-
-
-def parse_json(text: bytes, *, name: str) -> Document:
-    """Parse plain bytes that should hold one JSON object."""
-    try:
-        value = msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptDataError(
-            "a metadata object is not JSON",
-            object=name,
-            expected="JSON",
-            got=str(error) or "nested too deeply",
-        ) from error
-    if not isinstance(value, dict):
-        raise CorruptDataError(
-            "a metadata object is not a JSON object", object=name, expected="object", got=type(value).__name__
-        )
-    return Document(value, name)
-
-
-class Document:
-    """A JSON object with checked accessors; ``path`` names it in errors."""
-
-    __slots__ = ("path", "value")
-
-    def __init__(self, value: dict[str, Any], path: str) -> None:
-        self.value = value
-        self.path = path
-
-    def fail(self, key: str, expected: str) -> NoReturn:
-        """Raise CorruptDataError about field ``key``."""
-        got = repr(self.value[key])[:80] if key in self.value else "nothing"
-        raise CorruptDataError(
-            "a field is not what the format says", object=self.path, field=key, expected=expected, got=got
-        )
-
-    def has(self, key: str) -> bool:
-        """Return whether the field is there and not null."""
-        return self.value.get(key) is not None
-
-    def text(self, key: str, *, bytes_max: int = 4096) -> str:
-        """Return a string of at most ``bytes_max`` UTF-8 bytes."""
-        value = self.value.get(key)
-        if isinstance(value, str) and len(value) <= bytes_max:
-            try:
-                if len(value.encode()) <= bytes_max:
-                    return value
-            except UnicodeEncodeError:
-                pass
-        self.fail(key, f"text of at most {bytes_max} bytes")
-
-    def integer(self, key: str, *, minimum: int = 0, maximum: int = INT64_MAX) -> int:
-        """Return an integer in [minimum, maximum]."""
-        value = self.value.get(key)
-        if type(value) is int and minimum <= value <= maximum:
-            return value
-        self.fail(key, f"integer from {minimum} to {maximum}")
-
-    def hexadecimal(self, key: str, digits: int) -> str:
-        """Return a lower-case hex string of exactly ``digits`` digits."""
-        value = self.value.get(key)
-        if isinstance(value, str) and len(value) == digits and not set(value) - set("0123456789abcdef"):
-            return value
-        self.fail(key, f"{digits} hex digits")
-
-    def items(self, key: str) -> list[Any]:
-        """Return a list."""
-        value = self.value.get(key)
-        if isinstance(value, list):
-            return value
-        self.fail(key, "list")
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of strings as a tuple."""
-        values = self.items(key)
-        if all(isinstance(value, str) and len(value) <= 4096 for value in values):
-            return tuple(values)
-        self.fail(key, "list of texts")
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        """Return a list of integers in [0, INT64_MAX] as a tuple."""
-        values = self.items(key)
-        if all(type(value) is int and 0 <= value <= INT64_MAX for value in values):
-            return tuple(values)
-        self.fail(key, "list of integers from 0 on")
-
-    def document(self, key: str) -> Document:
-        """Return a nested object."""
-        value = self.value.get(key)
-        if isinstance(value, dict):
-            return Document(value, f"{self.path}.{key}")
-        self.fail(key, "object")
-
-    def documents(self, key: str) -> Iterator[Document]:
-        """Iterate over a list of objects."""
-        for index, value in enumerate(self.items(key)):
-            if not isinstance(value, dict):
-                self.fail(key, "list of objects")
-            yield Document(value, f"{self.path}.{key}[{index}]")
 
 
 def check_text(value: str, *, name: str, bytes_max: int = 4096) -> str:

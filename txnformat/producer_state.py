@@ -8,8 +8,11 @@ identity (a fork, a cloned machine), which Kafka cannot see.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
+
+from txnformat.field_types import Count, Digest16, OrMinusOne
 
 __all__ = ["WINDOW_APPENDS", "AppendedRange", "SequenceVerdict", "SequenceWindow", "classify", "record"]
 
@@ -17,17 +20,17 @@ WINDOW_APPENDS = 5
 """Append operations remembered per producer and partition (Kafka's NUM_BATCHES_TO_RETAIN)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedRange:
+class AppendedRange(Struct, frozen=True, gc=False):
     """One remembered append of a producer to a partition."""
 
-    first_sequence: int
+    first_sequence: Count
     """Inclusive."""
-    last_sequence: int
+    last_sequence: Count
     """Inclusive."""
-    digest: str
-    base_offset: int
-    entry: int
+    digest: Digest16
+    base_offset: OrMinusOne
+    """-1 of one that is staged."""
+    entry: Count
 
 
 SequenceWindow = tuple[AppendedRange, ...]

@@ -52,14 +52,15 @@ import pyarrow.compute as pc
 
 from txnformat import keys
 from txnformat.arrow_messages import ArrowFileError, check_declared
-from txnformat.document import METADATA_BYTES_MAX, check_cost, decode_json, packed, plain_json
+from txnformat.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.operations import Checkpoint
 from txnformat.ownership import check_snapshot
 from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.persistent import Columns, Rows, Vector
-from txnformat.snapshot_state import Tables, decode_state, encode_state
+from txnformat.snapshot_rows import StateRow
+from txnformat.snapshot_state import Tables, decode_state, encode_state, read_state
 from txnformat.state import LogState
 from txnformat.types import FileRecord, ObjectRecord
 
@@ -86,7 +87,7 @@ _HEX_64 = r"^[0-9a-f]{64}$"
 class _Parts(NamedTuple):
     """A state cut into its sections, before they are encoded."""
 
-    state: dict[str, Any]
+    state: StateRow
     rows: tuple[Rows, Rows, Rows, Rows]
     """Extents, markers, aborted, segments: of all partitions, in the order of ``state["partitions"]``."""
     files: Vector[FileRecord]
@@ -232,9 +233,9 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     outer = _read(data, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
-    doc = decode_json(sections["state"].to_pybytes(), name=name, stored=len(data))
-    _expect(name, "log_id", log_id, doc.text("log_id"))
-    _expect(name, "entry", entry, doc.integer("entry"))
+    said = read_state(plain_text(sections["state"].to_pybytes(), name=name, stored=len(data)), name)
+    _expect(name, "log_id", log_id, said.log_id)
+    _expect(name, "entry", entry, said.entry)
     _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data))
     tables = Tables(
         _rows(sections["extents"], EXTENT, name),
@@ -244,7 +245,7 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
         [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
         [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
     )
-    state = decode_state(doc, tables)
+    state = decode_state(said, tables, name)
     check_snapshot(state, name)
     return state
 

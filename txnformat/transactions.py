@@ -6,12 +6,12 @@ Kafka's PrepareCommit and PrepareAbort cannot be observed here: the decision and
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
 from txnformat.ack_operations import SubscriptionKey
+from txnformat.field_types import Count, Int32, Positive, Text
 from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, PendingPartition
 from txnformat.producer_state import SequenceWindow
 from txnformat.types import Outcome, TopicPartition
@@ -69,27 +69,25 @@ def is_legal_transition(source: TransactionStatus, target: TransactionStatus) ->
     return source in LEGAL_TRANSITIONS[target]
 
 
-@dataclass(frozen=True, slots=True)
-class LastEnd:
+class LastEnd(msgspec.Struct, frozen=True):
     """How the last ended transaction of a transactional id ended: what a repeated call is answered from."""
 
-    epoch: int
+    epoch: Count
     outcome: Outcome
     cause: Cause
-    entry: int
+    entry: Count
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFlush:
+class StagedFlush(msgspec.Struct, frozen=True):
     """What one stage added to an open transaction: references and totals, no records."""
 
-    topic_id: str
-    table: int
+    topic_id: Text
+    table: Count
     """Number in LogState.tables of the batch table."""
-    section: int
-    first_file: int
+    section: Int32
+    first_file: Count
     """Number in LogState.files of its file 0."""
-    file_count: int
+    file_count: Positive
     partitions: tuple[PendingPartition, ...]
 
 

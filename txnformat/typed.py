@@ -229,7 +229,7 @@ def _check_texts(value: Struct, path: str) -> None:
         if isinstance(found, tuple):
             for index, one in enumerate(found):
                 _check_texts(one, f"{path}.{name}[{index}]")
-        elif found is not None:
+        elif isinstance(found, Struct):
             _check_texts(found, f"{path}.{name}")
 
 

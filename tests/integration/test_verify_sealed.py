@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from tests.integration.test_verify import take_snapshot
 from txnformat import keys
-from txnformat.document import decode_json
+from txnformat.document import plain_text
 from txnformat.entry import sha256_hex
 from txnformat.persistent import Rows
 from txnformat.sidecar import decode_index, decode_markers, encode_index, encode_markers
@@ -127,7 +128,7 @@ def reseal(store: MemoryStore, which: int, kind: str, change: Callable[[bytes, O
         data = store.get(keys.entry_key(slot))
         assert data is not None
         if slot == number:
-            document = decode_json(data, name="entry", stored=len(data)).value
+            document = msgspec.json.decode(plain_text(data, name="entry", stored=len(data)))
             named = document["operations"][0]["segments"][0][kind]
             key = named["key"]
             old = store.get(key)

@@ -18,7 +18,6 @@ from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
 from txnformat.commit import CommitSettings
-from txnformat.document import Document
 from txnformat.errors import TxnLogError
 from txnformat.invariants import INVARIANTS
 from txnformat.reader import METADATA_FIELDS
@@ -289,7 +288,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.footer_shape:LISTS_BYTES_MAX",
         "txnformat.footer_shape:LISTS_RATIO_MAX",
     ),
-    "string in metadata": ("txnformat.document:Document.text.bytes_max",),
+    "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
     "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
@@ -415,8 +414,6 @@ def _constant(place: str) -> int:
     found: Any = getattr(importlib.import_module(module), owner)
     if not attribute:
         return int(found)
-    if found is Document:
-        return int(inspect.signature(Document.text).parameters["bytes_max"].default)
     return int(inspect.signature(found).parameters[attribute].default)
 
 

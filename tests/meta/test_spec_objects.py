@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -36,6 +37,18 @@ from txnformat.ranges import Ranges
 from txnformat.schema import TopicSchema
 from txnformat.segment_list import SegmentPart, encode_segment_list
 from txnformat.sidecar import INDEX_ROW, MARKER_ROW
+from txnformat.snapshot_rows import (
+    AppVersionRow,
+    BlockRow,
+    GroupRow,
+    PartitionRow,
+    ProducerRow,
+    StateRow,
+    SubscriptionRow,
+    TopicRow,
+    TotalsRow,
+    TransactionalIdRow,
+)
 from txnformat.snapshot_state import encode_state
 from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt
 from txnformat.subscription_state import PartitionAcks, PendingAcks, SubscriptionState
@@ -118,7 +131,7 @@ def _sample_state() -> dict[str, Any]:
     subscription = SubscriptionState(
         {0: PartitionAcks(1, Ranges.of([(2, 3)]), {"etl": PendingAcks(Ranges.of([(4, 5)]), 2)})}, 1, 1, 2
     )
-    return encode_state(
+    row = encode_state(
         LogState(
             log_id=UUID,
             entry=2,
@@ -143,6 +156,9 @@ def _sample_state() -> dict[str, Any]:
             subscriptions={(UUID, "billing"): subscription},
         )
     )
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(row))
+    assert tuple(state) == StateRow.__struct_fields__, "nothing of it is left out"
+    return state
 
 
 def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
@@ -168,6 +184,18 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
     words = " ".join(SNAPSHOTS.split())
     (known,), (partition,), (group,) = state["transactional_ids"], state["partitions"], state["groups"]
     (subscription,) = state["subscriptions"]
+    for row, declared in (
+        (state["topics"][0], TopicRow),
+        (known, TransactionalIdRow),
+        (state["blocks"][0], BlockRow),
+        (state["producers"][0], ProducerRow),
+        (state["app_versions"][0], AppVersionRow),
+        (partition, PartitionRow),
+        (partition["sealed"], TotalsRow),
+        (group, GroupRow),
+        (subscription, SubscriptionRow),
+    ):
+        assert tuple(row) == declared.__struct_fields__, "the sample has every field"
     for item in (
         known["partitions"][0],
         known["last_end"],

@@ -18,7 +18,7 @@ from txnformat.apply import apply
 from txnformat.assemble import assemble
 from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock, SystemIds
-from txnformat.document import decode_json, encode_json
+from txnformat.document import encode_json, plain_text
 from txnformat.driver import Driver
 from txnformat.effects import (
     CreateObject,
@@ -288,7 +288,7 @@ def tampered(change: Callable[[dict[str, bytes]], None]) -> bytes:
 
 def state_json(**changes: Any) -> Callable[[dict[str, bytes]], None]:
     def change(parts: dict[str, bytes]) -> None:
-        value = decode_json(parts["state"], name="state", stored=len(parts["state"])).value
+        value = json.loads(plain_text(parts["state"], name="state", stored=len(parts["state"])))
         parts["state"] = encode_json({**value, **changes})
 
     return change
@@ -309,6 +309,24 @@ def column(name: str, value: Any) -> Callable[[Any], Any]:
         )
 
     return change
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(one) for name, one in value.items() if one is not None}
+    return list(map(without_nulls, value)) if isinstance(value, list) else value
+
+
+def test_what_may_be_null_may_as_well_be_absent_and_fields_to_come_are_passed_over() -> None:
+    def change(parts: dict[str, bytes]) -> None:
+        value = json.loads(plain_text(parts["state"], name="state", stored=len(parts["state"])))
+        assert value["transactional_ids"][1]["transactional_id"] == "etl größe"
+        assert value["transactional_ids"][0]["last_end"] is None
+        parts["state"] = encode_json({**without_nulls(value), "x": [{"y": [1, "é"]}]})
+
+    data = tampered(change)
+    named = replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data))
+    assert plain(decode_snapshot(data, named, LOG_ID)) == plain(FULL)
 
 
 @pytest.mark.parametrize(
