@@ -211,8 +211,6 @@ def check_operation(operation: Operation, there: Any, intent_count: int, *, path
         Intents of its entry.
     """
     form = _FORMS[type(operation)]
-    if there.operation != form.name:
-        fail(path, "operation", "each field once", there.operation)
     required = form.required
     if isinstance(operation, Append):
         required = (*required, "batches" if operation.table is None else "section")

@@ -212,8 +212,8 @@ MUTATIONS = (
     Mutation(
         "a snapshot keeps one append of each producer, as Kafka's",
         "txnformat/snapshot_state.py",
-        '"appends": [_encode_range(known) for known in window],',
-        '"appends": [_encode_range(known) for known in window[-1:]],',
+        "tuple(SequencesRow(*known, window) for",
+        "tuple(SequencesRow(*known, window[-1:]) for",
         ((PSM, "testReadWriteSnapshot"), (PSM, "testNoValidationOnFirstEntryWhenLoadingLog")),
     ),
     Mutation(

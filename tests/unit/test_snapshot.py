@@ -311,24 +311,6 @@ def column(name: str, value: Any) -> Callable[[Any], Any]:
     return change
 
 
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: without_nulls(one) for name, one in value.items() if one is not None}
-    return list(map(without_nulls, value)) if isinstance(value, list) else value
-
-
-def test_what_may_be_null_may_as_well_be_absent_and_fields_to_come_are_passed_over() -> None:
-    def change(parts: dict[str, bytes]) -> None:
-        value = json.loads(plain_text(parts["state"], name="state", stored=len(parts["state"])))
-        assert value["transactional_ids"][1]["transactional_id"] == "etl größe"
-        assert value["transactional_ids"][0]["last_end"] is None
-        parts["state"] = encode_json({**without_nulls(value), "x": [{"y": [1, "é"]}]})
-
-    data = tampered(change)
-    named = replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data))
-    assert plain(decode_snapshot(data, named, LOG_ID)) == plain(FULL)
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration.golden_entries import FORMS, entry_of
 from txnformat import keys
+from txnformat.chunks import Chunk
+from txnformat.document import plain_json
 from txnformat.entry import decode_entry, encode_entry
 from txnformat.entry_bytes import encode_stored
 from txnformat.errors import CorruptDataError, TxnLogError, UnsupportedFeatureError
@@ -17,6 +19,7 @@ from txnformat.testing.entries import changed_entry, replaced_in_entry
 
 NAME = keys.entry_key(5)
 OP = f"{NAME}.operations[0]"
+UUID = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
 Json = dict[str, Any]
 
 
@@ -33,6 +36,9 @@ def refused(data: bytes, kind: type[TxnLogError] = CorruptDataError) -> TxnLogEr
         decode_entry(data, 5)
     assert type(caught.value) is kind
     return caught.value
+
+
+BATCH = repr((FORMS["append"][0].batches[0],))[:80]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,8 @@ def refused(data: bytes, kind: type[TxnLogError] = CorruptDataError) -> TxnLogEr
         ("ack", lambda op: op["partitions"][0].update(ranges=[[1, 2], [2, 3]]), f"{OP}.partitions[0]", "ranges", "ranges that ascend, of which no two overlap or touch", "((1, 2), (2, 3))"),
         ("ack", lambda op: op["partitions"][0].update(ranges=[[1]]), f"{OP}.partitions[0]", "ranges[0]", "list", "[1]"),
         ("ack", lambda op: op["partitions"][0].update(position=1), f"{OP}.partitions[0]", "ranges", "list of [start, end], and no position", "((5, 7), (9, 4611686018427387903))"),
+        ("append", lambda op: op.update(table={"key": keys.table_key(1, UUID), "size": 1, "sha256": "0" * 64}, batches=[op["batches"][0]], section=0), OP, "batches", "nothing beside a table", BATCH),
+        ("ack", lambda op: op.update(mode="cumulative"), f"{OP}.partitions[0]", "position", "integer, and no ranges", "None"),
         ("ack", lambda op: op.update(mode="seek"), OP, "transactional_id", "null of a seek", "'größe'"),
         ("app_version", lambda op: op.update(content={"scheme": 1, "topics": 5}), OP, "content", "Expected `array`, got `int` - at `$.topics`", "{'scheme': 1, 'topics': 5}"),
     ],
@@ -128,10 +136,12 @@ def test_of_a_field_that_is_there_twice_the_last_counts_and_names_cannot_differ(
         entry("delete_group"), b'"group":"readers"', b'"group":"others","group":"readers"'
     )
     assert decode_entry(data, 5).operations == (FORMS["delete_group"][0],)
-    twice = replaced_in_entry(
-        entry("delete_group"), b'"operation":"delete_group"', b'"operation":"delete_group","operation":"ack"'
-    )
-    assert refused(twice).values["field"] == "operation"
+    name = b'"operation":"delete_group"'
+    for both in (name + b',"operation":"ack"', b'"operation":"ack",' + name):
+        assert refused(replaced_in_entry(entry("delete_group"), name, both)).values["field"] in (
+            "operation",
+            "topic_id",
+        )
 
 
 def test_a_content_of_a_later_scheme_is_left_out() -> None:
@@ -139,6 +149,31 @@ def test_a_content_of_a_later_scheme_is_left_out() -> None:
     (version,) = decode_entry(data, 5).operations
     assert isinstance(version, AppVersion)
     assert version.content is None
+
+
+def test_an_entry_of_another_slot_is_refused() -> None:
+    with pytest.raises(CorruptDataError) as caught:
+        decode_entry(entry("append"), 6)
+    assert caught.value.values["field"] == "entry"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"count": 4, "size": 9},
+        {"count": 3},
+        {"size": 9},
+        {"count": None, "size": 9},
+        {"index": -1},
+        {"value": "é" * 36},
+    ],
+)
+def test_a_chunk_header_that_contradicts_itself_is_refused(fields: Json) -> None:
+    whole = {"value": UUID, "index": 2}
+    assert Chunk.decode(plain_json({**whole, "count": 3, "size": 9}), name="x") == Chunk(UUID, 2, 3, 9)
+    assert Chunk.decode(plain_json({**whole, "count": None, "x": 5}), name="x") == Chunk(UUID, 2)
+    with pytest.raises(CorruptDataError):
+        Chunk.decode(plain_json(whole | fields), name="x")
 
 
 def test_a_document_of_another_kind_is_refused() -> None:
