@@ -67,3 +67,25 @@ def test_an_end_for_a_cause_that_is_not_known_is_a_feature(cause: str) -> None:
     document["cause"] = cause
     with pytest.raises(UnsupportedFeatureError):
         decode_operation(document, 1, path="entry")
+
+
+@pytest.mark.parametrize("kind", ["index", "markers", "txnindex"])
+def test_a_sidecar_with_the_key_of_another_kind_is_refused(kind: str) -> None:
+    named = {
+        one: {"key": keys.sidecar_key(f"orders-{TOPIC[:8]}", 6, UUID, one), "size": 10, "sha256": "0" * 64}
+        for one in ("index", "markers", "txnindex")
+    }
+    segment: dict[str, Any] = {"topic_id": TOPIC, "partitions": [], **named}
+    seal = {
+        "operation": "seal",
+        "intent": 0,
+        "segments": [segment],
+        "segment_list": None,
+        "listed_segments": 0,
+    }
+    decode_operation(seal, 1, path="entry")
+    for other in named.keys() - {kind}:
+        segment[kind] = named[other]
+        with pytest.raises(CorruptDataError) as caught:
+            decode_operation(seal, 1, path="entry")
+        assert (caught.value.kind, caught.value.values["where"]) == ("invalid-key", "entry.segments[0]")
