@@ -78,6 +78,10 @@ def _first(value: Any, *places: str | int) -> Any:
         (lambda state: state["groups"][0]["committed"][0].pop("partition"), "a partition and its offset"),
         (lambda state: _first(state, "subscriptions", 0, "partitions", 0).update(acked=[[5, 6], [2, 3]]), "ascend"),
         (lambda state: state["sealed"].update(end=0), "above those of all rows"),
+        (lambda state: state["files"].update(rows=99), "the number of rows"),
+        (lambda state: [
+            known["appends"][0].update(base_offset=-1) for part in state["partitions"] for known in part["sequences"]
+        ], "offset from 0 on"),
         (lambda state: [topic.update(partitions=1) for topic in state["topics"]], "at least 3"),
     ],
 )  # fmt: skip
