@@ -9,10 +9,8 @@ See the specification, section "Stores".
 
 from __future__ import annotations
 
-import base64
 import os
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,15 +22,16 @@ from txnformat.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
 from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
-from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, failure_of
+from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
 from txnformat.store.s3_options import S3Options, own_endpoint, parse_s3_options
 from txnformat.store.s3_patience import Patience
+from txnformat.store.s3_upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
 from txnformat.text import is_text
 
-__all__ = ["RequestFailedError", "S3Store", "checksum"]
+__all__ = ["S3Store"]
 
 ATTEMPTS_MAX = 6
 """Of a request that may be repeated, and of connecting for one that may not."""
@@ -52,14 +51,6 @@ _IN_QUERY = re.compile(
     r"[?&;](?:aws_|storage\.)?(?:key|secret|token|access_?key|secret_?|session_?)[a-z_.]*=", re.IGNORECASE
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-class RequestFailedError(Exception):
-    """One request failed; for use within the adapter."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.error)
 
 
 class S3Store:
@@ -221,8 +212,6 @@ class S3Store:
 
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload: one conditional PUT if it stays small, a multipart upload otherwise."""
-        from txnformat.store.s3_upload import S3Writer
-
         return S3Writer(self, key, self._ids.new())
 
     def make_durable(self, keys: Sequence[str]) -> None:
@@ -427,11 +416,6 @@ class S3Store:
 
     def _full(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix else key
-
-
-def checksum(data: bytes) -> str:
-    """Return the CRC-32 of ``data`` as S3 writes it: the store compares it with what it received."""
-    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
 def _rebuild(

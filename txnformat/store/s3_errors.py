@@ -16,7 +16,7 @@ from botocore.parsers import ResponseParserError
 from txnformat.errors import StorageError, UnsupportedStoreError
 from txnformat.store.s3_session import AnswerTooLargeError, BadAnswerError, RedirectedError, regional_endpoint
 
-__all__ = ["REQUEST_ERRORS", "Failure", "failure_of"]
+__all__ = ["REQUEST_ERRORS", "Failure", "RequestFailedError", "failure_of"]
 
 REQUEST_ERRORS = (
     exceptions.BotoCoreError,
@@ -170,6 +170,14 @@ _NO_CREDENTIALS = (
     exceptions.SSOError,
     exceptions.TokenRetrievalError,
 )
+
+
+class RequestFailedError(Exception):
+    """One request failed; for use within the adapter."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.error)
 
 
 def failure_of(error: BaseException, doing: str, url: str) -> Failure:

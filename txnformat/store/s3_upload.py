@@ -6,18 +6,23 @@ condition too, so an upload never replaces an object.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome
-from txnformat.store.s3 import RequestFailedError, S3Store, checksum
+from txnformat.store.s3_errors import RequestFailedError
 from txnformat.store.writer import Writer, object_exists, writer_ended
 
-__all__ = ["PART_BYTES", "S3Writer"]
+if TYPE_CHECKING:
+    from txnformat.store.s3 import S3Store
+
+__all__ = ["PART_BYTES", "S3Writer", "checksum"]
 
 PART_BYTES = 16 * 1024 * 1024
 """Size of a part, and the largest object that goes up in one PUT (inclusive). 10,000 parts are S3's limit: 156 GiB."""
@@ -29,6 +34,11 @@ CLOSE_ATTEMPTS_MAX = 6
 
 UPLOAD_ID_KEY = "txnlog-upload"
 """User metadata that tells whose object it is, when the answer to the last request was lost."""
+
+
+def checksum(data: bytes) -> str:
+    """Return the CRC-32 of ``data`` as S3 writes it: the store compares it with what it received."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
 
 class S3Writer(Writer):
