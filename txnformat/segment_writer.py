@@ -47,6 +47,10 @@ LISTS_DECODED_BYTES_MAX = 64 * 1024 * 1024
 """Bytes that a decoder needs for the lists of the largest row group, counted as a reader counts them; with space for what the
 writer does not know: which values go to a dictionary. Less than LISTS_BYTES_MAX, above which a reader refuses them."""
 
+UNEVEN_MIN = 1.125
+"""Row groups of flat columns up to this times the largest (inclusive) are as the others: rows that are alike are never quite of one size, and
+readers take what is a fourth larger."""
+
 COMPRESSION_LEVEL = 1
 """Of zstd: higher levels cost several times the time for a few percent."""
 
@@ -75,7 +79,8 @@ def is_uneven(table: pa.Table, schema: pa.Schema) -> bool:
     bounds = _bounds(schema, None)
     if _excess(table, bounds) <= 1:
         return False
-    return any(_excess(table.slice(start, rows), bounds) > 1 for start, rows in _row_groups(table, bounds))
+    most = 1 if bounds.repeated else UNEVEN_MIN
+    return any(_excess(table.slice(start, rows), bounds) > most for start, rows in _row_groups(table, bounds))
 
 
 class _Bounds(NamedTuple):

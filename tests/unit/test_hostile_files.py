@@ -27,7 +27,14 @@ from txnformat.pages import (
     effort,
     look,
 )
-from txnformat.segment_writer import _bounds, _lists_bytes, is_uneven
+from txnformat.segment_writer import (
+    ROW_GROUP_BYTES_MAX,
+    UNEVEN_MIN,
+    _bounds,
+    _lists_bytes,
+    _row_groups,
+    is_uneven,
+)
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
@@ -320,6 +327,22 @@ def test_a_row_that_no_reader_would_take_is_not_written() -> None:
         write(store, [table])
     assert caught.value.kind == "unwritable-batch"
     assert store.get(KEY) is None
+
+
+def test_rows_that_are_nearly_alike_are_compressed() -> None:
+    """Of two row groups with the same rows one is always a little above the largest."""
+    short, long = pa.array(["x" * 40]), pa.array(["x" * 44])
+    rows = 1_000_000
+    texts = pa.chunked_array(
+        [pa.concat_arrays([long] * 1_000).take(pa.array(np.arange(rows) % 1_000)),
+         pa.concat_arrays([short] * 1_000).take(pa.array(np.arange(rows) % 1_000))]
+    )  # fmt: skip
+    table = pa.table({"c": texts})
+    first = table.slice(0, _row_groups(table, _bounds(table.schema, None))[0][1])
+    assert ROW_GROUP_BYTES_MAX < first.nbytes < UNEVEN_MIN * ROW_GROUP_BYTES_MAX
+    assert not is_uneven(table, table.schema)
+    much_longer = pa.chunked_array([pa.array(["x" * 80_000_000]), texts])
+    assert is_uneven(pa.table({"c": much_longer}), table.schema)
 
 
 def test_row_groups_of_lists_are_halved_where_the_values_are() -> None:
