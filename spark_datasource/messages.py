@@ -16,9 +16,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_datasource.routing import Route
 from spark_datasource.write_plan import WritePlan
+from txnformat.columns.multiset import Multiset
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.keys import data_key, parse_data_key
-from txnformat.multiset import Multiset
 from txnformat.types import BatchRecord, FileRecord
 from writers.upload import Uploaded
 

@@ -1,7 +1,7 @@
 """Versions that are in the log already: whether they hold the rows that their repetition gives, and what follows if not.
 
 Whoever repeats a version gets "done", and its rows are left out. That is right as long as they are the rows that are there. So a version
-says what it wrote, by topic (:mod:`txnformat.multiset`), and its repetition is held against that. Honest repetitions may differ,
+says what it wrote, by topic (:mod:`txnformat.columns.multiset`), and its repetition is held against that. Honest repetitions may differ,
 too: ``rand()``, sums of floats after a shuffle. So what differs is an error that an option makes a warning; the run that wrote
 the version itself is only warned.
 """
@@ -15,8 +15,8 @@ from typing import Any
 
 from spark_datasource.messages import TaskUpload
 from txnformat.app_versions import Content, TopicContent
+from txnformat.columns.multiset import NO_ROWS, Multiset
 from txnformat.errors import StaleAppVersionError
-from txnformat.multiset import NO_ROWS, Multiset
 from txnformat.state import LogState
 
 __all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of"]

@@ -22,10 +22,10 @@ from spark_datasource.task_writer import compare_task, upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
 from txnformat.app_versions import Content
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
+from txnformat.columns.multiset import Multiset
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
-from txnformat.multiset import Multiset
 from txnformat.operations import AppVersion, Operation
 from txnformat.reads import read_entry
 from txnformat.replacing import replace

@@ -14,11 +14,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from spark_datasource.names import matched
-from txnformat.conform import conform
+from txnformat.columns.conform import conform
+from txnformat.columns.variants import as_spark_type, is_variant
 from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS, output_schema
 from txnformat.schema import TopicSchema, as_topic_schema
-from txnformat.variants import as_spark_type, is_variant
 
 __all__ = ["Projection", "check_frame", "common_schema", "frame_names", "project", "spark_schema"]
 
@@ -224,7 +224,7 @@ def _growing(topic: str, schema: TopicSchema, frame: pa.Schema) -> str:
 def arrow_code(type_: pa.DataType) -> str:
     """Return Python that makes a type of a topic."""
     if is_variant(type_):
-        return "txnformat.variants.VARIANT"
+        return "txnformat.columns.variants.VARIANT"
     if pt.is_struct(type_):
         fields = ", ".join(f"({field.name!r}, {arrow_code(field.type)})" for field in type_)
         return f"pa.struct([{fields}])"

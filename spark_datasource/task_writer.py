@@ -22,11 +22,11 @@ from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Rout
 from spark_datasource.stores import kept_store
 from spark_datasource.write_plan import WritePlan
 from txnformat.clock import SystemIds
-from txnformat.conform import conform
+from txnformat.columns.conform import conform
+from txnformat.columns.multiset import NO_ROWS, Multiset, multiset_of
+from txnformat.columns.text import bad_texts
 from txnformat.errors import InvalidInputError
-from txnformat.multiset import NO_ROWS, Multiset, multiset_of
 from txnformat.store.base import ObjectStore
-from txnformat.text import bad_texts
 from writers.partitioner import split_by_partition
 from writers.upload import TopicUpload, Uploaded
 

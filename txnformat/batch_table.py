@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txnformat.arrow_file import decode_arrow_file, rows_of
+from txnformat.columns.arrow_file import decode_arrow_file, rows_of
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import items
-from txnformat.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
+from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
+from txnformat.columns.spark_json import from_spark_json
 from txnformat.errors import InvalidInputError
 from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
 from txnformat.intents import ChangeTopic
 from txnformat.operations import AlterTopic
 from txnformat.schema import TopicSchema
-from txnformat.spark_json import from_spark_json
 
 __all__ = ["as_change", "evolve", "is_wider", "next_version"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from txnformat.arrow_types import RESERVED_COLUMNS
+from txnformat.columns.arrow_types import RESERVED_COLUMNS
 from txnformat.datafile import SegmentFileReader
 from txnformat.persistent import Rows
 from txnformat.predicate import Predicate

@@ -10,10 +10,16 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import items
-from txnformat.arrow_types import canonical_schema, fields_from_json, fields_to_json, list_of, struct_of
-from txnformat.conform import conform
+from txnformat.columns.arrow_types import (
+    canonical_schema,
+    fields_from_json,
+    fields_to_json,
+    list_of,
+    struct_of,
+)
+from txnformat.columns.conform import conform
+from txnformat.columns.spark_json import from_spark_json
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.spark_json import from_spark_json
 
 __all__ = [
     "KAFKA_SCHEMA",
@@ -38,7 +44,7 @@ class TopicSchema:
     """
 
     arrow_schema: pa.Schema
-    """Canonical (:mod:`txnformat.arrow_types`); near types are replaced."""
+    """Canonical (:mod:`txnformat.columns.arrow_types`); near types are replaced."""
     key_columns: tuple[str, ...] = ()
     """Records with equal values here go to the same partition; empty: partitions take turns."""
     timestamp_column: str | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
+from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
 from txnformat.document import METADATA_BYTES_MAX
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from txnformat.arrow_sizes import OfSchema, bytes_at_most
+from txnformat.columns.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
 from txnformat.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.abort_index import ENTRY_BYTES, AbortedTransaction, decode, encode
-from txnformat.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
+from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows

@@ -51,7 +51,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
-from txnformat.arrow_messages import ArrowFileError, check_declared
+from txnformat.columns.arrow_messages import ArrowFileError, check_declared
 from txnformat.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from txnformat import keys
-from txnformat.arrow_types import check_readable
+from txnformat.columns.arrow_types import check_readable
 from txnformat.errors import ConflictError, InvalidInputError
 from txnformat.field_types import PARTITIONS_MAX
 from txnformat.operations import CreateTopic

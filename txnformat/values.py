@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
 from txnformat.chunks import CHUNK_HEADER, Chunk, chunk_of
+from txnformat.columns.pylist import column_values
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog
-from txnformat.pylist import column_values
 from txnformat.read_plan import OffsetSpec
 from txnformat.schema import KAFKA_SCHEMA
 from txnformat.types import IsolationLevel, TopicPartition

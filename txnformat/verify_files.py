@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txnformat.batch_table import decode_batch_table
 from txnformat.clock import Clock
+from txnformat.columns.text import bad_texts
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
 from txnformat.footer import FooterError
@@ -21,7 +22,6 @@ from txnformat.persistent import Rows
 from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.text import bad_texts
 from txnformat.types import FileRecord
 from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_references import FileUse, TableUse

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
+from txnformat.columns.pylist import to_pylist
 from txnformat.errors import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -22,7 +23,6 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.log import TxnLog
-from txnformat.pylist import to_pylist
 from txnformat.shield import is_interruptible
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.committing import Committing, nothing_to_read

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from txnformat.columns.text import is_text
 from txnformat.document import check_text
 from txnformat.errors import InvalidInputError
 from txnformat.group_operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.intents import GroupOffsets
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
-from txnformat.text import is_text
 from writers.lookup import topic_named
 
 __all__ = [

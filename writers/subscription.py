@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from txnformat.ack_operations import AckedPartition, AckMode
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
+from txnformat.columns.pylist import to_pylist
 from txnformat.decide_acks import check_nack
 from txnformat.errors import (
     AckConflictError,
@@ -32,7 +33,6 @@ from txnformat.errors import (
 from txnformat.intents import Acks, Intent, ProducerRef, Write
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
-from txnformat.pylist import to_pylist
 from txnformat.ranges import Ranges
 from txnformat.state import LogState, TopicState
 from txnformat.subscription_state import ALREADY_ACKNOWLEDGED, SubscriptionState

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 import spark_datasource.task_writer
 from tests.chaos.points import begin_task
-from txnformat.multiset import Multiset, multiset_of
+from txnformat.columns.multiset import Multiset, multiset_of
 
 __all__ = ["INPUT_DDL", "TOPIC", "TOPIC_DDL", "TOPIC_SCHEMA", "compared_without_origin", "with_origin"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from txnformat.abort_index import AbortedTransaction, encode
-from txnformat.arrow_file import encode_arrow_file
+from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.keys import entry_key
 from txnformat.sidecar import MARKERS_SCHEMA
 from txnlog import Producer, TxnLog

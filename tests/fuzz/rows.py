@@ -15,7 +15,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from txnformat.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.arrow_types import list_of, map_of, struct_of
 
 __all__ = ["arrow_data", "drawn_type", "frame", "polars_frame", "rows_of", "schema_of"]
 

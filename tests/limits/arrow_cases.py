@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tests.limits.case import Case
-from txnformat.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.batch_table import decode_batch_table, encode_batch_table
+from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.entry import sha256_hex
 from txnformat.keys import sidecar_key
 from txnformat.segment_list import SCHEMA as LIST_SCHEMA

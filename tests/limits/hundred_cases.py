@@ -16,8 +16,8 @@ from tests.limits.case import Case
 from tests.limits.document_cases import LOG, MIB, entry_of, open_root, plain_entry, state_before
 from txnformat import keys
 from txnformat.abort_index import AbortedTransaction, decode, encode
-from txnformat.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.document import packed
 from txnformat.entry import sha256_hex
 from txnformat.entry_bytes import encode_stored

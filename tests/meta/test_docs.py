@@ -279,7 +279,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),
     "intents in one entry": ("txnformat.entry:OPERATIONS_MAX",),
     "decompressed sidecar, segment list or batch table; or 100 times what is stored, if that is more": (
-        "txnformat.arrow_messages:WHOLE_BYTES_MAX",
+        "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
     "decompressed page of a data file; or 100 times what is stored, if that is more": (
         "txnformat.pages:PAGE_BYTES_MAX",
@@ -291,15 +291,15 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),
-    "column name": ("txnformat.arrow_types:COLUMN_NAME_CHARS_MAX",),
+    "column name": ("txnformat.columns.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
     "SQL condition of a read": (
         "txnformat.predicate_sql:WHERE_CHARS_MAX",
         "txnformat.predicate_sql:WHERE_NESTING_MAX",
     ),
-    "nesting of a column's type": ("txnformat.arrow_types:NESTING_MAX",),
+    "nesting of a column's type": ("txnformat.columns.arrow_types:NESTING_MAX",),
     "levels of a column in Parquet: a list or a map counts two, a struct and a value one": (
-        "txnformat.arrow_types:PARQUET_LEVELS_MAX",
+        "txnformat.columns.arrow_types:PARQUET_LEVELS_MAX",
     ),
     "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),

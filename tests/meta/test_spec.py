@@ -31,8 +31,8 @@ from tests.meta.spec_samples import (
 )
 from txnformat import abort_index, keys
 from txnformat.ack_operations import AckedPartition
-from txnformat.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
 from txnformat.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat.columns.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
 from txnformat.document import encode_json
 from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.entry_bytes import encode_stored
@@ -280,7 +280,7 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
 
 
 def test_the_spec_names_exactly_the_types_of_columns() -> None:
-    from txnformat import arrow_types
+    from txnformat.columns import arrow_types
 
     texts = " ".join(row[0] for row in one_table(section(SPEC, "### 6.2 Topic schemas"), "type").rows)
     named = {*arrow_types._SCALARS, "variant"}
@@ -363,7 +363,7 @@ def test_types_of_keys_are_those_that_a_schema_allows(type_: str, column: str) -
 
 
 def test_other_types_are_refused_as_keys() -> None:
-    from txnformat import arrow_types
+    from txnformat.columns import arrow_types
 
     named = set(names_in(one_table(section(SPEC, "### 6.4 Keys"), "type of the column")))
     refused = set()

@@ -24,9 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txnformat.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.multiset import BLOCK_ROWS, LONG_BYTES, NO_ROWS, Multiset, multiset_of
 from txnformat.errors import InternalError
-from txnformat.multiset import BLOCK_ROWS, LONG_BYTES, NO_ROWS, Multiset, multiset_of
 
 # --- the definition ---------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ import pyarrow.types as pt
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txnformat.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import CorruptDataError
 from txnformat.schema import TopicSchema, conform, fields_from_json
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
-from txnformat.variants import VARIANT, is_variant
 
 UTC = pa.timestamp("us", tz="UTC")
 SCALARS = [

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import txnformat.variants
+import txnformat.columns.variants
 from spark_datasource.datasource import TxnLogDataSource, register
 from spark_datasource.names import matched, parse_name, parse_names
 from spark_datasource.spark_schema import arrow_code

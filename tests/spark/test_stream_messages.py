@@ -16,6 +16,7 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.messages import TaskUpload
 from spark_datasource.stream_messages import StreamUpload
 from tests.spark.stream_steps import FRAME, Cluster, Query, files, rows, table
+from txnformat.columns.multiset import Multiset
 from txnformat.errors import (
     ConflictError,
     InternalError,
@@ -24,7 +25,6 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
-from txnformat.multiset import Multiset
 
 PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

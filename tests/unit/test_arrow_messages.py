@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat.arrow_messages import WHOLE_BYTES_MAX, ArrowFileError, read_arrow_file
+from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX, ArrowFileError, read_arrow_file
 
 SCHEMA = pa.schema(
     [

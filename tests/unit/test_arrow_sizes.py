@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.arrow_sizes import KNOWN_MAX, OfSchema, bytes_at_most
+from txnformat.columns.arrow_sizes import KNOWN_MAX, OfSchema, bytes_at_most
 
 VALUES: dict[pa.DataType, Any] = {
     pa.int8(): 1,

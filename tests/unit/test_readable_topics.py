@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat import keys
-from txnformat.arrow_types import PARQUET_LEVELS_MAX, check_readable, list_of, map_of, struct_of
+from txnformat.columns.arrow_types import PARQUET_LEVELS_MAX, check_readable, list_of, map_of, struct_of
 from txnformat.errors import InvalidInputError
 from txnformat.store import local
 from txnformat.topic_creation import new_topic

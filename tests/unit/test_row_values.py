@@ -19,8 +19,8 @@ import pyarrow.csv
 import pytest
 
 from txnformat import keys
-from txnformat.arrow_types import list_of, map_of, struct_of
-from txnformat.conform import conform
+from txnformat.columns.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.conform import conform
 from txnformat.errors import InvalidInputError
 from writers.rows import RowFormat
 

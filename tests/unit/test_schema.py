@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.arrow_types import NESTING_MAX, RESERVED_COLUMNS
+from txnformat.columns.arrow_types import NESTING_MAX, RESERVED_COLUMNS
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.reader import output_schema
 from txnformat.schema import (

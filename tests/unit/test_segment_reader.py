@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import CorruptDataError
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
-from txnformat.variants import VARIANT, is_variant
 
 KEY = "rows-00000000/data/00000000000000000002-00000000-0000-4000-8000-000000000000.parquet"
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from txnformat.columns.sound import is_plain_and_sound, unsound_columns
+from txnformat.columns.text import bad_texts
 from txnformat.errors import InvalidInputError
 from txnformat.schema import conform
-from txnformat.sound import is_plain_and_sound, unsound_columns
-from txnformat.text import bad_texts
 
 TEXTS = pa.array(["a", None, "ccc", "", "é"])
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
+from txnformat.columns.text import is_text
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.object_sizes import bytes_max as object_bytes_max
@@ -29,7 +30,6 @@ from txnformat.store.s3_upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
 from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
-from txnformat.text import is_text
 
 __all__ = ["S3Store"]
 

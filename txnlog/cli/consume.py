@@ -228,7 +228,7 @@ def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str
 
 
 def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
-    from txnformat.pylist import column_values
+    from txnformat.columns.pylist import column_values
     from txnlog.cli.json_values import Binary, encoder
 
     encoders: list[tuple[str, Callable[[Any], Any]]] = [

@@ -75,7 +75,7 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
     import pyarrow as pa
     import pyarrow.types as pt
 
-    from txnformat.pylist import column_values
+    from txnformat.columns.pylist import column_values
     from txnlog.cli.json_values import encoder
 
     if _is_bytes(field.type):

@@ -293,8 +293,8 @@ def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    from txnformat.arrow_messages import ArrowFileError, read_arrow_file
     from txnformat.batch_table import BATCH_TABLE_SCHEMA
+    from txnformat.columns.arrow_messages import ArrowFileError, read_arrow_file
     from txnformat.segment_list import SCHEMA
     from txnformat.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
 

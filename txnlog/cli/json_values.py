@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.row_values import is_exact_decimal
+from txnformat.columns.row_values import is_exact_decimal
 
 __all__ = ["Binary", "decoder", "encoder", "has_decimal"]
 

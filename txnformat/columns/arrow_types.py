@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.variants import VARIANT, is_variant
 
 __all__ = [
     "COLUMN_NAME_CHARS_MAX",

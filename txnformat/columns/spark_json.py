@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnformat.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
+from txnformat.columns.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
+from txnformat.columns.text import is_text
+from txnformat.columns.variants import VARIANT
 from txnformat.errors import InvalidInputError
-from txnformat.text import is_text
-from txnformat.variants import VARIANT
 
 __all__ = ["from_spark_json"]
 

@@ -1,6 +1,6 @@
 """Whether Arrow data is what its types say: buffers that came from elsewhere may point anywhere, and readers of them crash.
 
-Text is another module's (:mod:`txnformat.text`): here only the places of its bytes are looked at.
+Text is another module's (:mod:`txnformat.columns.text`): here only the places of its bytes are looked at.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from txnformat.arrow_sizes import OfSchema
-from txnformat.text import is_sound_text
+from txnformat.columns.arrow_sizes import OfSchema
+from txnformat.columns.text import is_sound_text
 
 __all__ = ["has_text_names", "is_plain_and_sound", "unsound_columns"]
 
@@ -60,7 +60,7 @@ def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
 def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a table has nothing but numbers, times and strings, and is sound, all of its texts UTF-8: in one quick look.
 
-    False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.text.bad_texts` find what it is, if anything.
+    False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.columns.text.bad_texts` find what it is, if anything.
 
     Parameters
     ----------

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.columns.row_values import checked_values, shown, uninferable
+from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
+from txnformat.columns.text import bad_texts, without_hidden_texts
+from txnformat.columns.variants import contains_variant, has_broken_variant
 from txnformat.errors import InvalidInputError
-from txnformat.row_values import checked_values, shown, uninferable
-from txnformat.sound import has_text_names, is_plain_and_sound, unsound_columns
-from txnformat.text import bad_texts, without_hidden_texts
-from txnformat.variants import contains_variant, has_broken_variant
 
 __all__ = ["conform"]
 

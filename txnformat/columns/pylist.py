@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from txnformat.columns.text import bad_texts
 from txnformat.errors import CorruptDataError
-from txnformat.text import bad_texts
 
 __all__ = ["column_values", "to_pylist"]
 

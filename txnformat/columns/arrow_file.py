@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txnformat.arrow_messages import ArrowFileError, read_arrow_file
+from txnformat.columns.arrow_messages import ArrowFileError, read_arrow_file
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 

@@ -132,7 +132,7 @@ def _is_sound(array: Any, type_: pa.DataType) -> bool:
 def is_sound_text(array: Any, type_: pa.DataType) -> bool:
     """Return whether a column of strings that Arrow's quick validation has passed is sound: no value ends before it begins, each is UTF-8.
 
-    Its places are looked at once. False may be a false alarm: :func:`bad_texts` and :mod:`txnformat.sound` tell what it is.
+    Its places are looked at once. False may be a false alarm: :func:`bad_texts` and :mod:`txnformat.columns.sound` tell what it is.
     """
     if not len(array):
         return True
