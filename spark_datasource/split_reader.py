@@ -16,7 +16,7 @@ from spark_datasource.splits import Split, TopicRead
 from spark_datasource.stores import kept_store
 from txnformat.clock import SystemClock
 from txnformat.persistent import Rows
-from txnformat.predicate import Predicate
+from txnformat.predicates.tree import Predicate
 from txnformat.read_plan import Keep, open_range, plan_filter
 from txnformat.reader import read_rows
 from txnformat.store.base import ObjectStore

@@ -15,7 +15,7 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from txnformat.persistent import Rows
-from txnformat.predicate import Predicate
+from txnformat.predicates.tree import Predicate
 from txnformat.read_plan import SealedRange
 from txnformat.scan import PLANNED, PartitionPlan
 from txnformat.schema import TopicSchema

@@ -21,7 +21,7 @@ import numpy as np
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.partition import PartitionState
 from txnformat.persistent import Rows
-from txnformat.predicate import Predicate
+from txnformat.predicates.tree import Predicate
 from txnformat.read_plan import Keep, plan_filter, read_tables, topic_predicate
 from txnformat.scan import PLANNED, PartitionPlan, commit_entries, expanded, extents_in, planned
 from txnformat.sealed import SidecarCache

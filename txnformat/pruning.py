@@ -21,7 +21,8 @@ import pyarrow.types as pt
 
 from txnformat.footer import ChunkStatistics
 from txnformat.persistent import Rows
-from txnformat.predicate import (
+from txnformat.predicates.bind import units_per_one
+from txnformat.predicates.tree import (
     And,
     Compare,
     Constant,
@@ -34,7 +35,6 @@ from txnformat.predicate import (
     Predicate,
     Prefix,
 )
-from txnformat.predicate_bind import units_per_one
 from txnformat.types import NO_TIMESTAMP_MS
 
 __all__ = ["SPAN", "Bounds", "BoundsOf", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]

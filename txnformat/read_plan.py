@@ -16,7 +16,7 @@ import pyarrow as pa
 from txnformat.cuts import check_isolation, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
-from txnformat.predicate import Predicate
+from txnformat.predicates.tree import Predicate
 from txnformat.pruning import SPAN, may_match_plan
 from txnformat.reader import METADATA_FIELDS, read_rows
 from txnformat.scan import (
@@ -174,14 +174,14 @@ def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False)
     Parameters
     ----------
     need_zone : bool
-        As for :func:`txnformat.predicate_sql.compile_where`.
+        As for :func:`txnformat.predicates.sql.compile_where`.
 
     Raises
     ------
     InvalidInputError
         Kind ``invalid-where``: every problem.
     """
-    from txnformat.predicate_sql import compile_where  # brings the SQL parser, which few reads need
+    from txnformat.predicates.sql import compile_where  # brings the SQL parser, which few reads need
 
     types = {field.name: field.type for field in schema.arrow_schema}
     types |= {name: field.type for name, field in METADATA_FIELDS.items()}

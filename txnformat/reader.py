@@ -16,7 +16,7 @@ from txnformat.ahead import ahead
 from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Rows
-from txnformat.predicate import Predicate
+from txnformat.predicates.tree import Predicate
 from txnformat.pruning import may_match_plan
 from txnformat.row_groups import narrowed
 from txnformat.schema import TopicSchema

@@ -40,7 +40,7 @@ from txnformat.follow import empty_state, parse_hint
 from txnformat.group_resets import read_target
 from txnformat.moments import as_moment_us
 from txnformat.operations import Checkpoint
-from txnformat.predicate_sql import compile_where
+from txnformat.predicates.sql import compile_where
 from txnformat.prepared import PreparedTransaction
 from txnformat.producer_ids import IdBlock
 from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest

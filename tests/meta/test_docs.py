@@ -294,8 +294,8 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "column name": ("txnformat.columns.arrow_types:COLUMN_NAME_CHARS_MAX",),
     "transactional id": ("txnformat.keys:TRANSACTIONAL_ID_BYTES_MAX",),
     "SQL condition of a read": (
-        "txnformat.predicate_sql:WHERE_CHARS_MAX",
-        "txnformat.predicate_sql:WHERE_NESTING_MAX",
+        "txnformat.predicates.sql:WHERE_CHARS_MAX",
+        "txnformat.predicates.sql:WHERE_NESTING_MAX",
     ),
     "nesting of a column's type": ("txnformat.columns.arrow_types:NESTING_MAX",),
     "levels of a column in Parquet: a list or a map counts two, a struct and a value one": (

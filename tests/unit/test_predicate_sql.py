@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnformat.predicate import And, Compare, Constant, Member, NullTest, Op, Or, Predicate, Prefix
-from txnformat.predicate_sql import WHERE_CHARS_MAX, compile_where
+from txnformat.predicates.sql import WHERE_CHARS_MAX, compile_where
+from txnformat.predicates.tree import And, Compare, Constant, Member, NullTest, Op, Or, Predicate, Prefix
 
 COLUMNS = {
     "i": pa.int64(),

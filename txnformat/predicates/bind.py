@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.predicate import Compare, Constant, Member, Node, NullTest, Op, Prefix, all_of, any_of
+from txnformat.predicates.tree import Compare, Constant, Member, Node, NullTest, Op, Prefix, all_of, any_of
 
 __all__ = [
     "Literal",

@@ -20,8 +20,7 @@ import sqlglot
 from sqlglot import exp
 
 from txnformat.errors import InvalidInputError
-from txnformat.predicate import Compare, Constant, Node, NullTest, Op, Predicate, all_of, any_of
-from txnformat.predicate_bind import (
+from txnformat.predicates.bind import (
     Literal,
     NotComparableError,
     compare,
@@ -30,6 +29,7 @@ from txnformat.predicate_bind import (
     like,
     parse_time,
 )
+from txnformat.predicates.tree import Compare, Constant, Node, NullTest, Op, Predicate, all_of, any_of
 
 __all__ = ["WHERE_CHARS_MAX", "WHERE_NESTING_MAX", "compile_where"]
 
