@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from txnformat.entry import ENTRY_BYTES_MAX
 from txnformat.errors import CorruptDataError
-from txnformat.object_sizes import BUNDLE_BYTES_MAX
+from txnformat.store.object_sizes import BUNDLE_BYTES_MAX
 
 __all__ = [
     "BUNDLE_BYTES_MAX",

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.object_sizes import METADATA_BYTES_MAX, SMALL_BYTES_MAX
+from txnformat.store.object_sizes import METADATA_BYTES_MAX, SMALL_BYTES_MAX
 
 __all__ = [
     "METADATA_BYTES_MAX",

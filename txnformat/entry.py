@@ -15,7 +15,6 @@ from txnformat.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.entry_bytes import decode_stored, encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.field_types import Count, Item, Positive, Sha256, Text
-from txnformat.object_sizes import ENTRY_BYTES_MAX
 from txnformat.operation_codec import (
     OPERATIONS,
     OperationHead,
@@ -25,6 +24,7 @@ from txnformat.operation_codec import (
     unknown_operation,
 )
 from txnformat.operations import Operation
+from txnformat.store.object_sizes import ENTRY_BYTES_MAX
 from txnformat.typed import Typed, fail
 
 __all__ = [

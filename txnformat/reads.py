@@ -6,7 +6,7 @@ from txnformat import keys
 from txnformat.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
-from txnformat.object_sizes import TOO_LARGE, is_hint
+from txnformat.store.object_sizes import TOO_LARGE, is_hint
 
 __all__ = [
     "READ_ATTEMPTS_MAX",

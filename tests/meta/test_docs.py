@@ -271,9 +271,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "bundle of 100 entries; more are read one by one": ("txnformat.bundle:BUNDLE_BYTES_MAX",),
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),
-    "snapshot as stored": ("txnformat.object_sizes:SNAPSHOT_BYTES_MAX",),
+    "snapshot as stored": ("txnformat.store.object_sizes:SNAPSHOT_BYTES_MAX",),
     "`format.json`, `latest`, a boundary": ("txnformat.document:SMALL_BYTES_MAX",),
-    "any other object that a reader asks for without its size": ("txnformat.object_sizes:OTHER_BYTES_MAX",),
+    "any other object that a reader asks for without its size": (
+        "txnformat.store.object_sizes:OTHER_BYTES_MAX",
+    ),
     "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
     "JSON of an entry or a snapshot, for each byte as stored (at least 1 MiB)": (),
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),

@@ -10,9 +10,9 @@ import pytest
 from txnformat import keys
 from txnformat.errors import StorageError
 from txnformat.log import TxnLog
-from txnformat.object_sizes import OTHER_BYTES_MAX, SMALL_BYTES_MAX, SNAPSHOT_BYTES_MAX, bytes_max
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
+from txnformat.store.object_sizes import OTHER_BYTES_MAX, SMALL_BYTES_MAX, SNAPSHOT_BYTES_MAX, bytes_max
 from txnformat.store.open import open_store
 
 UUID = "00000000-0000-4000-8000-000000000000"

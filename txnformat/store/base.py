@@ -111,7 +111,7 @@ class ObjectStore(Protocol):
         ----------
         bytes_max : int, optional
             Bytes that the object may have (inclusive), for callers who know its size; by default those of its class of
-            key (:func:`~txnformat.object_sizes.bytes_max`). A store never holds more of it in memory.
+            key (:func:`~txnformat.store.object_sizes.bytes_max`). A store never holds more of it in memory.
 
         Raises
         ------

@@ -19,8 +19,8 @@ from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
 from txnformat.columns.text import is_text
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
-from txnformat.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
+from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.ranges import check_range
 from txnformat.store.s3_client import connection
 from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
