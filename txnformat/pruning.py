@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.footer import ChunkStatistics
 from txnformat.persistent import Rows
 from txnformat.predicates.bind import units_per_one
 from txnformat.predicates.tree import (
@@ -35,6 +34,7 @@ from txnformat.predicates.tree import (
     Predicate,
     Prefix,
 )
+from txnformat.segments.footer import ChunkStatistics
 from txnformat.types import NO_TIMESTAMP_MS
 
 __all__ = ["SPAN", "Bounds", "BoundsOf", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]

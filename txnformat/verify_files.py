@@ -14,12 +14,12 @@ import pyarrow as pa
 from txnformat.batch_table import decode_batch_table
 from txnformat.clock import Clock
 from txnformat.columns.text import bad_texts
-from txnformat.datafile import SegmentFileReader
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
-from txnformat.footer import FooterError
-from txnformat.footer_schema import decode_schema
 from txnformat.persistent import Rows
 from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
+from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.footer import FooterError
+from txnformat.segments.footer_schema import decode_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord

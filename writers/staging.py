@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Clock, Ids
-from txnformat.datafile import SegmentFileReader
 from txnformat.intents import TopicAppend
 from txnformat.replacing import replace
-from txnformat.segment_writer import SMALL_BYTES
+from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.writer import SMALL_BYTES
 from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition

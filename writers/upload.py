@@ -15,13 +15,13 @@ import pyarrow as pa
 from txnformat import keys
 from txnformat.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
 from txnformat.clock import Clock, Ids
-from txnformat.datafile import SegmentFileWriter
 from txnformat.entry import sha256_hex
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.intents import PendingPartition, TopicAppend
 from txnformat.replacing import replace
 from txnformat.schema import TopicSchema
-from txnformat.segment_writer import is_uneven
+from txnformat.segments.datafile import SegmentFileWriter
+from txnformat.segments.writer import is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.patient import Pauses
 from txnformat.store.writer import Writer

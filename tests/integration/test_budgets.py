@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnformat.segment_writer import chunk_range
+from txnformat.segments.writer import chunk_range
 from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore

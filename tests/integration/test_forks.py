@@ -19,7 +19,7 @@ import pytest
 from tests.integration.forked import do_in_child, finish, in_child
 from txnformat.clock import SystemClock, SystemIds
 from txnformat.errors import InvalidTransactionStateError
-from txnformat.segment_writer import SegmentFileWriter
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store import open as open_module
 from txnformat.store import probe, s3_client
 from txnformat.store.base import ObjectStore

@@ -13,7 +13,7 @@ import pytest
 from txnformat.partition import EXTENT
 from txnformat.pruning import may_match_plan
 from txnformat.read_plan import topic_predicate
-from txnformat.segment_writer import chunk_range
+from txnformat.segments.writer import chunk_range
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

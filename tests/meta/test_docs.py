@@ -284,11 +284,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
     "decompressed page of a data file; or 100 times what is stored, if that is more": (
-        "txnformat.pages:PAGE_BYTES_MAX",
+        "txnformat.segments.pages:PAGE_BYTES_MAX",
     ),
     "what a decoder needs for the lists of a row group, beyond some times the stored bytes of each column": (
-        "txnformat.footer_shape:LISTS_BYTES_MAX",
-        "txnformat.footer_shape:LISTS_RATIO_MAX",
+        "txnformat.segments.footer_shape:LISTS_BYTES_MAX",
+        "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
     "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
@@ -349,11 +349,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
     "what a decoder needs for the lists of a row group that is written; more if a single row needs more": (
-        "txnformat.segment_writer:LISTS_DECODED_BYTES_MAX",
+        "txnformat.segments.writer:LISTS_DECODED_BYTES_MAX",
     ),
     "row group": (
-        "txnformat.segment_writer:ROW_GROUP_BYTES_MAX",
-        "txnformat.segment_writer:LISTS_ROW_GROUP_BYTES_MAX",
+        "txnformat.segments.writer:ROW_GROUP_BYTES_MAX",
+        "txnformat.segments.writer:LISTS_ROW_GROUP_BYTES_MAX",
     ),
     "value that is sent as one record; a larger one becomes several, in a transaction only": (
         "writers.settings:ProducerSettings.chunk_bytes",
@@ -362,11 +362,11 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.values:HELD_BYTES_MAX",
     ),
     "what a reader decodes in one go, at least a row group; up to three more are on their way": (
-        "txnformat.segment_reader:WINDOW_BYTES",
-        "txnformat.segment_reader:WINDOW_DECODED_BYTES",
+        "txnformat.segments.reader:WINDOW_BYTES",
+        "txnformat.segments.reader:WINDOW_DECODED_BYTES",
     ),
     "row groups that decode to more are read by rows, in pieces of about 16 MiB": (
-        "txnformat.segment_reader:WHOLE_BYTES_MAX",
+        "txnformat.segments.reader:WHOLE_BYTES_MAX",
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.read_options:BYTES_PER_PARTITION_DEFAULT",),

@@ -52,7 +52,7 @@ from txnformat.operations import (
 )
 from txnformat.reader import METADATA_FIELDS
 from txnformat.schema import TopicSchema
-from txnformat.segment_writer import CHUNK_CRC32_KEY, SegmentFileWriter
+from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
 from txnformat.small_documents import FormatDocument, LatestDocument
 from txnformat.state import FEATURES
 from txnformat.store.memory import MemoryStore

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 
 from tests.mutants.mutations import every_byte, several
 from txnformat.batch_table import decode_batch_table, encode_batch_table
-from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError
-from txnformat.footer import FooterError
-from txnformat.footer_schema import decode_schema
 from txnformat.replacing import replace
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.footer import FooterError
+from txnformat.segments.footer_schema import decode_schema
 from txnformat.sidecar import (
     INDEX_ROW,
     MARKER_ROW,

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from txnformat import keys
 from txnformat.batch_table import encode_batch_table
-from txnformat.datafile import SegmentFileWriter
 from txnformat.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
 from txnformat.invariants import check_whole
 from txnformat.log import TxnLog
@@ -25,6 +24,7 @@ from txnformat.read_plan import ReadPlan, open_range
 from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
 from txnformat.replacing import replace
 from txnformat.sealed import SidecarCache
+from txnformat.segments.datafile import SegmentFileWriter
 from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.state import TopicState
 from txnformat.store.memory import MemoryStore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txnformat.ahead import ahead
+from txnformat.segments.ahead import ahead
 
 
 def _threads() -> set[threading.Thread]:

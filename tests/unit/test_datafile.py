@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnformat.crc32 import crc32_of_part
-from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import (
     CorruptDataError,
     InternalError,
@@ -24,12 +22,14 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-from txnformat.footer import FooterError
-from txnformat.footer_schema import decode_schema
-from txnformat.ranged_file import RangedFile
 from txnformat.replacing import replace
-from txnformat.segment_sinks import PIECE_BYTES
-from txnformat.segment_writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN
+from txnformat.segments.crc32 import crc32_of_part
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.footer import FooterError
+from txnformat.segments.footer_schema import decode_schema
+from txnformat.segments.ranged_file import RangedFile
+from txnformat.segments.sinks import PIECE_BYTES
+from txnformat.segments.writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore

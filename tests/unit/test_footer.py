@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
-from txnformat.footer_shape import shape_of
-from txnformat.pages import (
+from txnformat.segments.footer import ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
+from txnformat.segments.footer_shape import shape_of
+from txnformat.segments.pages import (
     _DICTIONARY_PAGE,
     PAGE_BYTES_MAX,
     Effort,
@@ -28,7 +28,7 @@ from txnformat.pages import (
     effort,
     look,
 )
-from txnformat.thrift_compact import (
+from txnformat.segments.thrift_compact import (
     DEPTH_MAX,
     ThriftError,
     list_header,

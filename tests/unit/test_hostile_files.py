@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.footer import Chunk, FooterError, decode_footer, encode_footer
-from txnformat.footer_shape import shape_of
-from txnformat.pages import (
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.footer import Chunk, FooterError, decode_footer, encode_footer
+from txnformat.segments.footer_shape import shape_of
+from txnformat.segments.pages import (
     CRUDE_BYTES_MAX,
     NUMBERED_MAX,
     Lists,
@@ -27,18 +27,7 @@ from txnformat.pages import (
     effort,
     look,
 )
-from txnformat.segment_writer import (
-    ROW_GROUP_BYTES_MAX,
-    UNEVEN_MIN,
-    _bounds,
-    _lists_bytes,
-    _row_groups,
-    is_uneven,
-)
-from txnformat.store.counting import CountingStore
-from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
-from txnformat.thrift_compact import (
+from txnformat.segments.thrift_compact import (
     BINARY,
     I32,
     I64,
@@ -49,6 +38,17 @@ from txnformat.thrift_compact import (
     varint,
     zigzag,
 )
+from txnformat.segments.writer import (
+    ROW_GROUP_BYTES_MAX,
+    UNEVEN_MIN,
+    _bounds,
+    _lists_bytes,
+    _row_groups,
+    is_uneven,
+)
+from txnformat.store.counting import CountingStore
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import Operation
 from txnformat.types import BatchRecord, FileRecord
 
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
@@ -221,7 +221,7 @@ def test_what_is_too_much_without_its_texts_is_not_counted(monkeypatch: pytest.M
     data = memoryview(bytes(100))
     pages = Pages(0, 0, 10**9, (0, 4, 4, 1), ((4, 20, 20, 10**9),))
     found = chunk(4, 100, 10**9)
-    monkeypatch.setattr("txnformat.pages._numbered_bytes", None)
+    monkeypatch.setattr("txnformat.segments.pages._numbered_bytes", None)
     with pytest.raises(FooterError, match="too large when decoded"):
         check_lists([Lists(data, found, leaf, pages, 10**12)])
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.columns.variants import VARIANT, is_variant
-from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import CorruptDataError
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 

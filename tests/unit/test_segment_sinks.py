@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.errors import InternalError, StorageError
-from txnformat.segment_writer import SMALL_BYTES
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.writer import SMALL_BYTES
 from txnformat.store.memory import MemoryStore
 from txnformat.store.writer import Writer
 from txnlog import Producer, TxnLog

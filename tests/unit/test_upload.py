@@ -12,9 +12,9 @@ from tests.integration.failing import QuickClock
 from txnformat import keys
 from txnformat.batch_table import decode_batch_table
 from txnformat.clock import SystemIds
-from txnformat.datafile import SegmentFileReader
 from txnformat.errors import StorageError
 from txnformat.schema import TopicSchema
+from txnformat.segments.datafile import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore

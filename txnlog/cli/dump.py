@@ -314,9 +314,9 @@ def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    from txnformat.footer import TAIL_BYTES, FooterError, decode_footer
-    from txnformat.footer_schema import decode_schema
-    from txnformat.footer_shape import shape_of
+    from txnformat.segments.footer import TAIL_BYTES, FooterError, decode_footer
+    from txnformat.segments.footer_schema import decode_schema
+    from txnformat.segments.footer_shape import shape_of
 
     end = len(data) - TAIL_BYTES - int.from_bytes(data[-TAIL_BYTES:-4], "little")
     try:

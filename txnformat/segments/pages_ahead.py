@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from txnformat.footer import Chunk
-from txnformat.footer_shape import Leaf
-from txnformat.pages import Lists, Pages, check_lists, decoded_bytes, effort, look, repeats
+from txnformat.segments.footer import Chunk
+from txnformat.segments.footer_shape import Leaf
+from txnformat.segments.pages import Lists, Pages, check_lists, decoded_bytes, effort, look, repeats
 
 __all__ = ["Looked", "look_at_pages"]
 
@@ -41,7 +41,7 @@ def look_at_pages(
     Raises
     ------
     FooterError
-        As :func:`~txnformat.pages.look` and :func:`~txnformat.pages.check_lists`.
+        As :func:`~txnformat.segments.pages.look` and :func:`~txnformat.segments.pages.check_lists`.
     """
     starts = sorted(ranges)
     found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []

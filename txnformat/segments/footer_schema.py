@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from txnformat.columns.arrow_types import NESTING_MAX, list_of, map_of, struct_of
-from txnformat.footer import TAIL_BYTES, FooterError
-from txnformat.footer_shape import Physical, elements_of
-from txnformat.thrift_compact import ThriftError, read_field, read_value
+from txnformat.segments.footer import TAIL_BYTES, FooterError
+from txnformat.segments.footer_shape import Physical, elements_of
+from txnformat.segments.thrift_compact import ThriftError, read_field, read_value
 
 __all__ = ["decode_schema"]
 

@@ -19,10 +19,10 @@ import pyarrow.types as pt
 
 from txnformat.columns.arrow_sizes import OfSchema, bytes_at_most
 from txnformat.errors import InternalError, InvalidInputError
-from txnformat.footer import CHUNK_CRC32_KEY, TAIL_BYTES
-from txnformat.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
 from txnformat.forking import renew_after_fork
-from txnformat.segment_sinks import StreamSink, WholeSink
+from txnformat.segments.footer import CHUNK_CRC32_KEY, TAIL_BYTES
+from txnformat.segments.footer_shape import LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, leaf_count, shape_of
+from txnformat.segments.sinks import StreamSink, WholeSink
 from txnformat.store.base import ObjectWriter
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
@@ -150,7 +150,7 @@ def _row_groups(table: pa.Table, bounds: _Bounds) -> list[tuple[int, int]]:
 
 
 def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
-    """Return what a decoder needs at most for the lists of a table, as a reader counts it (:func:`txnformat.pages.decoded_bytes`).
+    """Return what a decoder needs at most for the lists of a table, as a reader counts it (:func:`txnformat.segments.pages.decoded_bytes`).
 
     The lengths of the arrays tell how many values Parquet has of each column: those of its lists, and one for each that is
     empty. A text's length has 4 bytes in a page, and levels up to 2; these are counted, too.

@@ -16,9 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnformat.footer import Chunk, FooterError
-from txnformat.footer_shape import CODECS, ENCODINGS, LISTS_BYTES_MAX, LISTS_RATIO_MAX, Leaf, chunk_statistics
-from txnformat.thrift_compact import ThriftError, read_struct, read_varint, signed
+from txnformat.segments.footer import Chunk, FooterError
+from txnformat.segments.footer_shape import (
+    CODECS,
+    ENCODINGS,
+    LISTS_BYTES_MAX,
+    LISTS_RATIO_MAX,
+    Leaf,
+    chunk_statistics,
+)
+from txnformat.segments.thrift_compact import ThriftError, read_struct, read_varint, signed
 
 __all__ = [
     "PAGE_BYTES_MAX",

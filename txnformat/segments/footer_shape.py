@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txnformat.errors import InternalError
-from txnformat.thrift_compact import (
+from txnformat.segments.thrift_compact import (
     BINARY,
     STRUCT,
     Struct,
@@ -52,7 +52,7 @@ CODECS = {0: "uncompressed", 1: "snappy", 2: "gzip", 6: "zstd"}
 
 LISTS_BYTES_MAX = 80 * 1024 * 1024
 """Bytes that the lists of a row group may decode to, all columns together (inclusive), beyond LISTS_RATIO_MAX times what is
-stored of each. Lists cannot be read in parts, and decoders need up to half as much again. A writer keeps to less (:mod:`txnformat.segment_writer`)."""
+stored of each. Lists cannot be read in parts, and decoders need up to half as much again. A writer keeps to less (:mod:`txnformat.segments.writer`)."""
 
 LISTS_RATIO_MAX = 80
 

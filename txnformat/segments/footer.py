@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from operator import ge
 from typing import Any, NamedTuple
 
-from txnformat.footer_shape import (
+from txnformat.segments.footer_shape import (
     CHUNK_HEAD,
     CHUNK_TAIL,
     CODECS,
@@ -26,7 +26,7 @@ from txnformat.footer_shape import (
     chunk_rest,
     elements_of,
 )
-from txnformat.thrift_compact import (
+from txnformat.segments.thrift_compact import (
     BINARY,
     I32,
     I64,

@@ -4,7 +4,7 @@ The footer is compared with its hash before it is parsed, every column chunk wit
 (files of other writers that have none: with Parquet's page checksums while decoding).
 
 A hash says that the bytes are those that the log names, not that they are harmless. So pyarrow gets no footer but one
-that was made here (:mod:`txnformat.footer`), no page that was not looked at (:mod:`txnformat.pages`), and no more than
+that was made here (:mod:`txnformat.segments.footer`), no page that was not looked at (:mod:`txnformat.segments.pages`), and no more than
 WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
 """
 
@@ -19,14 +19,21 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnformat.ahead import ahead
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
-from txnformat.footer import Chunk, ChunkStatistics, Footer, FooterError, decode_footer, encode_footer
-from txnformat.footer_shape import Leaf, shape_of
-from txnformat.pages import whole_values, with_values
-from txnformat.pages_ahead import Looked, look_at_pages
-from txnformat.ranged_file import RangedFile
-from txnformat.segment_writer import CHUNK_CRC32_KEY
+from txnformat.segments.ahead import ahead
+from txnformat.segments.footer import (
+    Chunk,
+    ChunkStatistics,
+    Footer,
+    FooterError,
+    decode_footer,
+    encode_footer,
+)
+from txnformat.segments.footer_shape import Leaf, shape_of
+from txnformat.segments.pages import whole_values, with_values
+from txnformat.segments.pages_ahead import Looked, look_at_pages
+from txnformat.segments.ranged_file import RangedFile
+from txnformat.segments.writer import CHUNK_CRC32_KEY
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnformat.crc32 import crc32_of_part
-from txnformat.running_digest import RunningDigest
+from txnformat.segments.crc32 import crc32_of_part
+from txnformat.segments.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 
 __all__ = ["PIECE_BYTES", "StreamSink", "WholeSink"]

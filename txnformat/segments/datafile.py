@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnformat.segment_reader import SegmentFileReader
-from txnformat.segment_writer import ROW_GROUP_BYTES_MAX, SegmentFileWriter
+from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.writer import ROW_GROUP_BYTES_MAX, SegmentFileWriter
 
 __all__ = ["ROW_GROUP_BYTES_MAX", "SegmentFileReader", "SegmentFileWriter"]
