@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
-from txnformat.intents import AppRef, Write
+from txnformat.core.intents import AppRef, Write
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store

@@ -8,9 +8,9 @@ import time
 import numpy as np
 
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row
-from txnformat.partition import ABORTED, EXTENT, MARKER, PartitionState
+from txnformat.core.records.scan import check_range, plan_partition
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, PartitionState
 from txnformat.persistent import Columns
-from txnformat.scan import check_range, plan_partition
 from txnformat.types import IsolationLevel
 
 __all__ = ["BENCHMARKS", "partition"]

@@ -21,9 +21,9 @@ from demo.place import bucket, directory
 from demo.proof import Fingerprint, fingerprint, read_topic, spark_session, table_frame
 from demo.sealing import seal_and_show
 from demo.source import DELAY_COLUMNS, read_flights
+from txnformat.core.records.state import PartitionState
+from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
-from txnformat.partition import PartitionState
-from txnformat.state import LogState
 from txnlog import Producer, TxnLog
 
 OUTPUT = Path("demo-output")

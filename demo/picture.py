@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from txnformat.state import LogState
+from txnformat.core.state import LogState
 from txnformat.types import TopicPartition
 
 __all__ = ["draw"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from txnformat.abort_index import ENTRY_BYTES
-from txnformat.sidecar import decode_txnindex
+from txnformat.core.sealing.sidecar import decode_txnindex
+from txnformat.core.transactions.abort_index import ENTRY_BYTES
 from txnformat.types import TopicPartition
 from txnlog import TxnLog
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from txnformat.core.intents import ProducerRef
 from txnformat.errors import InvalidInputError
-from txnformat.intents import ProducerRef
 from writers.job import Delegation
 
 __all__ = ["TRANSACTION", "delegated_by", "transaction_option"]

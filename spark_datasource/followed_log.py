@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from spark_datasource.read_options import ReadOptions
 from txnformat.clock import Clock, SystemClock, waited_ms
-from txnformat.entry import sha256_hex
+from txnformat.core.entry import sha256_hex
+from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
-from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
 

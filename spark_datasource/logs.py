@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spark_datasource.storage import NO_STORAGE, Storage
-from txnformat.entry import sha256_hex
+from txnformat.core.entry import sha256_hex
 from txnformat.errors import ConflictError
 from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog

@@ -9,9 +9,9 @@ from spark_datasource.delegation import delegated_by
 from spark_datasource.names import parse_name
 from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
 from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
+from txnformat.core.intents import AppRef
 from txnformat.errors import TxnLogError
 from txnformat.field_types import PARTITIONS_MAX
-from txnformat.intents import AppRef
 from txnformat.keys import check_topic_name
 from writers.job import Delegation
 

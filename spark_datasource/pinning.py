@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from spark_datasource.offset_options import EARLIEST, LATEST, StartOrEnd
 from spark_datasource.read_options import Order, ReadOptions
+from txnformat.core.records.scan import check_range, readable_end
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.cuts import cut_at, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
-from txnformat.scan import check_range, readable_end
-from txnformat.schema import TopicSchema
-from txnformat.state import LogState, TopicState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 

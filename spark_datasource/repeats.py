@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_datasource.messages import TaskUpload
-from txnformat.app_versions import Content, TopicContent
 from txnformat.columns.multiset import NO_ROWS, Multiset
+from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.state import LogState
 from txnformat.errors import StaleAppVersionError
-from txnformat.state import LogState
 
 __all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of"]
 

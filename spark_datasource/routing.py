@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from txnformat.core.operations import CreateTopic
+from txnformat.core.replacing import replace
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError
 from txnformat.keys import check_topic_name, topic_directory
-from txnformat.operations import CreateTopic
-from txnformat.replacing import replace
-from txnformat.schema import TopicSchema
 
 __all__ = [
     "ROUTED_TOPICS_MAX",

@@ -20,16 +20,16 @@ from spark_datasource.repeats import Repetition, content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
 from spark_datasource.task_writer import compare_task, upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
-from txnformat.app_versions import Content
-from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.columns.multiset import Multiset
+from txnformat.core.app_versions import Content
+from txnformat.core.intents import AppRef, CommitResult, Intent, Write
+from txnformat.core.operations import AppVersion, Operation
+from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
-from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.log import TxnLog
-from txnformat.operations import AppVersion, Operation
 from txnformat.reads import read_entry
-from txnformat.replacing import replace
-from txnformat.state import LogState
 from txnformat.types import TopicPartition
 from writers.job import Delegation
 from writers.upload import Uploaded, combine, topic_append, with_batch_table

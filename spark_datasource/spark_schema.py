@@ -16,9 +16,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 from spark_datasource.names import matched
 from txnformat.columns.conform import conform
 from txnformat.columns.variants import as_spark_type, is_variant
+from txnformat.core.topics.schema import TopicSchema, as_topic_schema
 from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS, output_schema
-from txnformat.schema import TopicSchema, as_topic_schema
 
 __all__ = ["Projection", "check_frame", "common_schema", "frame_names", "project", "spark_schema"]
 

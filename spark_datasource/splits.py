@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from pyspark.sql.datasource import InputPartition
 
+from txnformat.core.records.scan import PLANNED, PartitionPlan
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.read_plan import SealedRange
-from txnformat.scan import PLANNED, PartitionPlan
-from txnformat.schema import TopicSchema
 from txnformat.types import FileRecord, OffsetRange
 
 __all__ = [
@@ -56,7 +56,7 @@ class SplitPart:
     """Index into ``Split.topics``."""
     partition: int
     rows: bytes
-    """Structured array, dtype ``txnformat.scan.PLANNED``, in the order of the read."""
+    """Structured array, dtype ``txnformat.core.records.scan.PLANNED``, in the order of the read."""
 
     def planned(self) -> Rows:
         """Return the rows."""

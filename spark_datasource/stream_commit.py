@@ -15,11 +15,11 @@ from spark_datasource.repeats import content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, new_topic_id
 from spark_datasource.stream_messages import Batch, TopicStamp
 from spark_datasource.write_plan import topic_to_create, without_topic
+from txnformat.core.intents import AppRef, Write
+from txnformat.core.operations import CreateTopic
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError
-from txnformat.intents import AppRef, Write
 from txnformat.log import TxnLog
-from txnformat.operations import CreateTopic
-from txnformat.state import LogState, TopicState
 from writers.upload import combine, topic_append, with_batch_table
 
 __all__ = ["as_write"]

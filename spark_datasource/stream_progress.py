@@ -12,11 +12,11 @@ from spark_datasource.pinning import check_partitions, check_topics, entry_befor
 from spark_datasource.read_options import Order, ReadOptions
 from spark_datasource.stream_offsets import StreamOffset, TopicPosition
 from txnformat.commit_order import committed_between, next_end
+from txnformat.core.records.scan import check_range, extents_in, readable_end
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
-from txnformat.scan import check_range, extents_in, readable_end
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState, TopicState
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["Limits", "available", "first_offset", "next_offset", "without_loss"]

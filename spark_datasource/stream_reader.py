@@ -31,8 +31,8 @@ from spark_datasource.stream_progress import (
     next_offset,
     without_loss,
 )
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, TxnLogError
-from txnformat.state import LogState, TopicState
 from txnformat.types import OffsetRange, TopicPartition
 
 try:

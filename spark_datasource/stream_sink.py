@@ -38,6 +38,8 @@ from spark_datasource.stream_messages import (
 )
 from spark_datasource.task_writer import upload_task
 from spark_datasource.write_plan import WritePlan, plan_write
+from txnformat.core.intents import CommitResult, Write
+from txnformat.core.operations import Append, AppVersion
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -45,9 +47,7 @@ from txnformat.errors import (
     StorageError,
     TxnLogError,
 )
-from txnformat.intents import CommitResult, Write
 from txnformat.log import TxnLog
-from txnformat.operations import Append, AppVersion
 
 __all__ = ["TxnLogStreamWriter"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_datasource.option_values import OptionValues
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
 from txnformat.keys import check_topic_name
 from txnformat.patterns import Pattern
-from txnformat.state import LogState, TopicState
 
 __all__ = ["TopicChoice", "parse_topics"]
 

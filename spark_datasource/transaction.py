@@ -27,6 +27,9 @@ from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.storage import s3a_settings, storage_for
 from spark_datasource.transaction_jobs import ENTER, EXIT, FORSAKE, JobCalls, Writing, check_frame, run_job
 from spark_datasource.transaction_settings import ID_PREFIX, problems_of, write_options
+from txnformat.core.intents import AppRef
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS
+from txnformat.core.state import LogState
 from txnformat.errors import (
     CommitStateUnknownError,
     InternalError,
@@ -35,10 +38,7 @@ from txnformat.errors import (
     StaleAppVersionError,
     TxnLogError,
 )
-from txnformat.intents import AppRef
 from txnformat.log import TxnLog
-from txnformat.operations import DEFERRED_TIMEOUT_MS
-from txnformat.state import LogState
 from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
 from writers.job import Delegation, JobProducer
 from writers.progress import AckSource

@@ -14,13 +14,13 @@ from spark_datasource.options import WriteOptions
 from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
 from spark_datasource.spark_schema import check_frame, frame_names
 from spark_datasource.storage import NO_STORAGE, Storage
-from txnformat.decide_transaction import check_identity
+from txnformat.core.intents import AppRef, Write
+from txnformat.core.operations import CreateTopic
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.creation import new_topic
+from txnformat.core.topics.schema import TopicSchema, as_topic_schema, fields_to_json
+from txnformat.core.transactions.decide import check_identity
 from txnformat.errors import InvalidInputError, StaleAppVersionError
-from txnformat.intents import AppRef, Write
-from txnformat.operations import CreateTopic
-from txnformat.schema import TopicSchema, as_topic_schema, fields_to_json
-from txnformat.state import LogState, TopicState
-from txnformat.topic_creation import new_topic
 from writers.job import Delegation
 
 __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnformat import keys
-from txnformat.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
+from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
+from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.effects import CreateObject, GetObject, Steps
-from txnformat.entry import decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.reads import list_keys, simultaneous
 from txnformat.store.base import CreateOutcome

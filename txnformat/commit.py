@@ -17,11 +17,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from txnformat.apply import apply
-from txnformat.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
-from txnformat.decide import decide
+from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
+from txnformat.core.decide import decide
+from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import (
+    CommitResult,
+    Done,
+    EndTransaction,
+    Included,
+    Intent,
+    Rejected,
+    Undecidable,
+    Write,
+)
+from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.core.operations import Upgrade
+from txnformat.core.replacing import replace
+from txnformat.core.state import FEATURES, LogState
 from txnformat.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
-from txnformat.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -33,25 +47,11 @@ from txnformat.errors import (
 )
 from txnformat.expiry import PIGGYBACK_MAX, Watch
 from txnformat.follow import confirm, fold_bytes, open_view, refresh
-from txnformat.intents import (
-    CommitResult,
-    Done,
-    EndTransaction,
-    Included,
-    Intent,
-    Rejected,
-    Undecidable,
-    Write,
-)
-from txnformat.operations import Upgrade
 from txnformat.pace import ROUND_TRIP_MS_MAX, Pace
 from txnformat.reads import read_boundary
 from txnformat.repeats import original_result
-from txnformat.replacing import replace
-from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.sealing import SEAL_EXTENTS
 from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
-from txnformat.state import FEATURES, LogState
 from txnformat.view import View, waited
 
 __all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]

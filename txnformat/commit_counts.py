@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from txnformat.core.intents import CommitResult
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
 from txnformat.forking import renew_after_fork
-from txnformat.intents import CommitResult
 from txnformat.store.requests import KeyClass, Operation, key_class
 
 __all__ = ["CommitCounter", "CommitCounts", "CommitOutcome", "Summary"]

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from txnformat.core.records.scan import PLANNED, PartitionPlan, commit_entries, expanded, extents_in, planned
+from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.sidecar import SegmentIndex
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
-from txnformat.partition import PartitionState
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.read_plan import Keep, plan_filter, read_tables, topic_predicate
-from txnformat.scan import PLANNED, PartitionPlan, commit_entries, expanded, extents_in, planned
 from txnformat.sealed import SidecarCache
-from txnformat.sidecar import SegmentIndex
-from txnformat.state import LogState, TopicState
 from txnformat.types import FileRecord, OffsetRange, TopicPartition
 
 __all__ = ["COMMITTED", "CommitWindow", "committed_between", "committed_sizes", "next_end"]

@@ -25,6 +25,10 @@ from txnformat.bundling import bundle_due, write_bundles
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.commit import CommitSettings, commit_group
 from txnformat.commit_counts import CommitCounter
+from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
+from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.operations import Cause, Expire, Operation, Seal
+from txnformat.core.state import LogState
 from txnformat.driver import Driver
 from txnformat.effects import ReadClock, Steps, Times
 from txnformat.errors import (
@@ -37,14 +41,10 @@ from txnformat.errors import (
 from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
 from txnformat.forking import renew_after_fork
-from txnformat.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
-from txnformat.operations import Cause, Expire, Operation, Seal
 from txnformat.pace import Pace
-from txnformat.retention import expirable
 from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
 from txnformat.shield import shielded
 from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
-from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
 from txnformat.view import View
@@ -389,7 +389,7 @@ class Committer:
         return ended
 
     def expire(self) -> list[Expire]:
-        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.retention`.
+        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.decide`.
 
         Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
         """

@@ -8,13 +8,13 @@ from txnformat import keys
 from txnformat.clock import Ids
 from txnformat.commit import writable
 from txnformat.committer import Committer
-from txnformat.document import encode_json
-from txnformat.entry import FORMAT_VERSION
+from txnformat.core.document import encode_json
+from txnformat.core.entry import FORMAT_VERSION
+from txnformat.core.small_documents import FormatDocument
+from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError
-from txnformat.small_documents import FormatDocument
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.probe import require_fit
-from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX
 
 __all__ = ["begin_log", "check_max_timeout", "create_format"]
 

@@ -8,13 +8,13 @@ or not at all, and an open transaction hides nothing but itself.
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.bundle import bundle_first
+from txnformat.core.bundle import bundle_first
+from txnformat.core.entry import CommitEntry, decode_entry
+from txnformat.core.state import LogState, TopicState
 from txnformat.effects import ReadClock, Steps
-from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.moments import Moment, as_moment_ms
 from txnformat.reads import get_object, read_entry
-from txnformat.state import LogState, TopicState
 from txnformat.tail import bundle_key_of, usable_bundle
 from txnformat.types import IsolationLevel
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from txnformat.core.groups.listing import GroupListing, list_groups
+from txnformat.core.operations import Cause, EndTxn, InitProducer, Stage
+from txnformat.core.producers.ids import IdBlock
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.transactions.listing import buffer_of
+from txnformat.core.transactions.state import UNDECIDED
 from txnformat.effects import Steps
 from txnformat.errors import NotFoundError
-from txnformat.group_listing import GroupListing, list_groups
 from txnformat.keys import check_transactional_id
-from txnformat.operations import Cause, EndTxn, InitProducer, Stage
-from txnformat.producer_ids import IdBlock
 from txnformat.reads import read_entry
-from txnformat.state import LogState, TopicState
-from txnformat.transaction_listing import buffer_of
-from txnformat.transactions import UNDECIDED
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from txnformat.core.intents import EndTransaction
+from txnformat.core.operations import Cause
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.effects import Times
-from txnformat.intents import EndTransaction
-from txnformat.operations import Cause
-from txnformat.state import LogState
-from txnformat.transactions import TransactionalIdState
 
 __all__ = ["PIGGYBACK_MAX", "Watch"]
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.apply import apply
-from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.entry import FORMAT_VERSION, decode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.operations import Checkpoint
+from txnformat.core.small_documents import decode_format, decode_latest, decode_version
+from txnformat.core.snapshot import decode_snapshot
+from txnformat.core.state import LogState
 from txnformat.effects import GetObject, ListObjects, ReadClock, Steps
-from txnformat.entry import FORMAT_VERSION, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
-from txnformat.operations import Checkpoint
 from txnformat.reads import get_object, make_durable, read_boundary, read_entry, request, simultaneous
-from txnformat.small_documents import decode_format, decode_latest, decode_version
-from txnformat.snapshot import decode_snapshot
-from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, read_back, read_tail, usable_bundle
 from txnformat.view import View
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from txnformat import decide_groups
 from txnformat.arguments import items
 from txnformat.committer import Committer
-from txnformat.decide_groups import known_group
-from txnformat.group_listing import GroupDetails, GroupListing, describe_group, list_groups
-from txnformat.group_resets import (
+from txnformat.core.groups import decide as decide_groups
+from txnformat.core.groups.decide import known_group
+from txnformat.core.groups.listing import GroupDetails, GroupListing, describe_group, list_groups
+from txnformat.core.groups.resets import (
     OffsetReset,
     Target,
     as_commits,
@@ -21,12 +21,12 @@ from txnformat.group_resets import (
     read_target,
     reset_keys,
 )
-from txnformat.intents import GroupOffsets, RemoveGroup, ResetOffsets
+from txnformat.core.intents import GroupOffsets, RemoveGroup, ResetOffsets
+from txnformat.core.state import LogState
 from txnformat.keys import check_reader_name
 from txnformat.moments import as_moment_us
 from txnformat.record_counts import count_records
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 

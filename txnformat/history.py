@@ -14,16 +14,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
-from txnformat.ack_operations import Ack
-from txnformat.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.operation_codec import operation_name
+from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import Ack
 from txnformat.effects import GetObject, Steps
-from txnformat.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.operation_codec import operation_name
-from txnformat.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.reads import get_object, read_boundary, simultaneous
-from txnformat.state import LogState
 from txnformat.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
 

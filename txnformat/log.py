@@ -12,6 +12,10 @@ from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
+from txnformat.core.operations import CreateTopic
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.creation import check_same_topic, new_topic
+from txnformat.core.topics.evolution import as_change
 from txnformat.create_format import begin_log, check_max_timeout, create_format
 from txnformat.describe import (
     LogDescription,
@@ -25,20 +29,16 @@ from txnformat.errors import (
     ConflictError,
     NotFoundError,
 )
-from txnformat.evolution import as_change
 from txnformat.group_tools import Groups
 from txnformat.history import HistoryEntry, read_history
 from txnformat.log_reads import LogReads
 from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
-from txnformat.operations import CreateTopic
 from txnformat.prepared import PreparedTransaction, end_prepared
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
 from txnformat.subscription_tools import Subscriptions
-from txnformat.topic_creation import check_same_topic, new_topic
 from txnformat.transaction_tools import Transactions
 from txnformat.types import Outcome
 from txnformat.verify import verify_log

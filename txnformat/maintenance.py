@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from txnformat.committer import Committer
+from txnformat.core.intents import EndTransaction
+from txnformat.core.operations import Expire, Seal
 from txnformat.errors import InvalidInputError
-from txnformat.intents import EndTransaction
-from txnformat.operations import Expire, Seal
 
 __all__ = ["TASKS", "MaintenanceReport", "maintain"]
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
+from txnformat.core.records.state import PartitionState
+from txnformat.core.records.visibility import committed_mask
+from txnformat.core.state import LogState
+from txnformat.core.transactions.listing import is_late
+from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.group_metrics import GROUP_METRICS, GroupMetrics, group_samples, measure_groups
-from txnformat.partition import PartitionState
 from txnformat.prometheus import Metric, Sample, render
-from txnformat.state import LogState
-from txnformat.transaction_listing import is_late
-from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import TopicPartition
-from txnformat.visibility import committed_mask
 
 __all__ = [
     "METRICS",

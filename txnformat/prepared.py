@@ -14,6 +14,9 @@ from typing import Any, Self
 
 from txnformat import keys
 from txnformat.committer import Committer
+from txnformat.core.intents import ProducerRef, Write
+from txnformat.core.operations import Cause
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.describe import TransactionOutcome, find_outcome
 from txnformat.errors import (
     InvalidInputError,
@@ -21,9 +24,6 @@ from txnformat.errors import (
     NotFoundError,
     ProducerFencedError,
 )
-from txnformat.intents import ProducerRef, Write
-from txnformat.operations import Cause
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome
 
 __all__ = ["PreparedTransaction", "end_prepared"]

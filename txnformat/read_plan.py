@@ -13,13 +13,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from txnformat.cuts import check_isolation, topic_as_of
-from txnformat.errors import InvalidInputError, NotFoundError
-from txnformat.persistent import Rows
-from txnformat.predicates.tree import Predicate
-from txnformat.pruning import SPAN, may_match_plan
-from txnformat.reader import METADATA_FIELDS, read_rows
-from txnformat.scan import (
+from txnformat.core.records.scan import (
     PartitionPlan,
     check_range,
     extents_in,
@@ -27,10 +21,16 @@ from txnformat.scan import (
     plan_partition,
     plan_sealed,
 )
-from txnformat.schema import TopicSchema
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.cuts import check_isolation, topic_as_of
+from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.persistent import Rows
+from txnformat.predicates.tree import Predicate
+from txnformat.pruning import SPAN, may_match_plan
+from txnformat.reader import METADATA_FIELDS, read_rows
 from txnformat.sealed import SidecarCache
-from txnformat.segment_list import SegmentPart
-from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition
 

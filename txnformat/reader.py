@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.pruning import may_match_plan
 from txnformat.row_groups import narrowed
-from txnformat.schema import TopicSchema
 from txnformat.segments.ahead import ahead
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.segments.reader import WINDOW_BYTES

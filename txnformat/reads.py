@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from txnformat import keys
+from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
-from txnformat.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
 from txnformat.store.object_sizes import TOO_LARGE, is_hint
 

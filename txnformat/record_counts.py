@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from txnformat.core.records.scan import committed, extents_in
+from txnformat.core.sealing.sidecar import BatchOutcome
+from txnformat.core.state import LogState
 from txnformat.errors import InternalError
 from txnformat.persistent import Rows
-from txnformat.scan import committed, extents_in
 from txnformat.sealed import SidecarCache
-from txnformat.sidecar import BatchOutcome
-from txnformat.state import LogState
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["count_records"]

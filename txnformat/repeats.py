@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from txnformat.core.entry import CommitEntry
+from txnformat.core.intents import CommitResult, Done, Intent, Write, first_offsets
+from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
+from txnformat.core.replacing import replace
 from txnformat.effects import Steps
-from txnformat.entry import CommitEntry
-from txnformat.intents import CommitResult, Done, Intent, Write, first_offsets
-from txnformat.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.reads import read_boundary, read_entry
-from txnformat.replacing import replace
 
 __all__ = ["original_result"]
 

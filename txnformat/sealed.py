@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from txnformat.batch_table import decode_batch_table
+from txnformat.core.ownership import directories
+from txnformat.core.records.batch_table import decode_batch_table
+from txnformat.core.sealing.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
+from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
+from txnformat.core.state import LogState
 from txnformat.forking import renew_after_fork
-from txnformat.ownership import directories
 from txnformat.persistent import Rows
-from txnformat.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
-from txnformat.sidecar import SegmentIndex, decode_index
-from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 

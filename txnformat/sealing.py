@@ -12,23 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txnformat import keys
-from txnformat.abort_index import AbortedTransaction
-from txnformat.batch_table import decode_batch_table
-from txnformat.effects import DrawId, Steps
-from txnformat.entry import sha256_hex
-from txnformat.follow import get_object
-from txnformat.operations import Seal, SealedPartition, SealedSegment
-from txnformat.ownership import directories
-from txnformat.partition import PartitionState
-from txnformat.persistent import Rows
-from txnformat.scan import commit_entries, committed, expanded, extents_in
-from txnformat.segment_list import (
+from txnformat.core.entry import sha256_hex
+from txnformat.core.operations import Seal, SealedPartition, SealedSegment
+from txnformat.core.ownership import directories
+from txnformat.core.records.batch_table import decode_batch_table
+from txnformat.core.records.scan import commit_entries, committed, expanded, extents_in
+from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.segment_list import (
     ListedSegments,
     SegmentPart,
     decode_segment_list,
     encode_segment_list,
 )
-from txnformat.sidecar import (
+from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     MARKER_ROW,
     BatchOutcome,
@@ -36,8 +32,12 @@ from txnformat.sidecar import (
     encode_markers,
     encode_txnindex,
 )
+from txnformat.core.state import LogState
+from txnformat.core.transactions.abort_index import AbortedTransaction
+from txnformat.effects import DrawId, Steps
+from txnformat.follow import get_object
+from txnformat.persistent import Rows
 from txnformat.snapshotting import OTHERS_PROBABILITY, create_object
-from txnformat.state import LogState
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "stable_ends", "write_segments"]

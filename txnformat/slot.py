@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnformat import keys
+from txnformat.core.entry_bytes import check_stored
 from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
-from txnformat.entry_bytes import check_stored
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.reads import get_object, make_durable
 from txnformat.store.base import CreateOutcome

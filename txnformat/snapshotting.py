@@ -7,15 +7,15 @@ an object that no entry came to name is left to the vacuum.
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.document import encode_json
+from txnformat.core.document import encode_json
+from txnformat.core.entry import sha256_hex
+from txnformat.core.operations import Checkpoint
+from txnformat.core.small_documents import LatestDocument
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.effects import CreateObject, DrawId, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
-from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
-from txnformat.operations import Checkpoint
 from txnformat.reads import get_object, make_durable
-from txnformat.small_documents import LatestDocument
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome
 from txnformat.view import View, waited
 
@@ -67,7 +67,7 @@ def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
 def write_snapshot(view: View) -> Steps[Checkpoint]:
     """Write the view's state, read it back, and return the operation that names it.
 
-    The operation is to be committed with :class:`~txnformat.intents.TakeCheckpoint`; only then does the snapshot
+    The operation is to be committed with :class:`~txnformat.core.intents.TakeCheckpoint`; only then does the snapshot
     count. Requests: 1 PUT, 1 GET.
 
     Raises

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txnformat import backlog
-from txnformat.ack_operations import (
+from txnformat.committer import Committer
+from txnformat.core.intents import Acks, Write
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.subscriptions import backlog
+from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
     CreateSubscription,
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.committer import Committer
+from txnformat.core.subscriptions.state import SubscriptionState
+from txnformat.core.transactions.listing import named_partition
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError
-from txnformat.intents import Acks, Write
 from txnformat.keys import check_reader_name
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState, TopicState
-from txnformat.subscription_state import SubscriptionState
-from txnformat.transaction_listing import named_partition
 from txnformat.types import TopicPartition
 from txnformat.visible_records import Visible
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
-from txnformat.document import ZSTD_MAGIC, plain_bytes_max
+from txnformat.core.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
+from txnformat.core.document import ZSTD_MAGIC, plain_bytes_max
 from txnformat.effects import GetObject, ReadClock, Steps, Times
 from txnformat.errors import CorruptDataError
 from txnformat.reads import simultaneous

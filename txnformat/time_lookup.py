@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txnformat.core.state import LogState, TopicState
 from txnformat.read_plan import extents_since, plan_read
 from txnformat.reader import read_rows
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState, TopicState
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["first_at"]

@@ -9,29 +9,18 @@ from enum import StrEnum
 
 from txnformat.arguments import items
 from txnformat.committer import Committer
-from txnformat.errors import (
-    CommitStateUnknownError,
-    ConflictError,
-    InvalidInputError,
-    InvalidTransactionStateError,
-    NotFoundError,
-    StorageError,
-    TxnLogError,
-)
-from txnformat.hanging import HangingReport, find_hanging
-from txnformat.intents import CommitResult, EndTransaction
-from txnformat.keys import check_transactional_id
-from txnformat.lingering import (
+from txnformat.core.intents import CommitResult, EndTransaction
+from txnformat.core.operations import Cause
+from txnformat.core.state import LogState
+from txnformat.core.transactions.hanging import HangingReport, find_hanging
+from txnformat.core.transactions.lingering import (
     SAFE_SCALE_DOWN_FACTOR,
     LingeringTransaction,
     check_workers,
     lingering_transactions,
     worker_ids,
 )
-from txnformat.operations import Cause
-from txnformat.reads import read_entry
-from txnformat.state import LogState
-from txnformat.transaction_listing import (
+from txnformat.core.transactions.listing import (
     ProducerOfPartition,
     TransactionDetails,
     TransactionListing,
@@ -42,7 +31,18 @@ from txnformat.transaction_listing import (
     named_partition,
     transaction_at,
 )
-from txnformat.transactions import UNDECIDED, TransactionalIdState, TransactionStatus
+from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
+from txnformat.errors import (
+    CommitStateUnknownError,
+    ConflictError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    NotFoundError,
+    StorageError,
+    TxnLogError,
+)
+from txnformat.keys import check_transactional_id
+from txnformat.reads import read_entry
 
 __all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
 

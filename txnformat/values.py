@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NoReturn
 
-from txnformat.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.columns.pylist import column_values
+from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
+from txnformat.core.topics.schema import KAFKA_SCHEMA
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.read_plan import OffsetSpec
-from txnformat.schema import KAFKA_SCHEMA
 from txnformat.types import IsolationLevel, TopicPartition
 
 __all__ = ["HELD_BYTES_MAX", "WholeRecord", "read_values"]

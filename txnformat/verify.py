@@ -22,19 +22,19 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, SystemClock
+from txnformat.core.entry import CommitEntry
+from txnformat.core.operations import AlterTopic, CreateTopic
+from txnformat.core.ownership import directories
+from txnformat.core.sealing.segment_list import decode_segment_list
+from txnformat.core.small_documents import decode_latest
+from txnformat.core.state import LogState
+from txnformat.core.topics.evolution import next_version
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.deep_child import Asked
 from txnformat.deep_files import NoProcessError, check_apart
-from txnformat.entry import CommitEntry
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
-from txnformat.evolution import next_version
 from txnformat.follow import empty_state, parse_hint
-from txnformat.operations import AlterTopic, CreateTopic
-from txnformat.ownership import directories
 from txnformat.persistent import Rows
-from txnformat.schema import TopicSchema
-from txnformat.segment_list import decode_segment_list
-from txnformat.small_documents import decode_latest
-from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord

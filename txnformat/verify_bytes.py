@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnformat.entry import sha256_hex
+from txnformat.core.entry import sha256_hex
 from txnformat.errors import CorruptDataError, FormatError
 from txnformat.verify_report import ProblemKind, Record
 

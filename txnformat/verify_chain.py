@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.apply import apply
-from txnformat.entry import CommitEntry, decode_entry, sha256_hex
-from txnformat.entry_bytes import has_checksum
+from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.entry_bytes import has_checksum
+from txnformat.core.fold import apply
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.operations import Checkpoint
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
-from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Checkpoint
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.types import TopicPartition
 from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_offsets import OffsetDerivation

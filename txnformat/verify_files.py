@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from txnformat.batch_table import decode_batch_table
 from txnformat.clock import Clock
 from txnformat.columns.text import bad_texts
+from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
 from txnformat.persistent import Rows
 from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from txnformat.entry import CommitEntry
-from txnformat.operations import Append, EndTxn, InitProducer, Marker
-from txnformat.partition import PartitionState, Transaction
-from txnformat.state import LogState
+from txnformat.core.entry import CommitEntry
+from txnformat.core.operations import Append, EndTxn, InitProducer, Marker
+from txnformat.core.records.state import PartitionState, Transaction
+from txnformat.core.state import LogState
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = ["OffsetDerivation", "Violation"]

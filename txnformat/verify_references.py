@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.entry import CommitEntry
-from txnformat.operations import Append, Seal, Stage
+from txnformat.core.entry import CommitEntry
+from txnformat.core.operations import Append, Seal, Stage
+from txnformat.core.sealing.sidecar import SegmentIndex
+from txnformat.core.state import LogState
 from txnformat.persistent import Rows
-from txnformat.sidecar import SegmentIndex
-from txnformat.state import LogState
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentRecord
 from txnformat.verify_report import ProblemKind, Record
 

@@ -13,13 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from txnformat.abort_index import AbortedTransaction, encode
-from txnformat.entry import CommitEntry
+from txnformat.core.entry import CommitEntry
+from txnformat.core.operations import Seal, SealedSegment
+from txnformat.core.sealing.sidecar import (
+    INDEX_ROW,
+    MARKER_ROW,
+    BatchOutcome,
+    SegmentIndex,
+    decode_index,
+    decode_markers,
+)
+from txnformat.core.state import LogState
+from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.errors import FormatError
-from txnformat.operations import Seal, SealedSegment
 from txnformat.persistent import Rows
-from txnformat.sidecar import INDEX_ROW, MARKER_ROW, BatchOutcome, SegmentIndex, decode_index, decode_markers
-from txnformat.state import LogState
 from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
 from txnformat.verify_bytes import check_bytes, decode_problem
 from txnformat.verify_report import ProblemKind, Record

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from txnformat.core.state import LogState
 from txnformat.effects import Times
-from txnformat.state import LogState
 
 __all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms", "waited"]
 

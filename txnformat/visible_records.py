@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from txnformat.backlog import covering
+from txnformat.core.ranges import NO_RANGES, Ranges
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.backlog import covering
 from txnformat.errors import NotFoundError
-from txnformat.ranges import NO_RANGES, Ranges
 from txnformat.read_plan import plan_read
 from txnformat.sealed import SidecarCache
-from txnformat.state import LogState
 from txnformat.types import TopicPartition
 
 __all__ = ["Visible"]

@@ -37,12 +37,17 @@ from txnformat.version import __version__
 
 if TYPE_CHECKING:
     from spark_datasource.transaction import SparkTransaction
+    from txnformat.core.groups.listing import GroupDetails, GroupListing, GroupPosition
+    from txnformat.core.transactions.hanging import HangingReport
+    from txnformat.core.transactions.lingering import LingeringTransaction
+    from txnformat.core.transactions.listing import (
+        ProducerOfPartition,
+        TransactionDetails,
+        TransactionListing,
+    )
     from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
-    from txnformat.group_listing import GroupDetails, GroupListing, GroupPosition
     from txnformat.group_tools import DeletedGroup, GroupReset, Groups
-    from txnformat.hanging import HangingReport
     from txnformat.history import HistoryEntry
-    from txnformat.lingering import LingeringTransaction
     from txnformat.log import TxnLog
     from txnformat.log_reads import LogSnapshot
     from txnformat.metrics import LogMetrics
@@ -53,7 +58,6 @@ if TYPE_CHECKING:
         SubscriptionListing,
         Subscriptions,
     )
-    from txnformat.transaction_listing import ProducerOfPartition, TransactionDetails, TransactionListing
     from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
     from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
@@ -141,15 +145,15 @@ _LATER = {
     "DeletedGroup": "txnformat.group_tools",
     "EndedTransaction": "txnformat.transaction_tools",
     "EndingOutcome": "txnformat.transaction_tools",
-    "GroupDetails": "txnformat.group_listing",
-    "GroupListing": "txnformat.group_listing",
+    "GroupDetails": "txnformat.core.groups.listing",
+    "GroupListing": "txnformat.core.groups.listing",
     "GroupMetadata": "writers.group_offsets",
-    "GroupPosition": "txnformat.group_listing",
+    "GroupPosition": "txnformat.core.groups.listing",
     "GroupReset": "txnformat.group_tools",
     "Groups": "txnformat.group_tools",
-    "HangingReport": "txnformat.hanging",
+    "HangingReport": "txnformat.core.transactions.hanging",
     "HistoryEntry": "txnformat.history",
-    "LingeringTransaction": "txnformat.lingering",
+    "LingeringTransaction": "txnformat.core.transactions.lingering",
     "LogDescription": "txnformat.describe",
     "LogMetrics": "txnformat.metrics",
     "LogSnapshot": "txnformat.log_reads",
@@ -157,7 +161,7 @@ _LATER = {
     "PartitionOffsets": "txnformat.describe",
     "PreparedTransaction": "txnformat.prepared",
     "Producer": "writers.producer",
-    "ProducerOfPartition": "txnformat.transaction_listing",
+    "ProducerOfPartition": "txnformat.core.transactions.listing",
     "ProducerStatus": "writers.transaction",
     "SparkTransaction": "spark_datasource.transaction",
     "Subscription": "writers.subscription",
@@ -165,8 +169,8 @@ _LATER = {
     "SubscriptionListing": "txnformat.subscription_tools",
     "Subscriptions": "txnformat.subscription_tools",
     "Transaction": "writers.transaction",
-    "TransactionDetails": "txnformat.transaction_listing",
-    "TransactionListing": "txnformat.transaction_listing",
+    "TransactionDetails": "txnformat.core.transactions.listing",
+    "TransactionListing": "txnformat.core.transactions.listing",
     "TransactionOutcome": "txnformat.describe",
     "Transactions": "txnformat.transaction_tools",
     "TxnLog": "txnformat.log",

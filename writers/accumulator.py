@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txnformat.core.state import TopicState
+from txnformat.core.topics.schema import conform
 from txnformat.errors import NotFoundError
-from txnformat.schema import conform
-from txnformat.state import TopicState
 from txnformat.types import TopicPartition
 from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat

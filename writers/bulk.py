@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from txnformat.core.intents import Intent, Write
 from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError, TxnLogError
-from txnformat.intents import Intent, Write
 from txnformat.log import TxnLog
 from writers.calls import Calls
 from writers.lookup import topic_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from txnformat.chunks import CHUNK_HEADER, Chunk
+from txnformat.core.records.chunks import CHUNK_HEADER, Chunk
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError
 from writers.settings import ProducerSettings
 

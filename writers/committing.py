@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from txnformat.clock import Instant
+from txnformat.core.intents import GroupOffsets
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
-from txnformat.intents import GroupOffsets
 from txnformat.log import TxnLog
 from txnformat.types import TopicPartition
 from writers.consumer_settings import ConsumerSettings, OffsetReset

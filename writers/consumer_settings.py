@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from txnformat import keys
-from txnformat.decide_groups import SESSION_TIMEOUT_MS_MAX
+from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from txnformat.ranges import NO_RANGES, Ranges
-from txnformat.state import LogState
+from txnformat.core.ranges import NO_RANGES, Ranges
+from txnformat.core.state import LogState
 from txnformat.types import IsolationLevel, TopicPartition
 from txnformat.visible_records import Visible
 from writers.fetching import Assigned, Fetcher, Turns
@@ -25,8 +25,8 @@ from writers.fetching import Assigned, Fetcher, Turns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from txnformat.core.subscriptions.state import PartitionAcks, SubscriptionState
     from txnformat.log import TxnLog
-    from txnformat.subscription_state import PartitionAcks, SubscriptionState
 
 __all__ = ["Delivery"]
 

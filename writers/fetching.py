@@ -21,14 +21,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txnformat.core.records.scan import readable_end
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
 from txnformat.read_plan import ReadPlan, plan_read
 from txnformat.reader import output_schema, read_rows
-from txnformat.scan import readable_end
 from txnformat.sealed import SidecarCache
 from txnformat.segments.datafile import SegmentFileReader
-from txnformat.state import LogState, TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 

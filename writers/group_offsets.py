@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from txnformat.columns.text import is_text
-from txnformat.document import check_text
+from txnformat.core.document import check_text
+from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
+from txnformat.core.intents import GroupOffsets
 from txnformat.errors import InvalidInputError
-from txnformat.group_operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
-from txnformat.intents import GroupOffsets
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
 from writers.lookup import topic_named

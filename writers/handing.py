@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from txnformat.clock import Instant
-from txnformat.state import LogState
+from txnformat.core.state import LogState
 from writers.fetching import Assigned, Fetched, Turns
 
 __all__ = ["Front", "Handed", "handed_out"]

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from txnformat.decide_transaction import check_identity
+from txnformat.core.intents import AppRef, CommitResult, ProducerRef, Write
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.decide import check_identity
+from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
 from txnformat.errors import InternalError, ProducerFencedError, TxnLogError
-from txnformat.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.log import TxnLog
-from txnformat.operations import DEFERRED_TIMEOUT_MS
-from txnformat.replacing import replace
-from txnformat.state import LogState
-from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import Outcome
 from writers.calls import Interrupted
 from writers.producer import Producer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 
+from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
-from txnformat.state import TopicState
 
 __all__ = ["now_of", "topic_named"]
 

@@ -12,7 +12,18 @@ from typing import Any
 
 from txnformat.clock import Instant, waited_ms
 from txnformat.committer import operation_of
-from txnformat.decide_groups import check_generation
+from txnformat.core.groups.decide import check_generation
+from txnformat.core.groups.operations import (
+    NO_OFFSET,
+    NO_POSITION,
+    GroupKey,
+    JoinGroup,
+    OffsetCommit,
+    PositionCommit,
+)
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import CommitResult, GroupOffsets, Intent, JoinAsMember, LeaveGroup, Write
+from txnformat.core.state import LogState
 from txnformat.digits import whole
 from txnformat.errors import (
     CommitStateUnknownError,
@@ -21,18 +32,7 @@ from txnformat.errors import (
     InvalidInputError,
     TxnLogError,
 )
-from txnformat.group_operations import (
-    NO_OFFSET,
-    NO_POSITION,
-    GroupKey,
-    JoinGroup,
-    OffsetCommit,
-    PositionCommit,
-)
-from txnformat.group_state import GroupState
-from txnformat.intents import CommitResult, GroupOffsets, Intent, JoinAsMember, LeaveGroup, Write
 from txnformat.log import TxnLog
-from txnformat.state import LogState
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.consumer_settings import ConsumerSettings
 from writers.group_offsets import GroupMetadata
@@ -46,7 +46,7 @@ WAIT_MS_MIN = 50
 """Wait for a transaction that has positions pending; each further one is twice as long."""
 WAIT_MS_MAX = 1_000
 KEEP_MS = 24 * 3_600_000
-"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.retention`) while it is read."""
+"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.core.lifecycle.decide`) while it is read."""
 KEEP_AGAIN_MS = 3_600_000
 """Shortest time between two attempts at that."""
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from txnformat.arguments import items
+from txnformat.core.records.scan import readable_end
+from txnformat.core.records.state import PartitionState
+from txnformat.core.state import LogState
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
-from txnformat.partition import PartitionState
-from txnformat.scan import readable_end
-from txnformat.state import LogState
 from txnformat.types import IsolationLevel, TopicPartition
 from writers.consumer_settings import OffsetReset
 

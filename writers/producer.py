@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from txnformat.core.intents import CommitResult
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,
     ProducerFencedError,
     TxnLogError,
 )
-from txnformat.intents import CommitResult
 from txnformat.log import TxnLog
-from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.prepared import PreparedTransaction
 from writers.accumulator import Inbox, Prepared
 from writers.calls import Calls, Interrupted

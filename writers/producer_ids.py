@@ -6,11 +6,11 @@ import threading
 from dataclasses import dataclass, field
 
 from txnformat.committer import operation_of
+from txnformat.core.intents import AllocateIds, Intent
+from txnformat.core.operations import AllocateProducerIds
 from txnformat.errors import CommitStateUnknownError, InternalError
 from txnformat.forking import run_after_fork
-from txnformat.intents import AllocateIds, Intent
 from txnformat.log import TxnLog
-from txnformat.operations import AllocateProducerIds
 from txnformat.store.base import place_of
 
 __all__ = ["next_producer_id"]

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
+from txnformat.core.replacing import replace
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import Acks, GroupOffsets, ProducerRef
-from txnformat.replacing import replace
 from writers.group_offsets import OffsetSource
 from writers.record_ids import Records
 

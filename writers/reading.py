@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from txnformat.clock import Instant, waited_ms
+from txnformat.core.records.scan import readable_end
+from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
 from txnformat.record_counts import count_records
-from txnformat.scan import readable_end
-from txnformat.state import LogState, TopicState
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 from writers.consumer_settings import ConsumerSettings

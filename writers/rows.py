@@ -2,7 +2,7 @@
 
 Bringing one record to Arrow costs as much as bringing a thousand. So a record whose values are plainly of their
 columns' types is kept as it is, and converted with those sent after it; every other one takes the careful way of
-:func:`txnformat.schema.conform` at once, so that whatever is wrong with it is said by the send that brought it.
+:func:`txnformat.core.topics.schema.conform` at once, so that whatever is wrong with it is said by the send that brought it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import items
-from txnformat.chunks import CHUNK_HEADER
+from txnformat.core.records.chunks import CHUNK_HEADER
+from txnformat.core.topics.schema import KAFKA_SCHEMA, TopicSchema
 from txnformat.errors import InvalidInputError
-from txnformat.schema import KAFKA_SCHEMA, TopicSchema
 from writers.chunks import Value
 
 __all__ = ["Headers", "PlainRow", "RowFormat", "kafka_record", "kafka_rows"]

@@ -1,6 +1,6 @@
 """Session: a producer's identity, what the log holds of its open transaction, and what is not known of it.
 
-Every write is an intent with a fixed identity (:mod:`txnformat.intents`): a call whose outcome is unknown is
+Every write is an intent with a fixed identity (:mod:`txnformat.core.intents`): a call whose outcome is unknown is
 repeated with the same intent, so nothing is appended twice. What the log refuses for good (a newer instance of the
 transactional id, numbers that do not fit) ends the session.
 
@@ -27,11 +27,24 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import waited_ms
 from txnformat.committer import operation_of
-from txnformat.decide_acks import acknowledge
-from txnformat.decide_groups import commit_offsets
+from txnformat.core.groups.decide import commit_offsets
+from txnformat.core.intents import (
+    Acks,
+    Action,
+    AppRef,
+    CommitResult,
+    GroupOffsets,
+    OpenProducer,
+    ProducerRef,
+    Write,
+)
+from txnformat.core.operations import InitProducer
+from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -43,21 +56,8 @@ from txnformat.errors import (
     TxnLogError,
     UnknownProducerIdError,
 )
-from txnformat.intents import (
-    Acks,
-    Action,
-    AppRef,
-    CommitResult,
-    GroupOffsets,
-    OpenProducer,
-    ProducerRef,
-    Write,
-)
 from txnformat.log import TxnLog
-from txnformat.operations import InitProducer
 from txnformat.prepared import PreparedTransaction
-from txnformat.replacing import replace
-from txnformat.state import LogState, TopicState
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue

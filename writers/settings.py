@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from txnformat import keys
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError
-from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
-from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX
 from writers.upload import ROLL_BYTES
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]

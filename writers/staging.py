@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txnformat.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.clock import Clock, Ids
-from txnformat.intents import TopicAppend
-from txnformat.replacing import replace
+from txnformat.core.intents import TopicAppend
+from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
+from txnformat.core.replacing import replace
+from txnformat.core.state import TopicState
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.segments.writer import SMALL_BYTES
-from txnformat.state import TopicState
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition
 from writers.accumulator import SPOOL_ROWS_MAX, Accumulator, Inbox, Prepared, Run

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from txnformat.clock import Instant
+from txnformat.core.intents import ProducerRef
+from txnformat.core.replacing import replace
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-from txnformat.intents import ProducerRef
 from txnformat.prepared import PreparedTransaction
-from txnformat.replacing import replace
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 
 __all__ = ["Standing"]

@@ -16,11 +16,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txnformat.ack_operations import AckedPartition, AckMode
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
-from txnformat.decide_acks import check_nack
+from txnformat.core.intents import Acks, Intent, ProducerRef, Write
+from txnformat.core.ranges import Ranges
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.subscriptions.decide import check_nack
+from txnformat.core.subscriptions.operations import AckedPartition, AckMode
+from txnformat.core.subscriptions.state import ALREADY_ACKNOWLEDGED, SubscriptionState
 from txnformat.errors import (
     AckConflictError,
     CommitStateUnknownError,
@@ -30,12 +34,8 @@ from txnformat.errors import (
     StorageError,
     TxnLogError,
 )
-from txnformat.intents import Acks, Intent, ProducerRef, Write
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
-from txnformat.ranges import Ranges
-from txnformat.state import LogState, TopicState
-from txnformat.subscription_state import ALREADY_ACKNOWLEDGED, SubscriptionState
 from txnformat.subscription_tools import Backlog, Where, backlog_of
 from txnformat.types import TopicPartition
 from writers.delivery import Delivery

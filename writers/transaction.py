@@ -8,8 +8,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-from txnformat.intents import CommitResult, Intent
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog

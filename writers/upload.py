@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
 from txnformat.clock import Clock, Ids
-from txnformat.entry import sha256_hex
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import PendingPartition, TopicAppend
+from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
+from txnformat.core.replacing import replace
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InternalError, NotFoundError, StorageError
-from txnformat.intents import PendingPartition, TopicAppend
-from txnformat.replacing import replace
-from txnformat.schema import TopicSchema
 from txnformat.segments.datafile import SegmentFileWriter
 from txnformat.segments.writer import is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable

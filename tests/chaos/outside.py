@@ -10,8 +10,8 @@ from typing import Any, Self
 from tests.chaos.oracle import Found, Row, Seen, judge
 from tests.chaos.origin import TOPIC
 from txnformat import keys
-from txnformat.entry import decode_entry
-from txnformat.operations import AppVersion
+from txnformat.core.entry import decode_entry
+from txnformat.core.operations import AppVersion
 from txnlog import Consumer, TxnLog
 
 __all__ = ["Tail", "examine", "final_rows", "versions_of"]

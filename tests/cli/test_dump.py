@@ -12,10 +12,10 @@ import pyarrow.ipc
 import pytest
 
 from tests.cli.conftest import Command
-from txnformat.abort_index import AbortedTransaction, encode
 from txnformat.columns.arrow_file import encode_arrow_file
+from txnformat.core.sealing.sidecar import MARKERS_SCHEMA
+from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.keys import entry_key
-from txnformat.sidecar import MARKERS_SCHEMA
 from txnlog import Producer, TxnLog
 
 

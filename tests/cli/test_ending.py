@@ -13,9 +13,9 @@ import pytest
 
 from tests.cli.conftest import PROGRAM, Answer, Command
 from txnformat.clock import Instant, SystemClock
-from txnformat.intents import ProducerRef, Write
+from txnformat.core.intents import ProducerRef, Write
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.local import LocalStore
-from txnformat.transactions import TransactionStatus
 from txnlog import Outcome, Producer, ProducerFencedError, TxnLog
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Answer, Command
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
 from txnlog import Producer, TxnLog
 
 

@@ -22,9 +22,9 @@ import pytest
 
 from tests.cli.conftest import PROGRAM, Command
 from tests.meta.cli_reference import commands
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.errors import printable
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import GroupOffsets, JoinAsMember, Write
 from txnlog import InvalidInputError, Producer, TxnLog
 from txnlog.cli.app import application
 from txnlog.cli.output import printable_json

@@ -15,12 +15,12 @@ from tests.cli.conftest import Answer, Command
 from tests.cli.test_ending import HourAgo, left_open, prepare
 from tests.conformance.cases import case
 from txnformat import keys
-from txnformat.entry import sha256_hex
-from txnformat.intents import TakeCheckpoint
-from txnformat.operations import Checkpoint
-from txnformat.replacing import replace
-from txnformat.snapshot import encode_snapshot, state_digest
-from txnformat.state import LogState
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import TakeCheckpoint
+from txnformat.core.operations import Checkpoint
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.store.local import LocalStore
 from txnformat.types import TopicPartition
 from txnlog import Producer, TxnLog

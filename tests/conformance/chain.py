@@ -8,14 +8,10 @@ from typing import Any
 
 import msgspec
 
-from txnformat.abort_index import AbortedTransaction
-from txnformat.assemble import assemble
 from txnformat.clock import SystemClock
-from txnformat.driver import Driver
-from txnformat.entry import sha256_hex
-from txnformat.errors import TxnLogError
-from txnformat.follow import fold_bytes
-from txnformat.intents import (
+from txnformat.core.assemble import assemble
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import (
     Action,
     Included,
     Intent,
@@ -26,16 +22,20 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
-from txnformat.invariants import check_whole
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Checkpoint, Seal
+from txnformat.core.records.state import PartitionState
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
+from txnformat.core.transactions.abort_index import AbortedTransaction
+from txnformat.driver import Driver
+from txnformat.errors import TxnLogError
+from txnformat.follow import fold_bytes
 from txnformat.keys import snapshot_key
-from txnformat.operations import Checkpoint, Seal
-from txnformat.partition import PartitionState
 from txnformat.persistent import Columns, Vector
 from txnformat.read_plan import plan_read
 from txnformat.sealed import SidecarCache
 from txnformat.sealing import write_segments
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import make_append, make_topic

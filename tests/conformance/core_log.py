@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat import keys
-from txnformat.assemble import Assembled, assemble
-from txnformat.follow import fold_bytes
-from txnformat.intents import (
+from txnformat.core.assemble import Assembled, assemble
+from txnformat.core.intents import (
     Action,
     Done,
     EndTransaction,
@@ -19,12 +18,13 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.invariants import check_whole
-from txnformat.operations import Cause, Operation
-from txnformat.replacing import replace
-from txnformat.state import LogState
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Cause, Operation
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionalIdState
+from txnformat.follow import fold_bytes
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import TransactionalIdState
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 
 __all__ = ["ABORT", "AUDIT", "COMMIT", "NAME", "ORDERS", "CoreLog", "kinds", "orders", "rows", "staged"]

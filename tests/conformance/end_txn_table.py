@@ -11,14 +11,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, staged
+from txnformat.core.intents import Write
+from txnformat.core.operations import Cause
 from txnformat.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
     TransactionTimedOutError,
     TxnLogError,
 )
-from txnformat.intents import Write
-from txnformat.operations import Cause
 
 __all__ = ["ERRORS", "KAFKAS", "STATES", "TABLE", "Answer", "Epoch", "Row"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.conformance.chain import ORDERS, Chain
-from txnformat.group_operations import OffsetCommit
-from txnformat.group_state import GroupState
-from txnformat.intents import Done, GroupOffsets, JoinAsMember, Write
+from txnformat.core.groups.operations import OffsetCommit
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import Done, GroupOffsets, JoinAsMember, Write
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = ["GROUP", "RECORDS", "GroupLog", "part"]

@@ -36,14 +36,14 @@ STATE, CLIENT = "TransactionStateManagerTest", "TransactionManagerTest"
 MUTATIONS = (
     Mutation(
         "a gap in the sequences is taken",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "SequenceVerdict.NEW if base_sequence == expected else",
         "SequenceVerdict.NEW if base_sequence >= expected else",
         ((PSM, "testBasicIdMapping"), (LOG, "testDuplicateAppends")),
     ),
     Mutation(
         "a producer that is new to the partition begins at any sequence",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "SequenceVerdict.NEW if base_sequence == 0 else",
         "SequenceVerdict.NEW if base_sequence >= 0 else",
         (
@@ -56,7 +56,7 @@ MUTATIONS = (
     ),
     Mutation(
         "one append is remembered instead of five",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "(*window, appended)[-WINDOW_APPENDS:]",
         "(*window, appended)[-1:]",
         (
@@ -67,14 +67,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a repeat is appended again",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "return (SequenceVerdict.REPEAT if known.digest == digest else SequenceVerdict.FORK), known",
         "return SequenceVerdict.NEW, None",
         ((LOG, "testDuplicateAppends"), (LOG, "testMultipleProducersWithDuplicatesInSingleAppend")),
     ),
     Mutation(
         "sequences wrap after 32 bits, as Kafka's",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "expected = window[-1].last_sequence + 1",
         "expected = (window[-1].last_sequence + 1) % 2**31",
         (
@@ -85,21 +85,21 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer id of a transactional id appends without it",
-        "txnformat/state.py",
+        "txnformat/core/state.py",
         "known.producer_id != producer_id for known in",
         "known.producer_id >= 0 for known in",
         ((PSM, "testNonTransactionalAppendWithOngoingTransaction"),),
     ),
     Mutation(
         "a producer that was forgotten comes back as new",
-        "txnformat/state.py",
+        "txnformat/core/state.py",
         "if not self.retired_below <= producer_id < self.next_producer_id:",
         "if not 0 <= producer_id < self.next_producer_id:",
         ((PSM, "testPidExpirationTimeout"), (LOG, "testPeriodicProducerIdExpiration")),
     ),
     Mutation(
         "the youngest open transaction holds the last stable offset",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "first_unstable = min(open_first_offsets, default=None)",
         "first_unstable = max(open_first_offsets, default=None)",
         (
@@ -110,7 +110,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the last stable offset is the log end",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "return log_end if first_unstable is None else max(log_start, first_unstable)",
         "return log_end",
         (
@@ -122,28 +122,28 @@ MUTATIONS = (
     ),
     Mutation(
         "the filter looks at the first batch of an aborted transaction only",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "if first_offset <= base_offset < last_offset:",
         "if first_offset == base_offset < last_offset:",
         ((LOG, "testTransactionIndexUpdated"), (LOG, "testAbortedTransactionSpanningMultipleSegments")),
     ),
     Mutation(
         "an aborted transaction hides the producer's next one",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "if first_offset <= base_offset < last_offset:",
         "if first_offset <= base_offset:",
         ((PSM, "testSkipEmptyTransactions"),),
     ),
     Mutation(
         "an index entry's last stable offset counts its own transaction",
-        "txnformat/partition.py",
+        "txnformat/core/records/state.py",
         "stable = min(others.values(), default=offset + 1)",
         "stable = min(self.open.values(), default=offset + 1)",
         ((PSM, "testLastStableOffsetCompletedTxn"), (LOG, "testTransactionIndexUpdated")),
     ),
     Mutation(
         "commits have index entries too",
-        "txnformat/partition.py",
+        "txnformat/core/records/state.py",
         "if not commit and first is not None:",
         "if first is not None:",
         (
@@ -154,7 +154,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a marker leaves its transaction open",
-        "txnformat/partition.py",
+        "txnformat/core/records/state.py",
         "others = without(self.open, (transaction,), at)",
         "others = dict(self.open)",
         (
@@ -165,7 +165,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a marker leaves the transaction's window",
-        "txnformat/partition.py",
+        "txnformat/core/records/state.py",
         "sequences = without(self.sequences, (transaction,), at)",
         "sequences = self.sequences",
         (
@@ -176,28 +176,28 @@ MUTATIONS = (
     ),
     Mutation(
         "a fetch misses the transaction whose marker it begins at",
-        "txnformat/abort_index.py",
+        "txnformat/core/transactions/abort_index.py",
         "if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:",
         "if entry.last_offset > fetch_offset and entry.first_offset < upper_bound:",
         ((INDEX, "testCollectAbortedTransactions"),),
     ),
     Mutation(
         "the search of the index goes on behind its end",
-        "txnformat/abort_index.py",
+        "txnformat/core/transactions/abort_index.py",
         "if entry.last_stable_offset >= upper_bound:",
         "if entry.last_stable_offset > upper_bound:",
         ((INDEX, "testCollectAbortedTransactions"),),
     ),
     Mutation(
         "two entries of the index may have one last offset",
-        "txnformat/abort_index.py",
+        "txnformat/core/transactions/abort_index.py",
         "if previous is not None and entry.last_offset <= previous:",
         "if previous is not None and entry.last_offset < previous:",
         ((INDEX, "testLastOffsetMustIncrease"),),
     ),
     Mutation(
         "the index is little-endian",
-        "txnformat/abort_index.py",
+        "txnformat/core/transactions/abort_index.py",
         '_ENTRY = struct.Struct(">hqqqq")',
         '_ENTRY = struct.Struct("<hqqqq")',
         ((INDEX, "testBinaryCompatibilityWithHandWrittenClass"),),
@@ -211,7 +211,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a snapshot keeps one append of each producer, as Kafka's",
-        "txnformat/snapshot_state.py",
+        "txnformat/core/snapshot_state.py",
         "tuple(SequencesRow(*known, window) for",
         "tuple(SequencesRow(*known, window[-1:]) for",
         ((PSM, "testReadWriteSnapshot"), (PSM, "testNoValidationOnFirstEntryWhenLoadingLog")),
@@ -229,14 +229,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a second snapshot of one entry is named",
-        "txnformat/decide.py",
+        "txnformat/core/decide.py",
         "if action.checkpoint.entry <= newest:",
         "if action.checkpoint.entry < newest:",
         ((PSM, "testSkipSnapshotIfOffsetUnchanged"),),
     ),
     Mutation(
         "the epoch before the current one may still write",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 1:",
         (
@@ -248,7 +248,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an end keeps its epoch",
-        "txnformat/apply_transaction.py",
+        "txnformat/core/transactions/fold.py",
         "op.epoch + 1,\n        target,",
         "op.epoch,\n        target,",
         (
@@ -260,7 +260,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a repeated end of the opposite outcome is done",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if last.outcome is wanted:",
         "if last.outcome is not None:",
         (
@@ -273,14 +273,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a transaction without data can be committed",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if write.end is Outcome.COMMIT and not (is_open or ends or staged or write.offsets or write.acks):",
         "if write.end is None:",
         ((COORDINATOR, "TestEndTxnRequestWhenEmptyTransactionStateForCommitInV2"),),
     ),
     Mutation(
         "what has ended may be committed once more",
-        "txnformat/transactions.py",
+        "txnformat/core/transactions/state.py",
         "TransactionStatus.COMPLETE_COMMIT: UNDECIDED,",
         "TransactionStatus.COMPLETE_COMMIT: frozenset(TransactionStatus),",
         (
@@ -290,7 +290,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an end has no markers in the partitions of earlier entries",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "for key in {*ends, *(owner.partitions if is_open else ())}",
         "for key in {*ends}",
         (
@@ -300,7 +300,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a repeated end is none that the log knows",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if write.end is not None and last is not None and last.epoch == producer.epoch:",
         "if write.end is not None and last is not None and last.epoch > producer.epoch:",
         (
@@ -310,7 +310,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an epoch that was never given is taken for the current one",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch > owner.epoch:",
         "if producer.epoch > owner.epoch + 1:",
         (
@@ -320,21 +320,21 @@ MUTATIONS = (
     ),
     Mutation(
         "the producer id of an identity is not looked at",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if owner is None or owner.producer_id != producer.producer_id:",
         "if owner is None:",
         ((COORDINATOR, "shouldReplyWithInvalidPidMappingOnEndTxnWhenPidDoesntMatchMapped"),),
     ),
     Mutation(
         "an instance that was fenced by an init learns that its transaction was aborted, and goes on",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if last.cause is Cause.INIT:",
         "if last.cause is None:",
         ((COORDINATOR, "shouldAbortTransactionOnHandleInitPidWhenExistingTransactionInOngoingState"),),
     ),
     Mutation(
         "an append may name a partition that its topic does not have",
-        "txnformat/decide_write.py",
+        "txnformat/core/records/decide.py",
         "if not 0 <= part.partition < count]",
         "if part.partition < 0]",
         (
@@ -346,7 +346,7 @@ MUTATIONS = (
     ),
     Mutation(
         "any producer id is taken for one that the log has given",
-        "txnformat/decide_write.py",
+        "txnformat/core/records/decide.py",
         "if state.may_begin(producer.producer_id):",
         "if producer.producer_id >= 0:",
         (
@@ -356,7 +356,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an init beside an end shares its entry",
-        "txnformat/assemble.py",
+        "txnformat/core/assemble.py",
         "return name in opened or (isinstance(intent.action, OpenProducer) and name in touched)",
         "return name in opened",
         (
@@ -368,21 +368,21 @@ MUTATIONS = (
     ),
     Mutation(
         "a timeout comes a millisecond early",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "action.store_time_ms >= owner.expires_ms",
         "action.store_time_ms >= owner.expires_ms - 1",
         ((COORDINATOR, "shouldAbortExpiredTransactionsInOngoingStateAndBumpEpoch"),),
     ),
     Mutation(
         "a producer may ask for any timeout",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if not 1 <= value <= limit",
         "if not 1 <= value",
         ((STATE, "testValidateTransactionTimeout"),),
     ),
     Mutation(
         "prepared transactions time out",
-        "txnformat/transactions.py",
+        "txnformat/core/transactions/state.py",
         "if self.status is not TransactionStatus.ONGOING or self.started_ms is None:",
         "if self.started_ms is None:",
         (
@@ -392,7 +392,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ids with an open transaction expire",
-        "txnformat/retention.py",
+        "txnformat/core/lifecycle/decide.py",
         "and known.status not in UNDECIDED",
         "and known.status is not None",
         (
@@ -403,14 +403,14 @@ MUTATIONS = (
     ),
     Mutation(
         "ids expire a millisecond early",
-        "txnformat/retention.py",
+        "txnformat/core/lifecycle/decide.py",
         "and known.used_ms <= wanted.id_cutoff_ms",
         "and known.used_ms <= wanted.id_cutoff_ms + 1",
         ((STATE, "shouldRemoveEmptyExpiredTransactionalIds"),),
     ),
     Mutation(
         "one entry expires any number of ids",
-        "txnformat/retention.py",
+        "txnformat/core/lifecycle/decide.py",
         "tuple(ids[:EXPIRED_MAX]),",
         "tuple(ids),",
         ((STATE, "testTransactionExpirationShouldRespectBatchSize"),),
@@ -424,7 +424,7 @@ MUTATIONS = (
     ),
     Mutation(
         "blocks of producer ids may leave gaps",
-        "txnformat/apply.py",
+        "txnformat/core/fold.py",
         "if op.first != state.next_producer_id:",
         "if op.first < state.next_producer_id:",
         (("ProducerIdManagerTest", "testSanityCheckProhibitsOverlappingBlocks"),),

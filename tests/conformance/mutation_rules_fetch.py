@@ -13,7 +13,7 @@ REPLICAS, REMOTE = "ReplicaManagerTest", "RemoteLogManagerTest"
 FETCH = (
     Mutation(
         "read_committed goes on to the log end",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         "return partition.last_stable_offset\n",
         "return partition.log_end\n",
         (
@@ -27,7 +27,7 @@ FETCH = (
     ),
     Mutation(
         "read_uncommitted ends where read_committed does",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         "return partition.log_end\n",
         "return partition.last_stable_offset\n",
         (
@@ -38,7 +38,7 @@ FETCH = (
     ),
     Mutation(
         "what was aborted is read until it is sealed",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         "extents = extents[committed(partition, extents)]",
         "extents = extents[extents['records'] > 0]",
         (
@@ -54,7 +54,7 @@ FETCH = (
     ),
     Mutation(
         "read_uncommitted leaves out what was aborted",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         "    if isolation is IsolationLevel.READ_COMMITTED:\n        extents",
         "    if isolation is not None:\n        extents",
         (
@@ -65,7 +65,7 @@ FETCH = (
     ),
     Mutation(
         "what was aborted is read from sealed segments",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         'chosen &= rows["outcome"] != BatchOutcome.ABORTED',
         'chosen &= rows["outcome"] >= 0',
         (
@@ -76,14 +76,14 @@ FETCH = (
     ),
     Mutation(
         "an aborted transaction goes on to hide records behind its marker",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "if first_offset <= base_offset < last_offset:",
         "if first_offset <= base_offset:",
         ((FETCHER, "testMultipleAbortMarkers"),),
     ),
     Mutation(
         "an aborted transaction hides every producer's records",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "active[aborted_producer_id] = (first_offset, last_offset)",
         "active |= dict.fromkeys(range(10), (first_offset, last_offset))",
         (
@@ -103,7 +103,7 @@ FETCH = (
     ),
     Mutation(
         "the position stays where the last record was read",
-        "txnformat/scan.py",
+        "txnformat/core/records/scan.py",
         "return PartitionPlan(number, wanted, planned(",
         "return PartitionPlan(number, OffsetRange(wanted.start, wanted.start + int(extents['records'].sum())), planned(",
         (
@@ -138,21 +138,21 @@ FETCH = (
     ),
     Mutation(
         "a transaction is late only after its time",
-        "txnformat/transaction_listing.py",
+        "txnformat/core/transactions/listing.py",
         "now_ms >= expires_ms",
         "now_ms > expires_ms",
         ((REPLICAS, "testPartitionsWithLateTransactionsCount"),),
     ),
     Mutation(
         "whoever appends under a transactional id is believed",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if owner is None or owner.producer_id != producer.producer_id:",
         "if owner is None:",
         ((REPLICAS, "testExceptionWhenUnverifiedTransactionHasMultipleProducerIds"),),
     ),
     Mutation(
         "a transaction of an epoch that was never given is appended to",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch > owner.epoch:",
         "if producer.epoch > owner.epoch + 9:",
         (
@@ -164,7 +164,7 @@ FETCH = (
     ),
     Mutation(
         "an append of an older epoch joins the transaction of the newer one",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 9:",
         (
@@ -175,7 +175,7 @@ FETCH = (
     ),
     Mutation(
         "a producer's first sequence may be any",
-        "txnformat/producer_state.py",
+        "txnformat/core/producers/state.py",
         "SequenceVerdict.NEW if base_sequence == 0 else",
         "SequenceVerdict.NEW if base_sequence >= 0 else",
         ((REPLICAS, "testTransactionVerificationBlocksOutOfOrderSequence"),),

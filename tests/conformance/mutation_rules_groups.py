@@ -14,7 +14,7 @@ GROUP, COORDINATOR, REQUEST = "GroupMetadataTest", "GroupCoordinatorTest", "TxnO
 GROUPS = (
     Mutation(
         "of two commits the one whose transaction ends later wins",
-        "txnformat/apply_group_ends.py",
+        "txnformat/core/groups/ends.py",
         "if before is None or before.order < one.order:",
         "if before is None or before.order >= 0:",
         (
@@ -25,7 +25,7 @@ GROUPS = (
     ),
     Mutation(
         "what is in force is not replaced by a transaction's offsets",
-        "txnformat/apply_group_ends.py",
+        "txnformat/core/groups/ends.py",
         "if before is None or before.order < one.order:",
         "if before is None:",
         (
@@ -36,7 +36,7 @@ GROUPS = (
     ),
     Mutation(
         "an abort brings offsets into force",
-        "txnformat/apply_group_ends.py",
+        "txnformat/core/groups/ends.py",
         "    if outcome is Outcome.COMMIT:\n",
         "    if outcome is not None:\n",
         (
@@ -51,7 +51,7 @@ GROUPS = (
     ),
     Mutation(
         "offsets in a transaction are in force at once",
-        "txnformat/apply_groups.py",
+        "txnformat/core/groups/fold.py",
         "if op.transactional_id is None:",
         "if op.transactional_id != '':",
         (
@@ -67,7 +67,7 @@ GROUPS = (
     ),
     Mutation(
         "the end of a transaction leaves its offsets pending",
-        "txnformat/apply_group_ends.py",
+        "txnformat/core/groups/ends.py",
         "pending = without(group.pending, (transactional_id,), at)",
         "pending = group.pending",
         (
@@ -77,7 +77,7 @@ GROUPS = (
     ),
     Mutation(
         "any generation commits for its group",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation is None or generation >= 0:",
         (
@@ -90,7 +90,7 @@ GROUPS = (
     ),
     Mutation(
         "who compares does not wait for what is pending",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "    for other, pending in others.items():\n",
         "    for other, pending in list(others.items())[:0]:\n",
         (
@@ -100,7 +100,7 @@ GROUPS = (
     ),
     Mutation(
         "a group is deleted with what is pending",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "    if group.pending:\n",
         "    if len(group.pending) > 9:\n",
         (
@@ -110,7 +110,7 @@ GROUPS = (
     ),
     Mutation(
         "a group with pending offsets expires",
-        "txnformat/retention.py",
+        "txnformat/core/lifecycle/decide.py",
         "        and not group.pending\n",
         "",
         (
@@ -120,7 +120,7 @@ GROUPS = (
     ),
     Mutation(
         "metadata of any size is committed",
-        "txnformat/group_checks.py",
+        "txnformat/core/groups/checks.py",
         "check_text(text, name=what)",
         "check_text(text, name=what, bytes_max=99_999)",
         (
@@ -130,7 +130,7 @@ GROUPS = (
     ),
     Mutation(
         "offsets join the transaction of whoever names its id",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 9:",
         (
@@ -140,7 +140,7 @@ GROUPS = (
     ),
     Mutation(
         "an end that comes again ends the next transaction",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if write.end is not None and last is not None and last.epoch == producer.epoch:",
         "if write.end is None and last is not None and last.epoch == producer.epoch:",
         (
@@ -152,7 +152,7 @@ GROUPS = (
     ),
     Mutation(
         "offsets are compared with nothing",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "    if commit.expected != group.value(commit.key):",
         "    if commit.expected is commit:",
         (
@@ -175,7 +175,7 @@ GROUPS = (
     ),
     Mutation(
         "a producer whose group has another member by now goes on",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation is None or generation <= group.generation:",
         (
@@ -207,14 +207,14 @@ GROUPS = (
     ),
     Mutation(
         "a member goes on when another one has joined",
-        "txnformat/decide_groups.py",
+        "txnformat/core/groups/decide.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation != 0:",
         (("kafkatest-transactions", "group_mode_transactions_test.test_transactions"),),
     ),
     Mutation(
         "an older instance commits its offsets",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 9:",
         ((END_TO_END, "testFencingOnSendOffsets"),),

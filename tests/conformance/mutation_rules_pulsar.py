@@ -18,13 +18,13 @@ STORE, MEMORY, SCALABLE = (
     "PendingAckInMemoryDeleteTest",
     "V5TransactionScalableTest",
 )
-ACKS = "txnformat/subscription_state.py"
+ACKS = "txnformat/core/subscriptions/state.py"
 STRATEGY, WRITER = "TransactionAbortStrategyImplTest", "ExactlyOnceKafkaWriterITCase"
 
 PULSAR_AND_FLINK = (
     Mutation(
         "an open transaction holds nobody back",
-        "txnformat/visibility.py",
+        "txnformat/core/records/visibility.py",
         "return log_end if first_unstable is None else max(log_start, first_unstable)",
         "return log_end",
         (
@@ -42,7 +42,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "an abort leaves no trace in the abort index",
-        "txnformat/partition.py",
+        "txnformat/core/records/state.py",
         "if not commit and first is not None:",
         "if first is None:",
         (
@@ -62,7 +62,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "a message that comes after the end joins the next transaction",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if producer.epoch < owner.epoch:",
         "if producer.epoch < owner.epoch - 1:",
         (
@@ -75,7 +75,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "whoever names a transactional id owns it",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         """    if owner is None or owner.producer_id != producer.producer_id:
         raise InvalidTransactionStateError(""",
         """    if owner is None:
@@ -91,7 +91,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "whoever opens an id forgets what is open under it",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if known.status is TransactionStatus.ONGOING:\n        aborted",
         "if known is None:\n        aborted",
         (
@@ -101,7 +101,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "a transaction times out at once",
-        "txnformat/transactions.py",
+        "txnformat/core/transactions/state.py",
         "return (self.used_ms if self.staged else self.started_ms) + self.allowed_ms",
         "return self.used_ms if self.staged else self.started_ms",
         (
@@ -111,7 +111,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "no transaction ever times out",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "return owner.expires_ms is not None and action.store_time_ms >= owner.expires_ms",
         "return False",
         (
@@ -126,7 +126,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "the ids of a job are shared out to any worker",
-        "txnformat/lingering.py",
+        "txnformat/core/transactions/lingering.py",
         "if number % parallelism == worker and number < parallelism * factor:",
         "if number >= worker and number < parallelism * factor:",
         (
@@ -138,7 +138,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "a worker looks at its own id alone",
-        "txnformat/lingering.py",
+        "txnformat/core/transactions/lingering.py",
         "if number % parallelism == worker and number < parallelism * factor:",
         "if number == worker:",
         (
@@ -150,14 +150,14 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "a prepared transaction is like any other to those who end what expired",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         "if owner.status is TransactionStatus.PREPARED and not (action.force and action.cause is Cause.OPERATOR):",
         "if owner.status is TransactionStatus.EMPTY and not (action.force and action.cause is Cause.OPERATOR):",
         (("TransactionEndToEndTest", "txnMetadataHandlerRecoverTest"),),
     ),
     Mutation(
         "an id may be opened while its transaction is prepared",
-        "txnformat/decide_transaction.py",
+        "txnformat/core/transactions/decide.py",
         """    if known.status is TransactionStatus.PREPARED:
         raise _prepared(action.transactional_id,""",
         """    if known.status is TransactionStatus.EMPTY:

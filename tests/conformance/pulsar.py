@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import Clock
-from txnformat.intents import TakeCheckpoint
+from txnformat.core.intents import TakeCheckpoint
 from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.entry import OPERATIONS_MAX, CommitEntry, encode_entry
-from txnformat.operations import InitProducer
+from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, encode_entry
+from txnformat.core.operations import InitProducer
 from txnformat.store.base import CreateOutcome
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore

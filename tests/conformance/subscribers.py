@@ -10,8 +10,8 @@ import pytest
 
 from tests.conformance.pulsar import NUMBERS, again, new_log
 from txnformat.clock import Clock
+from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.store.base import ObjectStore
-from txnformat.subscription_state import PartitionAcks
 from txnlog import AckConflictError, Producer, Subscription, TxnLog
 
 __all__ = [

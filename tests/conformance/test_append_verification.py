@@ -13,8 +13,12 @@ from tests.conformance.chain import ORDERS, Chain
 from tests.conformance.core_log import CoreLog, kinds, rows
 from tests.conformance.scenes import NUMBERS
 from tests.integration.failing import ENTRY, Plan, faulty, read
-from txnformat.apply import At, apply_operation
-from txnformat.assemble import assemble
+from txnformat.core.assemble import assemble
+from txnformat.core.fold import At, apply_operation
+from txnformat.core.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write
+from txnformat.core.operations import Append
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import state_digest
 from txnformat.errors import (
     CorruptDataError,
     InvalidTransactionStateError,
@@ -22,10 +26,6 @@ from txnformat.errors import (
     SequenceError,
     UnknownProducerIdError,
 )
-from txnformat.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write
-from txnformat.operations import Append
-from txnformat.replacing import replace
-from txnformat.snapshot import state_digest
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore

@@ -6,8 +6,8 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import BUFFERS, ENTRY, Plan, faulty, read, rows
-from txnformat.group_operations import OffsetCommit
-from txnformat.intents import GroupOffsets, JoinAsMember, Write
+from txnformat.core.groups.operations import OffsetCommit
+from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.types import TopicPartition
 from txnlog import (

@@ -8,11 +8,11 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.transactions import TransactionStatus
 from txnlog import (
     InvalidTransactionStateError,
     Producer,

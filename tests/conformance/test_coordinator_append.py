@@ -10,12 +10,12 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, AUDIT, COMMIT, NAME, ORDERS, CoreLog, kinds, orders, rows
+from txnformat.core.intents import Included, ProducerRef, Write
+from txnformat.core.operations import Cause
+from txnformat.core.replacing import replace
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import InvalidTransactionStateError, NotFoundError, ProducerFencedError
-from txnformat.intents import Included, ProducerRef, Write
-from txnformat.operations import Cause
-from txnformat.replacing import replace
 from txnformat.testing.strategies import make_append
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 

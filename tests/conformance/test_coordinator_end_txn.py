@@ -20,18 +20,18 @@ from tests.conformance.core_log import (
     staged,
 )
 from tests.conformance.end_txn_table import ERRORS, KAFKAS, STATES, TABLE, Answer, Epoch, Row
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.intents import Done, Included, OpenProducer, ProducerRef, Rejected, Write
+from txnformat.core.operations import EndTxn
+from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
 from txnformat.errors import (
     CorruptDataError,
     InternalError,
     InvalidTransactionStateError,
     ProducerFencedError,
 )
-from txnformat.intents import Done, Included, OpenProducer, ProducerRef, Rejected, Write
-from txnformat.operations import EndTxn
 from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.strategies import make_append
-from txnformat.transactions import TransactionalIdState, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 

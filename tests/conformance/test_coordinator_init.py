@@ -6,12 +6,12 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, orders, rows
-from txnformat.assemble import assemble
+from txnformat.core.assemble import assemble
+from txnformat.core.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
+from txnformat.core.operations import AllocateProducerIds, Cause, InitProducer
+from txnformat.core.replacing import replace
+from txnformat.core.transactions.state import LastEnd, TransactionStatus
 from txnformat.errors import ProducerFencedError, UnknownProducerIdError
-from txnformat.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
-from txnformat.operations import AllocateProducerIds, Cause, InitProducer
-from txnformat.replacing import replace
-from txnformat.transactions import LastEnd, TransactionStatus
 from txnformat.types import Outcome
 
 KAFKAS_EPOCH_MAX = 2**15 - 1

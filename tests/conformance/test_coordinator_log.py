@@ -12,19 +12,19 @@ from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, orders
 from tests.integration.failing import BUFFERS, ENTRY, Plan, faulty, read, rows, unclear_commit
 from txnformat import keys
-from txnformat.apply import apply
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.fold import apply
+from txnformat.core.intents import AllocateIds, Write
+from txnformat.core.operations import EndTxn
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import UnsupportedFeatureError
-from txnformat.intents import AllocateIds, Write
 from txnformat.log import TxnLog
-from txnformat.operations import EndTxn
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     CommitStateUnknownError,

@@ -19,11 +19,11 @@ from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import COMMIT, NAME, CoreLog
 from tests.conformance.test_coordinator_init import BOUNDARIES, at_epoch
 from txnformat import keys
-from txnformat.entry import CommitEntry, decode_entry
-from txnformat.intents import Done, Included, OpenProducer, Write
-from txnformat.invariants import check_whole
-from txnformat.operations import EndTxn, InitProducer
-from txnformat.state import LogState
+from txnformat.core.entry import CommitEntry, decode_entry
+from txnformat.core.intents import Done, Included, OpenProducer, Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import EndTxn, InitProducer
+from txnformat.core.state import LogState
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, ProducerFencedError, TxnLog

@@ -9,11 +9,8 @@ from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, kinds, rows
 from tests.conformance.test_coordinator_init import BOUNDARIES, at_epoch
 from tests.integration.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
 from tests.integration.failing import rows as records
-from txnformat.assemble import assemble
-from txnformat.effects import Times
-from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, TransactionTimedOutError
-from txnformat.expiry import Watch
-from txnformat.intents import (
+from txnformat.core.assemble import assemble
+from txnformat.core.intents import (
     AllocateIds,
     EndTransaction,
     Included,
@@ -22,17 +19,20 @@ from txnformat.intents import (
     Rejected,
     Write,
 )
-from txnformat.log import TxnLog
-from txnformat.operations import Cause, EndTxn
-from txnformat.replacing import replace
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
-from txnformat.store.memory import MemoryStore
-from txnformat.transactions import (
+from txnformat.core.operations import Cause, EndTxn
+from txnformat.core.replacing import replace
+from txnformat.core.transactions.state import (
     DEFERRED_TIMEOUT_MS_MAX,
     MAX_TRANSACTION_TIMEOUT_MS,
     LastEnd,
     TransactionStatus,
 )
+from txnformat.effects import Times
+from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, TransactionTimedOutError
+from txnformat.expiry import Watch
+from txnformat.log import TxnLog
+from txnformat.store.faulty import Fault, FaultKind, FaultyStore
+from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome
 from txnlog import InvalidInputError, Producer, ProducerStatus, StorageError
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import NUMBERS, QuickClock, rows
-from txnformat.intents import ProducerRef, Write
+from txnformat.core.intents import ProducerRef, Write
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
-from txnformat.transactions import TransactionStatus
 from txnlog import InvalidInputError, NotFoundError, Producer
 
 

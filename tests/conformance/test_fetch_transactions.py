@@ -13,12 +13,12 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.scenes import NUMBERS, Scene, rows
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.records.visibility import aborted_ranges, committed_mask
+from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import IsolationLevel
-from txnformat.visibility import aborted_ranges, committed_mask
 from txnlog import Producer, TxnLog
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED

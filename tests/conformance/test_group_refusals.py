@@ -8,6 +8,9 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, RECORDS, GroupLog, part
 from tests.integration.failing import ENTRY, Plan, faulty
+from txnformat.core.groups.operations import OffsetCommit
+from txnformat.core.intents import GroupOffsets, OpenProducer, ProducerRef, Write
+from txnformat.core.replacing import replace
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,
@@ -15,9 +18,6 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-from txnformat.group_operations import OffsetCommit
-from txnformat.intents import GroupOffsets, OpenProducer, ProducerRef, Write
-from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.types import Outcome
 from txnlog import Producer

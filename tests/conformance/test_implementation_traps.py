@@ -11,10 +11,10 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import AT_COMMIT, INLINE, NUMBERS, Scene, open_often, read
-from txnformat.abort_index import AbortedTransaction, decode, encode
+from txnformat.core.intents import AllocateIds, CommitResult, ProducerRef, Write
+from txnformat.core.operations import AllocateProducerIds
+from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.intents import AllocateIds, CommitResult, ProducerRef, Write
-from txnformat.operations import AllocateProducerIds
 from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.strategies import make_append

@@ -16,8 +16,8 @@ from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, Scene
 from tests.conformance.scenes import read as numbers
 from tests.integration.failing import ENTRY, Plan, QuickClock, faulty, read, rows
 from txnformat import keys
+from txnformat.core.intents import ProducerRef, Write
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.intents import ProducerRef, Write
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
-from txnformat.intents import CommitResult, ProducerRef, Write
+from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome
 from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.testing.strategies import make_append

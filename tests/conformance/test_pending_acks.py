@@ -26,7 +26,7 @@ from tests.conformance.subscribers import (
     worker,
 )
 from tests.integration.failing import Plan, QuickClock, faulty
-from txnformat.operations import TIMEOUT_MS
+from txnformat.core.operations import TIMEOUT_MS
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import InvalidTransactionStateError, Producer, StorageError, Subscription, read_values

@@ -11,11 +11,11 @@ from tests.conformance.cases import case
 from tests.conformance.pulsar import BUFFERS, NUMBERS, again, opened, read
 from tests.conformance.subscribers import SUB, acks_of, figures, numbers, received, subscribed, worker
 from tests.integration.failing import QuickClock
-from txnformat.operations import TIMEOUT_MS
+from txnformat.core.operations import TIMEOUT_MS
+from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
-from txnformat.subscription_state import PartitionAcks
 from txnlog import InvalidTransactionStateError, Producer, Subscription, TransactionTimedOutError, TxnLog
 from writers.settings import Buffer
 

@@ -26,21 +26,21 @@ from tests.conformance.subscribers import (
     worker,
 )
 from tests.integration.failing import Plan, faulty
-from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.core.intents import Acks, Write
+from txnformat.core.operations import EndTxn
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import encode_snapshot
+from txnformat.core.state import IntentWindow
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.core.subscriptions.state import PartitionAcks
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CorruptDataError
-from txnformat.intents import Acks, Write
 from txnformat.keys import entry_key
-from txnformat.operations import EndTxn
-from txnformat.replacing import replace
-from txnformat.snapshot import encode_snapshot
-from txnformat.state import IntentWindow
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.subscription_state import PartitionAcks
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome
 from txnlog import InvalidInputError, InvalidTransactionStateError, StorageError, Subscription, TxnLog
 

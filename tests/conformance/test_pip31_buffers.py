@@ -27,10 +27,10 @@ from tests.conformance.pulsar import (
     stable,
 )
 from tests.integration.failing import Plan, faulty, unclear_commit
-from txnformat.entry import decode_entry
-from txnformat.intents import Done
+from txnformat.core.entry import decode_entry
+from txnformat.core.intents import Done
+from txnformat.core.operations import Append, EndTxn
 from txnformat.keys import entry_key
-from txnformat.operations import Append, EndTxn
 from txnformat.sealed import SidecarCache
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tests.conformance.pulsar import BUFFERS
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.sealing.sidecar import decode_markers
+from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.sealed import SidecarCache
-from txnformat.sidecar import decode_markers
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog

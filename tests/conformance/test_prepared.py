@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.integration.failing import Plan, faulty, read, rows
-from txnformat.transactions import TransactionStatus
+from txnformat.core.transactions.state import TransactionStatus
 from txnlog import (
     InvalidInputError,
     InvalidTransactionStateError,

@@ -13,12 +13,12 @@ import pytest
 from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import CoreLog
 from tests.integration.failing import ENTRY, Plan, faulty
-from txnformat.apply import apply
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.fold import apply
+from txnformat.core.intents import AllocateIds
+from txnformat.core.operations import AllocateProducerIds
+from txnformat.core.replacing import replace
 from txnformat.errors import CorruptDataError
-from txnformat.intents import AllocateIds
-from txnformat.operations import AllocateProducerIds
-from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.testing.entries import replaced_in_entry

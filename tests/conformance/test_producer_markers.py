@@ -6,10 +6,15 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.apply import At, apply_operation
-from txnformat.assemble import assemble
 from txnformat.commit import CommitSettings, commit_group
-from txnformat.decide import decide
+from txnformat.core.assemble import assemble
+from txnformat.core.decide import decide
+from txnformat.core.fold import At, apply_operation
+from txnformat.core.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
+from txnformat.core.operations import Append, Cause, EndTxn
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import state_digest
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     CorruptDataError,
     InvalidTransactionStateError,
@@ -17,13 +22,8 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.follow import fold_bytes
-from txnformat.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
-from txnformat.operations import Append, Cause, EndTxn
-from txnformat.replacing import replace
-from txnformat.snapshot import state_digest
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome
 
 

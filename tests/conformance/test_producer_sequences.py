@@ -6,9 +6,14 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.apply import At, apply_operation
-from txnformat.apply_transaction import NUMBER_MAX
-from txnformat.decide import decide
+from txnformat.core.decide import decide
+from txnformat.core.fold import At, apply_operation
+from txnformat.core.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
+from txnformat.core.operations import Append
+from txnformat.core.producers.state import WINDOW_APPENDS
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import state_digest
+from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import (
     CorruptDataError,
     InvalidTransactionStateError,
@@ -17,11 +22,6 @@ from txnformat.errors import (
     SequenceError,
     UnknownProducerIdError,
 )
-from txnformat.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
-from txnformat.operations import Append
-from txnformat.producer_state import WINDOW_APPENDS
-from txnformat.replacing import replace
-from txnformat.snapshot import state_digest
 from txnformat.types import Outcome, TopicPartition
 
 KEY = TopicPartition(ORDERS.topic_id, 0)

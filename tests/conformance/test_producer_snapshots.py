@@ -9,11 +9,8 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, ORDERS
 from txnformat import keys
-from txnformat.decide import decide
-from txnformat.effects import GetObject, Simultaneous
-from txnformat.errors import ConflictError, OutOfOrderSequenceError, ProducerFencedError, StorageError
-from txnformat.follow import open_view
-from txnformat.intents import (
+from txnformat.core.decide import decide
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     Done,
@@ -26,11 +23,14 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
-from txnformat.operations import Checkpoint
-from txnformat.producer_state import WINDOW_APPENDS
-from txnformat.snapshot import state_digest
+from txnformat.core.operations import Checkpoint
+from txnformat.core.producers.state import WINDOW_APPENDS
+from txnformat.core.snapshot import state_digest
+from txnformat.core.state import LogState
+from txnformat.effects import GetObject, Simultaneous
+from txnformat.errors import ConflictError, OutOfOrderSequenceError, ProducerFencedError, StorageError
+from txnformat.follow import open_view
 from txnformat.snapshotting import TAIL_ENTRIES_MIN, snapshot_due, write_hint, write_snapshot
-from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

@@ -8,16 +8,16 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import AT_COMMIT, BUFFERS, again, new_log, opened, plain, read, send, stable
 from tests.integration.failing import Plan, faulty
-from txnformat.abort_index import AbortedTransaction, collect
+from txnformat.core.intents import Done, OpenProducer, Write
+from txnformat.core.records.state import ABORTED
+from txnformat.core.records.visibility import committed_mask
+from txnformat.core.sealing.sidecar import decode_txnindex
+from txnformat.core.transactions.abort_index import AbortedTransaction, collect
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError
-from txnformat.intents import Done, OpenProducer, Write
-from txnformat.partition import ABORTED
 from txnformat.sealed import SidecarCache
-from txnformat.sidecar import decode_txnindex
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import NO_PRODUCER, OffsetRange, Outcome, TopicPartition
-from txnformat.visibility import committed_mask
 from txnlog import StorageError, TxnLog
 from writers.settings import Buffer
 

@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, read, send
-from txnformat.intents import Done, Included, ProducerRef, Rejected, Write
+from txnformat.core.intents import Done, Included, ProducerRef, Rejected, Write
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -13,11 +13,11 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, plain, read, send, snapshot, stable
 from tests.integration.failing import Plan, faulty, unclear_commit
+from txnformat.core.intents import AllocateIds, Write
+from txnformat.core.operations import AllocateProducerIds
+from txnformat.core.snapshot import state_digest
 from txnformat.errors import CorruptDataError
-from txnformat.intents import AllocateIds, Write
 from txnformat.keys import entry_key
-from txnformat.operations import AllocateProducerIds
-from txnformat.snapshot import state_digest
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.local import LocalStore

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.intents import AllocateIds, Done, OpenProducer, ProducerRef, Write
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
+from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import OutOfOrderSequenceError, ProducerFencedError
-from txnformat.intents import AllocateIds, Done, OpenProducer, ProducerRef, Write
-from txnformat.replacing import replace
 from txnformat.sealing import sealable
-from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.transactions.abort_index import AbortedTransaction
 
 
 @case("LogSegmentTest", "testRecoverTransactionIndex")

@@ -11,13 +11,13 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
-from txnformat.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
-from txnformat.entry import decode_entry, sha256_hex
+from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.operations import Seal
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.sidecar import decode_txnindex
+from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
 from txnformat.errors import CorruptDataError, InternalError, StorageError
-from txnformat.operations import Seal
-from txnformat.replacing import replace
 from txnformat.sealing import write_segments
-from txnformat.sidecar import decode_txnindex
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 from txnformat.types import ObjectRecord

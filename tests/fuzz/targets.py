@@ -24,26 +24,27 @@ from spark_datasource.stream_offsets import parse_stream_offset
 from tests.fuzz import rows
 from tests.fuzz.mutate import Mutate, changed_bytes, changed_json, changed_text, only_seed
 from tests.property.cut_histories import CutHistory
-from txnformat import abort_index, keys
-from txnformat.bundle import decode_bundle, encode_bundle
-from txnformat.chunks import Chunk
+from txnformat import keys
 from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.columns.conform import conform
 from txnformat.columns.multiset import multiset_of
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.columns.text import is_text
-from txnformat.document import plain_json
-from txnformat.entry import decode_entry, sha256_hex
-from txnformat.entry_bytes import check_stored
+from txnformat.core.bundle import decode_bundle, encode_bundle
+from txnformat.core.document import plain_json
+from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.entry_bytes import check_stored
+from txnformat.core.groups.resets import read_target
+from txnformat.core.operations import Checkpoint
+from txnformat.core.producers.ids import IdBlock
+from txnformat.core.records.chunks import Chunk
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.transactions import abort_index
 from txnformat.errors import TxnLogError
 from txnformat.follow import empty_state, parse_hint
-from txnformat.group_resets import read_target
 from txnformat.moments import as_moment_us
-from txnformat.operations import Checkpoint
 from txnformat.predicates.sql import compile_where
 from txnformat.prepared import PreparedTransaction
-from txnformat.producer_ids import IdBlock
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import parse_s3_options
 from txnformat.testing.entries import without_checksum

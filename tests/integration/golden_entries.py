@@ -10,17 +10,9 @@ from pathlib import Path
 
 from tests.integration.golden_roots import ROOTS
 from txnformat import keys
-from txnformat.ack_operations import (
-    Ack,
-    AckedPartition,
-    AckMode,
-    CreateSubscription,
-    DeleteSubscription,
-    SubscriptionStart,
-)
-from txnformat.app_versions import Content, TopicContent
-from txnformat.entry import CommitEntry, encode_entry
-from txnformat.group_operations import (
+from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.entry import CommitEntry, encode_entry
+from txnformat.core.groups.operations import (
     NO_OFFSET,
     NO_POSITION,
     CommitOffsets,
@@ -29,7 +21,7 @@ from txnformat.group_operations import (
     OffsetCommit,
     PositionCommit,
 )
-from txnformat.operations import (
+from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
     Append,
@@ -51,6 +43,14 @@ from txnformat.operations import (
     SealedSegment,
     Stage,
     Upgrade,
+)
+from txnformat.core.subscriptions.operations import (
+    Ack,
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionStart,
 )
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome
 

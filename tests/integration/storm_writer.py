@@ -16,10 +16,7 @@ from typing import Any
 
 from txnformat import commit, keys
 from txnformat.clock import SystemClock
-from txnformat.effects import CreateObject, ReadClock, Steps
-from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
-from txnformat.follow import get_object
-from txnformat.intents import (
+from txnformat.core.intents import (
     AllocateIds,
     CommitResult,
     Intent,
@@ -29,11 +26,14 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
+from txnformat.core.operations import AllocateProducerIds, InitProducer
+from txnformat.core.replacing import replace
+from txnformat.core.state import TopicState
+from txnformat.effects import CreateObject, ReadClock, Steps
+from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
+from txnformat.follow import get_object
 from txnformat.log import TxnLog
-from txnformat.operations import AllocateProducerIds, InitProducer
-from txnformat.replacing import replace
 from txnformat.slot import Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
-from txnformat.state import TopicState
 from txnformat.store.base import CreateOutcome
 from txnformat.store.open import open_store
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, Outcome

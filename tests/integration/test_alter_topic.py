@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import BUFFERS, Plan, QuickClock, unclear_commit
-from txnformat.intents import Write
+from txnformat.core.intents import Write
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

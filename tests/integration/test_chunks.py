@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.failing import Plan, faulty, unclear_commit
-from txnformat.chunks import CHUNK_HEADER, Chunk, chunk_of
+from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.errors import (
     CommitStateUnknownError,
     InvalidInputError,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.consuming import World, drained, refuses
-from txnformat.partition import PartitionState
+from txnformat.core.records.state import PartitionState
 from txnformat.types import IsolationLevel
 from txnlog import (
     Consumer,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.core.state import LogState
 from txnformat.follow import empty_state, fold_bytes
 from txnformat.log import TxnLog
-from txnformat.state import LogState
 from txnformat.store.local import LocalStore
 from txnformat.store.open import open_store
 

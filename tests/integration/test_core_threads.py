@@ -18,11 +18,11 @@ import pytest
 from txnformat.background import Background
 from txnformat.clock import Instant, SystemClock
 from txnformat.committer import UNSENT_MAX
+from txnformat.core.intents import AllocateIds, CommitResult, Intent
+from txnformat.core.operations import AllocateProducerIds
 from txnformat.effects import ReadClock, Steps
-from txnformat.intents import AllocateIds, CommitResult, Intent
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.operations import AllocateProducerIds
 from txnformat.store.base import CreateResult
 from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
@@ -333,7 +333,7 @@ def test_an_interrupt_at_any_point_leaves_the_log_in_order(call: str) -> None:
 AT_EXIT = """
 import atexit, sys
 from txnformat.keys import entry_key
-from txnformat.intents import AllocateIds
+from txnformat.core.intents import AllocateIds
 from txnformat.log import TxnLog
 
 log = TxnLog.open_or_create(sys.argv[1])

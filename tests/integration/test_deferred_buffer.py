@@ -8,7 +8,7 @@ import pytest
 
 from bench.memory_4gib import MIB, Case, measure
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
-from txnformat.snapshot import encode_snapshot
+from txnformat.core.snapshot import encode_snapshot
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from txnformat import keys
 from txnformat.clock import Instant, SystemClock
-from txnformat.intents import AppRef, Write
+from txnformat.core.intents import AppRef, Write
 from txnformat.store.directories import YOUNG_MS
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore

@@ -9,7 +9,7 @@ import pytest
 
 from txnformat.clock import Instant
 from txnformat.commit import CommitSettings
-from txnformat.retention import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog

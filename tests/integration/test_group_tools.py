@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.failing import QuickClock
-from txnformat.group_listing import Unread
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
+from txnformat.core.groups.listing import Unread
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
 from txnformat.record_counts import count_records
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore

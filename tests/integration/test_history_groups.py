@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat import history, keys
-from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.history import GroupChange, GroupChangeKind
-from txnformat.intents import (
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import (
     Acks,
     Action,
     AllocateIds,
@@ -23,6 +21,8 @@ from txnformat.intents import (
     ResetOffsets,
     Write,
 )
+from txnformat.core.subscriptions.operations import AckedPartition, AckMode, CreateSubscription
+from txnformat.history import GroupChange, GroupChangeKind
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

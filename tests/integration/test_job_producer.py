@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows, unclear_commit
-from txnformat.intents import AppRef, ProducerRef, Write
+from txnformat.core.intents import AppRef, ProducerRef, Write
+from txnformat.core.replacing import replace
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
-from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.transactions import TransactionStatus
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,

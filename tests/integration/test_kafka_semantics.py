@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from txnformat.intents import AllocateIds
-from txnformat.operations import AllocateProducerIds
+from txnformat.core.intents import AllocateIds
+from txnformat.core.operations import AllocateProducerIds
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
+from txnformat.core.intents import AllocateIds
+from txnformat.core.state import INTENT_WINDOW_ENTRIES
 from txnformat.errors import CommitStateUnknownError
-from txnformat.intents import AllocateIds
-from txnformat.state import INTENT_WINDOW_ENTRIES
 from txnformat.store.faulty import FaultKind
 from txnlog import Producer, TxnLog
 

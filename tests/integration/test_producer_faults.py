@@ -14,7 +14,7 @@ from tests.integration.failing import (
     read,
     rows,
 )
-from txnformat.replacing import replace
+from txnformat.core.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import ENTRY, Plan, faulty, read, rows, unclear_commit
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.intents import AllocateIds
+from txnformat.core.operations import Append
+from txnformat.core.producers.ids import IdBlock
 from txnformat.errors import (
     CommitStateUnknownError,
     CorruptDataError,
@@ -18,10 +21,7 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     StorageError,
 )
-from txnformat.intents import AllocateIds
 from txnformat.keys import entry_key
-from txnformat.operations import Append
-from txnformat.producer_ids import IdBlock
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog

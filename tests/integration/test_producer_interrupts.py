@@ -22,11 +22,11 @@ from tests.integration.interrupting import (  # noqa: F401  # fixtures
     numbers,
     rows,
 )
+from txnformat.core.intents import AppRef
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import InvalidTransactionStateError
-from txnformat.intents import AppRef
 from txnformat.log import TxnLog
 from txnformat.shield import Errand
-from txnformat.transactions import TransactionStatus
 from writers.job import JobProducer
 from writers.producer import Producer
 from writers.transaction import ProducerStatus

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
+from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS
 from txnlog import (
     CommitStateUnknownError,
     ConflictError,

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from txnformat.commit import CommitSettings
+from txnformat.core.intents import Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.snapshot import encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.intents import Write
-from txnformat.invariants import check_whole
 from txnformat.sealed import SidecarCache
-from txnformat.snapshot import encode_snapshot
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
+from txnformat.core.groups.operations import OffsetCommit
+from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.errors import TxnLogError
-from txnformat.group_operations import OffsetCommit
-from txnformat.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import FaultKind
 from txnformat.store.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.consuming import refuses
 from tests.integration.failing import NUMBERS, QuickClock
-from txnformat.chunks import CHUNK_HEADER
+from txnformat.core.records.chunks import CHUNK_HEADER
 from txnformat.store.memory import MemoryStore
 from txnlog import Consumer, InvalidInputError, NotFoundError, Producer, TxnLog, TxnLogError
 

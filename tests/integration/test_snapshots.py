@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat import keys
-from txnformat.intents import AllocateIds
+from txnformat.core.intents import AllocateIds
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -17,9 +17,9 @@ from spark_datasource.delegation import delegated_by
 from spark_datasource.transaction import SparkTransaction
 from tests.integration.failing import NUMBERS, read, rows
 from tests.integration.test_job_producer import stage
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.interrupts import Point, interrupt, record, thinned
-from txnformat.transactions import TransactionStatus
 from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog
 
 PLACES = ("spark_datasource/transaction", "writers/calls.py", "txnformat/shield.py")

@@ -216,7 +216,7 @@ class _Source:
 def test_everybody_is_told_how_a_transaction_ended_although_one_fails(
     trials: Trials, caplog: pytest.LogCaptureFixture, *, committed: bool
 ) -> None:
-    from txnformat.intents import GroupOffsets
+    from txnformat.core.intents import GroupOffsets
 
     sources: list[Any] = [_Source(fails=True), _Source(fails=False)]
     progress = Progress()

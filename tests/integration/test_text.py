@@ -13,7 +13,7 @@ import pytest
 
 from txnformat.clock import SystemIds
 from txnformat.committer import Committer
-from txnformat.intents import Write
+from txnformat.core.intents import Write
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     Consumer,

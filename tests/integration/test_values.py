@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.chunks import CHUNK_HEADER, Chunk
-from txnformat.document import packed
+from txnformat.core.document import packed
+from txnformat.core.records.chunks import CHUNK_HEADER, Chunk
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.failing import QuickClock
 from txnformat import keys
-from txnformat.intents import AllocateIds, TakeCheckpoint
+from txnformat.core.intents import AllocateIds, TakeCheckpoint
 from txnformat.snapshotting import write_hint, write_snapshot
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.intents import TakeCheckpoint
+from txnformat.core.records.state import ABORTED, PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
 from txnformat.follow import empty_state, fold_bytes
-from txnformat.intents import TakeCheckpoint
-from txnformat.partition import ABORTED, PartitionState
 from txnformat.persistent import Columns
-from txnformat.replacing import replace
 from txnformat.snapshotting import write_hint, write_snapshot
-from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.types import TopicPartition

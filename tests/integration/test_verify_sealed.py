@@ -11,10 +11,10 @@ import pytest
 
 from tests.integration.test_verify import take_snapshot
 from txnformat import keys
-from txnformat.document import plain_text
-from txnformat.entry import sha256_hex
+from txnformat.core.document import plain_text
+from txnformat.core.entry import sha256_hex
+from txnformat.core.sealing.sidecar import decode_index, decode_markers, encode_index, encode_markers
 from txnformat.persistent import Rows
-from txnformat.sidecar import decode_index, decode_markers, encode_index, encode_markers
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.types import ObjectRecord

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnformat.partition import EXTENT
+from txnformat.core.records.state import EXTENT
 from txnformat.pruning import may_match_plan
 from txnformat.read_plan import topic_predicate
 from txnformat.segments.writer import chunk_range

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from tests.limits.case import Case
-from txnformat.batch_table import decode_batch_table, encode_batch_table
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
-from txnformat.entry import sha256_hex
+from txnformat.core.entry import sha256_hex
+from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
+from txnformat.core.sealing.segment_list import SCHEMA as LIST_SCHEMA
+from txnformat.core.sealing.segment_list import decode_segment_list
+from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, decode_index, decode_markers
 from txnformat.keys import sidecar_key
-from txnformat.segment_list import SCHEMA as LIST_SCHEMA
-from txnformat.segment_list import decode_segment_list
-from txnformat.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, decode_index, decode_markers
 from txnformat.types import BatchRecord, ObjectRecord
 
 __all__ = ["CASES"]

@@ -11,17 +11,17 @@ from typing import Any
 
 from tests.limits.case import Case
 from txnformat import keys
-from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription
-from txnformat.apply import apply
-from txnformat.document import packed
-from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
-from txnformat.entry_bytes import encode_stored
+from txnformat.core.document import packed
+from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.fold import apply
+from txnformat.core.groups.operations import CommitOffsets, PositionCommit
+from txnformat.core.operations import AppVersion, CreateTopic, InitProducer, Operation
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.follow import empty_state, parse_hint
-from txnformat.group_operations import CommitOffsets, PositionCommit
 from txnformat.log import TxnLog
-from txnformat.operations import AppVersion, CreateTopic, InitProducer, Operation
 from txnformat.patterns import Pattern
-from txnformat.state import LogState
 from txnformat.store.local import LocalStore
 
 __all__ = ["CASES", "LOG", "MIB", "entry_of", "open_root", "plain_entry", "state_before"]

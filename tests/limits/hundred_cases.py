@@ -15,19 +15,19 @@ import pyarrow as pa
 from tests.limits.case import Case
 from tests.limits.document_cases import LOG, MIB, entry_of, open_root, plain_entry, state_before
 from txnformat import keys
-from txnformat.abort_index import AbortedTransaction, decode, encode
-from txnformat.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
-from txnformat.document import packed
-from txnformat.entry import sha256_hex
-from txnformat.entry_bytes import encode_stored
+from txnformat.core.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.document import packed
+from txnformat.core.entry import sha256_hex
+from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.operations import AppVersion, Checkpoint
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot
+from txnformat.core.state import LogState
+from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.errors import FormatError
 from txnformat.follow import fold_bytes
 from txnformat.log import TxnLog
-from txnformat.operations import AppVersion, Checkpoint
-from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT
-from txnformat.snapshot import decode_snapshot, encode_snapshot
-from txnformat.state import LogState
 from txnformat.store.local import LocalStore
 from txnformat.tail import usable_bundle
 

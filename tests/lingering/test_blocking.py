@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.lingering.lingering import NUMBERS, Scene, send
+from txnformat.core.operations import Cause
 from txnformat.errors import TransactionTimedOutError
-from txnformat.operations import Cause
 from txnlog import Producer
 
 

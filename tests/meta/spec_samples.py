@@ -7,18 +7,16 @@ from typing import Any
 
 from tests.meta.markdown import ROOT, Table, blocks, codes, section, tables
 from txnformat import keys
-from txnformat.ack_operations import (
-    Ack,
-    AckedPartition,
-    AckMode,
-    CreateSubscription,
-    DeleteSubscription,
-    SubscriptionStart,
+from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.groups.operations import (
+    CommitOffsets,
+    DeleteGroup,
+    JoinGroup,
+    OffsetCommit,
+    PositionCommit,
 )
-from txnformat.app_versions import Content, TopicContent
-from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit, PositionCommit
-from txnformat.operation_codec import decode_operation
-from txnformat.operations import (
+from txnformat.core.operation_codec import decode_operation
+from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
     Append,
@@ -41,7 +39,15 @@ from txnformat.operations import (
     Stage,
     Upgrade,
 )
-from txnformat.replacing import replace
+from txnformat.core.replacing import replace
+from txnformat.core.subscriptions.operations import (
+    Ack,
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionStart,
+)
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord
 
 SPEC = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")

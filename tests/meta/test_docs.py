@@ -18,8 +18,8 @@ from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
 from txnformat.commit import CommitSettings
+from txnformat.core.invariants import INVARIANTS
 from txnformat.errors import TxnLogError
-from txnformat.invariants import INVARIANTS
 from txnformat.reader import METADATA_FIELDS
 
 FILES = sorted(
@@ -263,23 +263,23 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "s": 1_000, "ms": 1}
 
 # What a row of docs/limits.md says, and the constants (module:name) that its numbers are, in order.
 LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
-    "commit entry, as stored": ("txnformat.entry:ENTRY_BYTES_MAX",),
-    "operations in one entry": ("txnformat.entry:OPERATIONS_MAX",),
+    "commit entry, as stored": ("txnformat.core.entry:ENTRY_BYTES_MAX",),
+    "operations in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
     "batches that an entry names itself; more go to a batch table": (
-        "txnformat.batch_table:BATCHES_IN_ENTRY_MAX",
+        "txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
-    "bundle of 100 entries; more are read one by one": ("txnformat.bundle:BUNDLE_BYTES_MAX",),
+    "bundle of 100 entries; more are read one by one": ("txnformat.core.bundle:BUNDLE_BYTES_MAX",),
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),
     "snapshot as stored": ("txnformat.store.object_sizes:SNAPSHOT_BYTES_MAX",),
-    "`format.json`, `latest`, a boundary": ("txnformat.document:SMALL_BYTES_MAX",),
+    "`format.json`, `latest`, a boundary": ("txnformat.core.document:SMALL_BYTES_MAX",),
     "any other object that a reader asks for without its size": (
         "txnformat.store.object_sizes:OTHER_BYTES_MAX",
     ),
-    "decompressed metadata object": ("txnformat.document:METADATA_BYTES_MAX",),
+    "decompressed metadata object": ("txnformat.core.document:METADATA_BYTES_MAX",),
     "JSON of an entry or a snapshot, for each byte as stored (at least 1 MiB)": (),
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),
-    "intents in one entry": ("txnformat.entry:OPERATIONS_MAX",),
+    "intents in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
     "decompressed sidecar, segment list or batch table; or 100 times what is stored, if that is more": (
         "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
@@ -305,20 +305,20 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),
-    "intents remembered": ("txnformat.state:INTENT_WINDOW_ENTRIES",),
-    "appends remembered per producer and partition": ("txnformat.producer_state:WINDOW_APPENDS",),
+    "intents remembered": ("txnformat.core.state:INTENT_WINDOW_ENTRIES",),
+    "appends remembered per producer and partition": ("txnformat.core.producers.state:WINDOW_APPENDS",),
     "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
-    "a transactional id that nobody uses": ("txnformat.retention:TRANSACTIONAL_ID_RETENTION_MS",),
-    "a consumer group that nobody uses": ("txnformat.retention:GROUP_RETENTION_MS",),
-    "session timeout of a group's member": ("txnformat.decide_groups:SESSION_TIMEOUT_MS_MAX",),
+    "a transactional id that nobody uses": ("txnformat.core.lifecycle.decide:TRANSACTIONAL_ID_RETENTION_MS",),
+    "a consumer group that nobody uses": ("txnformat.core.lifecycle.decide:GROUP_RETENTION_MS",),
+    "session timeout of a group's member": ("txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",),
     "separate ranges of acknowledged and pending records, per partition of a subscription": (
-        "txnformat.subscription_state:ACK_RANGES_MAX",
+        "txnformat.core.subscriptions.state:ACK_RANGES_MAX",
     ),
-    "a producer without one that appends nothing": ("txnformat.retention:PRODUCER_RETENTION_MS",),
+    "a producer without one that appends nothing": ("txnformat.core.lifecycle.decide:PRODUCER_RETENTION_MS",),
     "how many times as many workers a parallel job had before, at most, when its leftovers are cleaned": (
-        "txnformat.lingering:SAFE_SCALE_DOWN_FACTOR",
+        "txnformat.core.transactions.lingering:SAFE_SCALE_DOWN_FACTOR",
     ),
-    "a writer's clock against store time": ("txnformat.assemble:CLOCK_SKEW_MS_MAX",),
+    "a writer's clock against store time": ("txnformat.core.assemble:CLOCK_SKEW_MS_MAX",),
     "isolation level": (),
     "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
     "decoded sidecars that a process keeps for its next reads of a log": ("txnformat.sealed:KEPT_BYTES",),
@@ -341,7 +341,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "times that a Spark write hands in one commit while its outcome is unknown, each with that time": (
         "spark_datasource.sink:COMMIT_TRIES_MAX",
     ),
-    "producer id block": ("txnformat.intents:AllocateIds.count",),
+    "producer id block": ("txnformat.core.intents:AllocateIds.count",),
     "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),
     "S3: attempts of a request that may be repeated": (
         "txnformat.store.s3:ATTEMPTS_MAX",
@@ -377,7 +377,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "time after the last use of its group that a member counts as live for resets and deletion; at most": (
         "writers.consumer_settings:ConsumerSettings.session_timeout_ms",
-        "txnformat.decide_groups:SESSION_TIMEOUT_MS_MAX",
+        "txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",
     ),
     "time that a consumer waits for positions that are pending in a transaction": (
         "writers.consumer_settings:ConsumerSettings.default_api_timeout_ms",
@@ -388,18 +388,18 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "writers.settings:ProducerSettings.transaction_timeout_ms",
     ),
     "longest such time that a producer may ask for, unless the log was created with another": (
-        "txnformat.transactions:MAX_TRANSACTION_TIMEOUT_MS",
+        "txnformat.core.transactions.state:MAX_TRANSACTION_TIMEOUT_MS",
     ),
     "time of a transaction whose records have none yet, from its last flush": (
         "writers.settings:ProducerSettings.deferred_timeout_ms",
     ),
     "longest such time, and longest that a log can be created with": (
-        "txnformat.transactions:DEFERRED_TIMEOUT_MS_MAX",
+        "txnformat.core.transactions.state:DEFERRED_TIMEOUT_MS_MAX",
     ),
     'time after its first upload beyond which a transaction with `buffer="auto"` goes on as deferred': (
         "writers.session:UNNAMED_MS_MAX",
     ),
-    "batches beyond which it does so": ("txnformat.batch_table:BATCHES_IN_ENTRY_MAX",),
+    "batches beyond which it does so": ("txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",),
     "others' transactions, whose time is over, that a writer ends with an entry of its own": (
         "txnformat.expiry:PIGGYBACK_MAX",
     ),

@@ -14,13 +14,17 @@ from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS
 from txnformat.commit import CommitSettings
-from txnformat.decide_groups import SESSION_TIMEOUT_MS_MAX
-from txnformat.document import check_text
+from txnformat.core.document import check_text
+from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
+from txnformat.core.lifecycle.decide import (
+    GROUP_RETENTION_MS,
+    PRODUCER_RETENTION_MS,
+    TRANSACTIONAL_ID_RETENTION_MS,
+)
+from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.group_tools import Groups
 from txnformat.reader import METADATA_FIELDS
-from txnformat.retention import GROUP_RETENTION_MS, PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.subscription_tools import Subscriptions
-from txnformat.transactions import MAX_TRANSACTION_TIMEOUT_MS
 
 PAGES = ["from-delta.md", "from-kafka.md"]
 TEXTS = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES}

@@ -29,19 +29,16 @@ from tests.meta.spec_samples import (
     names_in,
     one_table,
 )
-from txnformat import abort_index, keys
-from txnformat.ack_operations import AckedPartition
-from txnformat.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat import keys
 from txnformat.columns.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
-from txnformat.document import encode_json
-from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
-from txnformat.entry_bytes import encode_stored
-from txnformat.errors import TxnLogError, UnsupportedFeatureError
-from txnformat.follow import empty_state, parse_hint
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.operation_codec import OPERATIONS as DECLARED
-from txnformat.operation_codec import encode_operation
-from txnformat.operations import (
+from txnformat.core.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat.core.document import encode_json
+from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.operation_codec import OPERATIONS as DECLARED
+from txnformat.core.operation_codec import encode_operation
+from txnformat.core.operations import (
     AppendedPartition,
     CreateTopic,
     Marker,
@@ -50,11 +47,15 @@ from txnformat.operations import (
     SealedPartition,
     SealedSegment,
 )
+from txnformat.core.small_documents import FormatDocument, LatestDocument
+from txnformat.core.state import FEATURES
+from txnformat.core.subscriptions.operations import AckedPartition
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.transactions import abort_index
+from txnformat.errors import TxnLogError, UnsupportedFeatureError
+from txnformat.follow import empty_state, parse_hint
 from txnformat.reader import METADATA_FIELDS
-from txnformat.schema import TopicSchema
 from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
-from txnformat.small_documents import FormatDocument, LatestDocument
-from txnformat.state import FEATURES
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 from writers.partitioner import encode_keys, murmur2, partition_for_keys

@@ -22,22 +22,19 @@ from tests.meta.spec_samples import (
     UUID,
     one_table,
 )
-from txnformat import snapshot
-from txnformat.app_versions import VersionAt
-from txnformat.batch_table import TABLE_ROW
-from txnformat.evolution import next_version
-from txnformat.group_state import Committed, GroupState, Member, PendingPosition
-from txnformat.operations import (
+from txnformat.core import snapshot
+from txnformat.core.app_versions import VersionAt
+from txnformat.core.groups.state import Committed, GroupState, Member, PendingPosition
+from txnformat.core.operations import (
     Cause,
 )
-from txnformat.partition import ABORTED, EXTENT, MARKER, SEGMENT, PartitionState
-from txnformat.persistent import Vector
-from txnformat.producer_state import AppendedRange
-from txnformat.ranges import Ranges
-from txnformat.schema import TopicSchema
-from txnformat.segment_list import SegmentPart, encode_segment_list
-from txnformat.sidecar import INDEX_ROW, MARKER_ROW
-from txnformat.snapshot_rows import (
+from txnformat.core.producers.state import AppendedRange
+from txnformat.core.ranges import Ranges
+from txnformat.core.records.batch_table import TABLE_ROW
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT, PartitionState
+from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
+from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
+from txnformat.core.snapshot_rows import (
     AppVersionRow,
     BlockRow,
     GroupRow,
@@ -49,10 +46,13 @@ from txnformat.snapshot_rows import (
     TotalsRow,
     TransactionalIdRow,
 )
-from txnformat.snapshot_state import encode_state
-from txnformat.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt
-from txnformat.subscription_state import PartitionAcks, PendingAcks, SubscriptionState
-from txnformat.transactions import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
+from txnformat.core.snapshot_state import encode_state
+from txnformat.core.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt
+from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
+from txnformat.core.topics.evolution import next_version
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.transactions.state import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
+from txnformat.persistent import Vector
 from txnformat.types import FileRecord, Outcome, TopicPartition
 
 

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.integration.failing import Plan
 from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Readers, WhenAsked
 from txnformat.commit import CommitSettings
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import FaultyStore
-from txnformat.transactions import TransactionStatus
 from txnlog import (
     InvalidTransactionStateError,
     Producer,

@@ -14,14 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.mutants.mutations import every_byte, several
-from txnformat.batch_table import decode_batch_table, encode_batch_table
-from txnformat.entry import sha256_hex
-from txnformat.errors import CorruptDataError
-from txnformat.replacing import replace
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
-from txnformat.segments.footer import FooterError
-from txnformat.segments.footer_schema import decode_schema
-from txnformat.sidecar import (
+from txnformat.core.entry import sha256_hex
+from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     MARKER_ROW,
     decode_index,
@@ -29,6 +25,10 @@ from txnformat.sidecar import (
     encode_index,
     encode_markers,
 )
+from txnformat.errors import CorruptDataError
+from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.footer import FooterError
+from txnformat.segments.footer_schema import decode_schema
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 

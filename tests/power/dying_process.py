@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from txnformat.intents import AppRef, Write
+from txnformat.core.intents import AppRef, Write
 from txnformat.store.local import LocalStore
 from txnformat.store.posix import Posix
 from txnlog import TxnLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from txnformat.intents import AppRef
+from txnformat.core.intents import AppRef
 from txnformat.types import Outcome
 from txnlog import TxnLog
 

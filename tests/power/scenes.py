@@ -19,8 +19,8 @@ from tests.power.facts import (
     rows_of,
 )
 from tests.power.world import NUMBERS, Machine, numbers
+from txnformat.core.intents import AppRef, Write
 from txnformat.errors import NotFoundError
-from txnformat.intents import AppRef, Write
 from txnformat.testing.power_cut import ProcessDied
 from txnformat.types import Outcome
 from txnlog import Consumer, Producer, Subscription, TxnLog

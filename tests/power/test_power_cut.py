@@ -15,7 +15,7 @@ from tests.power.dying_process import APP
 from tests.power.scenes import KILLED, SCENES, kill_everywhere
 from tests.power.world import Machine, Tally
 from txnformat import keys
-from txnformat.intents import Write
+from txnformat.core.intents import Write
 from txnformat.store.local import LocalStore
 from txnformat.testing.power_cut import CutPosix, Disk
 from txnlog import TxnLog

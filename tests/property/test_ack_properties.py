@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from tests.unit.test_acks import KEY, NAME, RECORDS, TOPIC, below, seek, some, subscribed
 from tests.unit.test_decide import Log
-from txnformat.ack_operations import Ack, AckedPartition, AckMode
-from txnformat.apply import apply_operation
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import Included, OpenProducer, Rejected, Write
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.ranges import Ranges
+from txnformat.core.replacing import replace
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
+from txnformat.core.subscriptions.snapshot import encode_subscription
+from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.errors import AckConflictError
-from txnformat.folding import At
-from txnformat.intents import Included, OpenProducer, Rejected, Write
-from txnformat.invariants import check_state, check_whole
-from txnformat.ranges import Ranges
-from txnformat.replacing import replace
-from txnformat.snapshot_subscriptions import encode_subscription
-from txnformat.subscription_state import PartitionAcks
 from txnformat.types import Outcome, TopicPartition
 
 NAMES = ("a", "b", "c")

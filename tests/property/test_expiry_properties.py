@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.unit.test_decide import ORDERS, Log, rows
 from tests.unit.test_snapshot import checkpoint_of
+from txnformat.core.intents import AllocateIds, Done, ExpireIdle, Included, ProducerRef, Rejected, Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Expire
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.errors import OutOfOrderSequenceError, SequenceError, UnknownProducerIdError
-from txnformat.intents import AllocateIds, Done, ExpireIdle, Included, ProducerRef, Rejected, Write
-from txnformat.invariants import check_whole
-from txnformat.operations import Expire
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 
 PRODUCERS = st.integers(0, 5)
 STEPS = st.lists(

@@ -7,14 +7,11 @@ from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from txnformat import keys
-from txnformat.absence import is_absent
-from txnformat.apply import apply
-from txnformat.assemble import Assembled, assemble
-from txnformat.decide import decide
-from txnformat.effects import Times
-from txnformat.entry import decode_entry, encode_entry, sha256_hex
-from txnformat.expiry import Watch
-from txnformat.intents import (
+from txnformat.core.assemble import Assembled, assemble
+from txnformat.core.decide import decide
+from txnformat.core.entry import decode_entry, encode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import (
     CommitResult,
     Done,
     EndTransaction,
@@ -25,16 +22,19 @@ from txnformat.intents import (
     TakeCheckpoint,
     Write,
 )
-from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Checkpoint
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.state import LogState
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.operations import Checkpoint
+from txnformat.core.producers.absence import is_absent
+from txnformat.core.records.visibility import committed_mask
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionStatus
+from txnformat.effects import Times
+from txnformat.expiry import Watch
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
-from txnformat.transactions import TransactionStatus
 from txnformat.types import TopicPartition
 from txnformat.verify_offsets import OffsetDerivation
-from txnformat.visibility import committed_mask
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 

@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_fold_properties import Writer
-from txnformat.hanging import find_hanging
+from txnformat.core.transactions.hanging import find_hanging
+from txnformat.core.transactions.listing import describe_producers, describe_transaction, list_transactions
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Command, groups
-from txnformat.transaction_listing import describe_producers, describe_transaction, list_transactions
 from txnformat.types import TopicPartition
 
 

@@ -15,18 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from txnformat import keys
-from txnformat.batch_table import encode_batch_table
-from txnformat.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
-from txnformat.invariants import check_whole
+from txnformat.core.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import AllocateProducerIds, Append, InitProducer
+from txnformat.core.records.batch_table import encode_batch_table
+from txnformat.core.records.visibility import aborted_ranges, committed_mask
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
+from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
-from txnformat.operations import AllocateProducerIds, Append, InitProducer
 from txnformat.read_plan import ReadPlan, open_range
 from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
-from txnformat.replacing import replace
 from txnformat.sealed import SidecarCache
 from txnformat.segments.datafile import SegmentFileWriter
-from txnformat.sidecar import BatchOutcome, decode_index, decode_txnindex
-from txnformat.state import TopicState
 from txnformat.store.memory import MemoryStore
 from txnformat.types import (
     BatchRecord,
@@ -37,7 +38,6 @@ from txnformat.types import (
     Outcome,
     TopicPartition,
 )
-from txnformat.visibility import aborted_ranges, committed_mask
 from writers.upload import Uploaded, topic_append
 
 PARTITIONS = 2

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.abort_index import AbortedTransaction, collect, decode, encode
+from txnformat.core.records.visibility import aborted_ranges, committed_mask, last_stable_offset
+from txnformat.core.transactions.abort_index import AbortedTransaction, collect, decode, encode
 from txnformat.testing.reference_filters import (
     Batch,
     CompletedFetch,
@@ -21,7 +22,6 @@ from txnformat.testing.reference_filters import (
     replay,
 )
 from txnformat.types import NO_PRODUCER, Outcome
-from txnformat.visibility import aborted_ranges, committed_mask, last_stable_offset
 
 PRODUCERS = 4
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.broken_rules import expect_found
-from txnformat import decide_acks
-from txnformat.ranges import Ranges
-from txnformat.subscription_state import ACK_PENDING, PartitionAcks
+from txnformat.core.ranges import Ranges
+from txnformat.core.subscriptions import decide as decide_acks
+from txnformat.core.subscriptions.state import ACK_PENDING, PartitionAcks
 
 pytestmark = pytest.mark.simulation
 

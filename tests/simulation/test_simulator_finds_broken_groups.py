@@ -11,23 +11,21 @@ from typing import Any
 import pytest
 
 from tests.simulation.broken_rules import expect_found
-from txnformat import apply as apply_module
-from txnformat import (
-    apply_group_ends,
-    apply_groups,
-    decide_groups,
-    decide_transaction,
-    decide_write,
-    retention,
-)
-from txnformat import decide as decide_module
-from txnformat.folding import At, PendingIndex
-from txnformat.group_operations import CommitOffsets
-from txnformat.group_state import GroupState
-from txnformat.intents import ExpireIdle, GroupOffsets, Included, ResetOffsets
-from txnformat.operations import EndTxn
-from txnformat.replacing import replace
-from txnformat.state import LogState
+from txnformat.core import decide as decide_module
+from txnformat.core import fold as apply_module
+from txnformat.core.folding import At, PendingIndex
+from txnformat.core.groups import decide as decide_groups
+from txnformat.core.groups import ends as apply_group_ends
+from txnformat.core.groups import fold as apply_groups
+from txnformat.core.groups.operations import CommitOffsets
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import ExpireIdle, GroupOffsets, Included, ResetOffsets
+from txnformat.core.lifecycle import decide as retention
+from txnformat.core.operations import EndTxn
+from txnformat.core.records import decide as decide_write
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions import decide as decide_transaction
 from txnformat.types import Outcome
 
 pytestmark = pytest.mark.simulation

@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from tests.simulation.broken_rules import expect_found
-from txnformat import apply as apply_module
-from txnformat import apply_transaction, commit, decide, decide_transaction, decide_write
-from txnformat.assemble import assemble
+from txnformat import commit
+from txnformat.core import decide
+from txnformat.core import fold as apply_module
+from txnformat.core.assemble import assemble
+from txnformat.core.intents import EndTransaction, Intent, OpenProducer
+from txnformat.core.operations import Cause, EndTxn, InitProducer, Operation
+from txnformat.core.records import decide as decide_write
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions import decide as decide_transaction
+from txnformat.core.transactions import fold as apply_transaction
+from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
 from txnformat.effects import DrawId, Times
 from txnformat.expiry import Watch, _Seen
-from txnformat.intents import EndTransaction, Intent, OpenProducer
-from txnformat.operations import Cause, EndTxn, InitProducer, Operation
-from txnformat.replacing import replace
-from txnformat.state import LogState
-from txnformat.transactions import TransactionalIdState, TransactionStatus
 
 pytestmark = pytest.mark.simulation
 

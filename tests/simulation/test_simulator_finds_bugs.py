@@ -14,12 +14,12 @@ import pytest
 
 from txnformat import keys
 from txnformat.commit import Answers, CommitSettings, commit_group
-from txnformat.decide import decide
+from txnformat.core.decide import decide
+from txnformat.core.intents import Intent, Rejected
+from txnformat.core.replacing import replace
 from txnformat.effects import CreateObject, DrawId, Effect, ListObjects, ReadClock, Steps
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
 from txnformat.follow import refresh
-from txnformat.intents import Intent, Rejected
-from txnformat.replacing import replace
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_actors import CommitStep, Protocol
 from txnformat.testing.simulator import SimulationError, run_history

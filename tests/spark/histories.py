@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txnformat.intents import CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.core.intents import CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
+from txnformat.core.operations import InitProducer
 from txnformat.log import TxnLog
-from txnformat.operations import InitProducer
 from txnformat.types import Outcome
 from writers.upload import TopicUpload, topic_append
 

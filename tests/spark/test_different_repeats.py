@@ -13,12 +13,12 @@ from spark_datasource.options import parse_write_options
 from spark_datasource.sink import TxnLogBatchWriter, plan_write
 from tests.spark.stream_steps import FRAME, ROUTED, Cluster, Query, files, rows, table
 from txnformat.columns.multiset import multiset_of
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.intents import AppRef, Write
+from txnformat.core.operations import AppVersion
 from txnformat.errors import InvalidInputError, StaleAppVersionError
-from txnformat.intents import AppRef, Write
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.operations import AppVersion
 from txnformat.store.counting import RequestClass
 from txnformat.store.requests import KeyClass, Operation
 

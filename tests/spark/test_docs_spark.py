@@ -16,9 +16,9 @@ from tests.jvm import spark_environment
 from tests.meta.markdown import ROOT, blocks, codes, section, tables
 from tests.meta.runner import NOT_RUN
 from tests.spark.conftest import find_java
+from txnformat.core.topics.schema import as_topic_schema, from_spark_json
 from txnformat.errors import InvalidInputError
 from txnformat.reader import METADATA_FIELDS
-from txnformat.schema import as_topic_schema, from_spark_json
 
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 

@@ -16,9 +16,9 @@ from spark_datasource.failures import code_of, coded
 from spark_datasource.options import parse_stream_write_options, parse_write_options
 from spark_datasource.read_options import parse_read_options
 from spark_datasource.splits import SPLIT_BYTES_MIN, TopicPlan, TopicRead, cut, split_count
+from txnformat.core.records.scan import PLANNED, PartitionPlan
+from txnformat.core.topics.schema import as_topic_schema
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
-from txnformat.scan import PLANNED, PartitionPlan
-from txnformat.schema import as_topic_schema
 from txnformat.types import FileRecord, OffsetRange
 
 PATH = {"path": "/log", "topic": "t"}

@@ -25,12 +25,12 @@ from spark_datasource.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.task_writer import Rechunker, TopicUploads, write_rows
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.operations import Append, AppVersion, CreateTopic
+from txnformat.core.replacing import replace
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.operations import Append, AppVersion, CreateTopic
-from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation

@@ -21,6 +21,8 @@ from spark_datasource.task_writer import Rechunker
 from spark_datasource.write_plan import WritePlan
 from tests.spark.histories import numbers
 from txnformat.commit import CommitSettings
+from txnformat.core.intents import AppRef, Write
+from txnformat.core.replacing import replace
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -28,10 +30,8 @@ from txnformat.errors import (
     InvalidInputError,
     StaleAppVersionError,
 )
-from txnformat.intents import AppRef, Write
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.replacing import replace
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.sessions import BOTH_SESSIONS
 from tests.spark.stream_steps import Cluster, Query, table
-from txnformat.entry import CommitEntry, decode_entry
+from txnformat.core.entry import CommitEntry, decode_entry
+from txnformat.core.operations import Append, AppVersion, CreateTopic
 from txnformat.errors import StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.operations import Append, AppVersion, CreateTopic
 
 PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_datasource.transaction import NAMESPACE, transactional_id_of
 from tests.spark.sessions import BOTH_SESSIONS
 from tests.spark.transactions import Numbers, caught, rows, status, version
-from txnformat.transactions import TransactionStatus
+from txnformat.core.transactions.state import TransactionStatus
 from txnlog import (
     ConflictError,
     InvalidInputError,
@@ -198,7 +198,7 @@ def test_a_version_below_the_newest_is_refused_before_anybody_is_fenced(
 def test_whoever_is_overtaken_by_a_later_version_commits_nothing(
     spark: SparkSession, log: TxnLog, path: str, numbers: Numbers, topics: None
 ) -> None:
-    from txnformat.intents import AppRef, Write
+    from txnformat.core.intents import AppRef, Write
 
     def job() -> None:
         with SparkTransaction(spark, path, "job", 5) as txn:

@@ -15,8 +15,8 @@ from pyspark.sql.types import Row, StructType, VariantVal
 
 from spark_datasource.spark_schema import spark_schema
 from tests.spark.sessions import BOTH_SESSIONS
+from txnformat.core.topics.schema import TopicSchema, as_topic_schema
 from txnformat.log import TxnLog
-from txnformat.schema import TopicSchema, as_topic_schema
 from txnlog import Producer
 
 DDL = """

@@ -27,6 +27,8 @@ from tests.spark.reading import (
     schema_of,
     travelled,
 )
+from txnformat.core.records.state import PartitionState
+from txnformat.core.replacing import replace
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,
@@ -37,8 +39,6 @@ from txnformat.errors import (
     UnsupportedFeatureError,
 )
 from txnformat.keys import SNAPSHOT_PREFIX, boundary_key, entry_key, parse_snapshot_key
-from txnformat.partition import PartitionState
-from txnformat.replacing import replace
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition

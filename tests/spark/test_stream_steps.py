@@ -13,9 +13,10 @@ import pytest
 from spark_datasource import logs
 from spark_datasource.sink import COMMIT_TRIES_MAX
 from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
-from txnformat.app_versions import Content
 from txnformat.commit import CommitSettings
-from txnformat.entry import decode_entry
+from txnformat.core.app_versions import Content
+from txnformat.core.entry import decode_entry
+from txnformat.core.operations import AppVersion, CreateTopic
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -25,7 +26,6 @@ from txnformat.errors import (
 )
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.operations import AppVersion, CreateTopic
 from txnformat.store.counting import RequestClass
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_datasource.transaction import NAMESPACE, transactional_id_of
-from txnformat.transactions import TransactionStatus
+from txnformat.core.transactions.state import TransactionStatus
 from txnlog import TxnLog
 
 __all__ = ["Numbers", "caught", "rows", "status", "version"]

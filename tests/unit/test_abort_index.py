@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from txnformat.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
+from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
 from txnformat.errors import CorruptDataError, InternalError, UnsupportedFeatureError
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
-from txnformat.decide import decide
-from txnformat.errors import (
-    ConflictError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-    ProducerIdConflictError,
-    TransactionTimedOutError,
-    UnknownProducerIdError,
-)
-from txnformat.intents import (
+from txnformat.core.decide import decide
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
@@ -32,11 +24,19 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
+from txnformat.core.operations import Append, Cause, Checkpoint, Expire
+from txnformat.core.producers.state import WINDOW_APPENDS
+from txnformat.core.replacing import replace
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow
+from txnformat.errors import (
+    ConflictError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    ProducerIdConflictError,
+    TransactionTimedOutError,
+    UnknownProducerIdError,
+)
 from txnformat.keys import snapshot_key
-from txnformat.operations import Append, Cause, Checkpoint, Expire
-from txnformat.producer_state import WINDOW_APPENDS
-from txnformat.replacing import replace
-from txnformat.state import INTENT_WINDOW_ENTRIES, IntentWindow
 from txnformat.testing.strategies import make_topic
 from txnformat.types import Outcome
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnformat.core.operations import CreateTopic
+from txnformat.core.state import TopicState
+from txnformat.core.topics.schema import TopicSchema, conform
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
-from txnformat.operations import CreateTopic
-from txnformat.schema import TopicSchema, conform
-from txnformat.state import TopicState
 from txnformat.types import TopicPartition
 from writers.accumulator import SPOOL_ROWS_MAX, Accumulator
 from writers.partitioner import murmur2

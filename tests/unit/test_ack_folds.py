@@ -8,7 +8,15 @@ import pytest
 
 from tests.unit.test_acks import CREATE, NAME, RECORDS, TOPIC, below, each, now, some, subscribed, within
 from tests.unit.test_decide import ORDERS, Log, rows
-from txnformat.ack_operations import (
+from txnformat.core.entry import CommitEntry
+from txnformat.core.fold import apply, apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.operation_codec import decode_operation, encode_operation
+from txnformat.core.operations import InitProducer, Operation
+from txnformat.core.replacing import replace
+from txnformat.core.subscriptions.operations import (
     Ack,
     AckedPartition,
     AckMode,
@@ -16,19 +24,11 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.apply import apply, apply_operation
-from txnformat.entry import CommitEntry
+from txnformat.core.subscriptions.state import ACK_RANGES_MAX
 from txnformat.errors import (
     CorruptDataError,
     UnsupportedFeatureError,
 )
-from txnformat.folding import At
-from txnformat.intents import Write
-from txnformat.invariants import check_whole
-from txnformat.operation_codec import decode_operation, encode_operation
-from txnformat.operations import InitProducer, Operation
-from txnformat.replacing import replace
-from txnformat.subscription_state import ACK_RANGES_MAX
 
 # --- what a fold refuses ---------------------------------------------------------------------------------------------
 

@@ -6,12 +6,19 @@ import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, ORDERS, Log, rows
 from tests.unit.test_snapshot import checkpoint_of
-from txnformat.ack_operations import (
+from txnformat.core.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Cause
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.subscriptions.decide import check_nack
+from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
     CreateSubscription,
 )
-from txnformat.decide_acks import check_nack
+from txnformat.core.subscriptions.state import PartitionAcks
+from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     AckConflictError,
     InvalidInputError,
@@ -20,13 +27,6 @@ from txnformat.errors import (
     OffsetOutOfRangeError,
     ProducerFencedError,
 )
-from txnformat.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
-from txnformat.invariants import check_whole
-from txnformat.operations import Cause
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.subscription_state import PartitionAcks
-from txnformat.transactions import TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 TOPIC = ORDERS.topic_id

@@ -9,13 +9,13 @@ import pytest
 from tests.unit.test_apply import assert_corrupt, entry_for
 from tests.unit.test_decide import Log
 from tests.unit.test_snapshot import checkpoint_of
-from txnformat.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION, Content, TopicContent
-from txnformat.entry import decode_entry, encode_entry
+from txnformat.core.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION, Content, TopicContent
+from txnformat.core.entry import decode_entry, encode_entry
+from txnformat.core.intents import AppRef, Done, Included, Write
+from txnformat.core.operations import AppVersion
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
-from txnformat.intents import AppRef, Done, Included, Write
-from txnformat.operations import AppVersion
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, encode_snapshot
 from txnformat.testing.entries import changed_entry
 from txnformat.testing.strategies import make_append, make_topic
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tests.integration.golden_entries import FORMS
-from txnformat.apply import apply
-from txnformat.assemble import assemble
-from txnformat.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.core.assemble import assemble
+from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
+from txnformat.core.operation_codec import decode_operation, encode_operation
+from txnformat.core.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
 from txnformat.keys import snapshot_key
-from txnformat.operation_codec import decode_operation, encode_operation
-from txnformat.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
-from txnformat.replacing import replace
-from txnformat.state import LogState
 from txnformat.testing.entries import changed_entry, replaced_in_entry
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome

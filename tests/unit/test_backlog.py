@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from txnformat.backlog import Backlog, backlog_of, covering
-from txnformat.ranges import NO_RANGES, Ranges
-from txnformat.subscription_state import PartitionAcks, PendingAcks
+from txnformat.core.ranges import NO_RANGES, Ranges
+from txnformat.core.subscriptions.backlog import Backlog, backlog_of, covering
+from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks
 
 VISIBLE = Ranges.of([(2, 5), (6, 9), (12, 20)])
 """0, 1, 5, 9, 10 and 11 are markers, or were aborted."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from txnformat import keys
-from txnformat.bundle import (
+from txnformat.bundling import FILL_IN_MAX, bundle_due, write_bundles
+from txnformat.core.bundle import (
     BUNDLE_BYTES_MAX,
     BUNDLE_ENTRIES,
     bundle_first,
@@ -16,17 +17,16 @@ from txnformat.bundle import (
     decode_bundle,
     encode_bundle,
 )
-from txnformat.bundling import FILL_IN_MAX, bundle_due, write_bundles
-from txnformat.document import encode_json, plain_bytes_max
+from txnformat.core.document import encode_json, plain_bytes_max
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
+from txnformat.core.operations import Checkpoint
+from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
-from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.follow import open_view, refresh
-from txnformat.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
 from txnformat.log import TxnLog
-from txnformat.operations import Checkpoint
-from txnformat.snapshot import encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore

@@ -6,10 +6,8 @@ import pytest
 
 from txnformat import keys
 from txnformat.commit import Answers, CommitSettings, backoff_ms, commit_group
-from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
-from txnformat.entry import decode_entry, sha256_hex
-from txnformat.errors import CommitStateUnknownError, ConflictError, NotFoundError, StorageError, TxnLogError
-from txnformat.intents import (
+from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
@@ -20,9 +18,11 @@ from txnformat.intents import (
     TakeCheckpoint,
     Write,
 )
-from txnformat.operations import Checkpoint
-from txnformat.snapshot import encode_snapshot, state_digest
-from txnformat.state import INTENT_WINDOW_ENTRIES, IntentWindow, LogState
+from txnformat.core.operations import Checkpoint
+from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow, LogState
+from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
+from txnformat.errors import CommitStateUnknownError, ConflictError, NotFoundError, StorageError, TxnLogError
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand

@@ -6,10 +6,10 @@ import pytest
 
 from txnformat import keys
 from txnformat.commit import Answers, CommitSettings, commit_group
+from txnformat.core.intents import AllocateIds, AppRef, CommitResult, Intent, Write
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.effects import CreateObject, Effect, ReadClock
 from txnformat.errors import CommitStateUnknownError
-from txnformat.intents import AllocateIds, AppRef, CommitResult, Intent, Write
-from txnformat.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

@@ -6,10 +6,10 @@ import pytest
 
 from txnformat import keys
 from txnformat.commit import CommitSettings, commit_group
+from txnformat.core.intents import AllocateIds, CommitResult, Intent, OpenProducer, ProducerRef, Write
+from txnformat.core.state import LogState
 from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous, Sleep
 from txnformat.errors import ProducerFencedError
-from txnformat.intents import AllocateIds, CommitResult, Intent, OpenProducer, ProducerRef, Write
-from txnformat.state import LogState
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

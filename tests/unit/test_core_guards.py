@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.apply_transaction import NUMBER_MAX
-from txnformat.batch_table import decode_batch_table, encode_batch_table
-from txnformat.entry import decode_entry, encode_entry
+from txnformat.core.entry import decode_entry, encode_entry
+from txnformat.core.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Write
+from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
+from txnformat.core.records.scan import plan_partition
+from txnformat.core.records.state import EXTENT, PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.follow import fold_bytes
-from txnformat.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Write
 from txnformat.log import TxnLog
-from txnformat.partition import EXTENT, PartitionState
 from txnformat.persistent import Columns
-from txnformat.replacing import replace
-from txnformat.scan import plan_partition
-from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.testing.sim_clients import create_topic
@@ -167,7 +167,7 @@ def test_an_entry_that_is_small_only_as_stored_is_not_written(monkeypatch: pytes
     assert data is not None
     entry = replace(decode_entry(data, log.state.entry), engine="x" * 10 * 2**20)
     assert len(encode_entry(entry)) < 2**16
-    monkeypatch.setattr("txnformat.entry_bytes.METADATA_BYTES_MAX", 9 * 2**20)
+    monkeypatch.setattr("txnformat.core.entry_bytes.METADATA_BYTES_MAX", 9 * 2**20)
     with pytest.raises(InvalidInputError) as caught:
         encode_entry(entry)
     assert caught.value.kind == "entry-too-large"

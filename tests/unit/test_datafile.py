@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from txnformat.core.replacing import replace
 from txnformat.errors import (
     CorruptDataError,
     InternalError,
@@ -22,7 +23,6 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-from txnformat.replacing import replace
 from txnformat.segments.crc32 import crc32_of_part
 from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.segments.footer import FooterError

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from txnformat.apply import apply
-from txnformat.assemble import Assembled, assemble, next_timestamp_ms
-from txnformat.decide import decide
-from txnformat.entry import sha256_hex
-from txnformat.errors import (
-    ConflictError,
-    InvalidInputError,
-    InvalidTransactionStateError,
-    NotFoundError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-    ProducerIdConflictError,
-    StaleAppVersionError,
-    StorageError,
-    TxnLogError,
-    UnknownProducerIdError,
-)
-from txnformat.intents import (
+from txnformat.core.assemble import Assembled, assemble, next_timestamp_ms
+from txnformat.core.decide import decide
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
@@ -37,12 +24,25 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
+from txnformat.core.operations import Append, Cause, Checkpoint, CreateTopic, EndTxn, InitProducer
+from txnformat.core.replacing import replace
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState
+from txnformat.core.transactions.state import LastEnd
+from txnformat.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    NotFoundError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    ProducerIdConflictError,
+    StaleAppVersionError,
+    StorageError,
+    TxnLogError,
+    UnknownProducerIdError,
+)
 from txnformat.keys import snapshot_key
-from txnformat.operations import Append, Cause, Checkpoint, CreateTopic, EndTxn, InitProducer
-from txnformat.replacing import replace
-from txnformat.state import INTENT_WINDOW_ENTRIES, LogState
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import LastEnd
 from txnformat.types import Outcome, TopicPartition
 
 NOW_MS = 1_700_000_000_000

@@ -7,16 +7,9 @@ import pytest
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
 from tests.unit.test_snapshot import checkpoint_of
 from txnformat import keys
-from txnformat.apply import apply_operation
-from txnformat.errors import (
-    ConflictError,
-    CorruptDataError,
-    InternalError,
-    InvalidTransactionStateError,
-    OutOfOrderSequenceError,
-)
-from txnformat.folding import At
-from txnformat.intents import (
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import (
     ChangeTopic,
     Done,
     Included,
@@ -28,13 +21,20 @@ from txnformat.intents import (
     Verdict,
     Write,
 )
-from txnformat.invariants import check_whole
-from txnformat.operations import Cause, EndTxn, PlacedPartition, Stage
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Cause, EndTxn, PlacedPartition, Stage
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.transactions.state import TransactionStatus
+from txnformat.errors import (
+    ConflictError,
+    CorruptDataError,
+    InternalError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
 from txnformat.testing.seal_of import seal_of
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import TransactionStatus
 from txnformat.types import ObjectRecord, TopicPartition
 
 AUDIT = make_topic("audit")

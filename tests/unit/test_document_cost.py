@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnformat.document import (
+from txnformat.core.document import (
     PARSED_BYTES_PER_BYTE,
     PLAIN_BYTES_PER_BYTE,
     SMALL_BYTES_MAX,
@@ -15,11 +15,11 @@ from txnformat.document import (
     plain_bytes_max,
     plain_text,
 )
-from txnformat.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
-from txnformat.entry_bytes import encode_stored
+from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
+from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.operations import Cause, EndTxn, Marker
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.follow import empty_state, parse_hint
-from txnformat.operations import Cause, EndTxn, Marker
 from txnformat.types import Outcome
 
 MIB = 1024 * 1024

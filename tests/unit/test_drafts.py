@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from txnformat import keys
-from txnformat.ack_operations import Ack, AckedPartition, AckMode, CreateSubscription
-from txnformat.apply import apply, apply_operation
-from txnformat.drafts import draft, drafted_set, put, without
-from txnformat.entry import CommitEntry
-from txnformat.folding import At
-from txnformat.group_operations import CommitOffsets, JoinGroup, PositionCommit
-from txnformat.operations import (
+from txnformat.core.drafts import draft, drafted_set, put, without
+from txnformat.core.entry import CommitEntry
+from txnformat.core.fold import apply, apply_operation
+from txnformat.core.folding import At
+from txnformat.core.groups.operations import CommitOffsets, JoinGroup, PositionCommit
+from txnformat.core.operations import (
     AllocateProducerIds,
     Append,
     AppendedPartition,
@@ -28,8 +27,9 @@ from txnformat.operations import (
     Marker,
     Operation,
 )
-from txnformat.snapshot import state_digest
-from txnformat.state import LogState
+from txnformat.core.snapshot import state_digest
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.types import BatchRecord, FileRecord, Outcome, TopicPartition
 
 TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"

@@ -7,15 +7,15 @@ import pytest
 
 from txnformat import keys
 from txnformat.commit import Answers, CommitSettings, commit_group
+from txnformat.core.intents import AppRef, CommitResult, Intent, Write
+from txnformat.core.state import LogState
+from txnformat.core.topics.creation import new_topic
 from txnformat.effects import Effect, MakeDurable
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
 from txnformat.follow import open_view, refresh
-from txnformat.intents import AppRef, CommitResult, Intent, Write
 from txnformat.slot import Ours, Unknown, create_slot
-from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
-from txnformat.topic_creation import new_topic
 from txnformat.view import View
 
 LOST_ANSWER = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("no answer came", transient=True))

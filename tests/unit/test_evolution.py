@@ -8,14 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.apply import apply
-from txnformat.assemble import Assembled, assemble
-from txnformat.decide import decide
-from txnformat.entry import sha256_hex
-from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
-from txnformat.evolution import as_change, evolve, is_wider, next_version
-from txnformat.field_types import SCHEMAS_MAX
-from txnformat.intents import (
+from txnformat.core.assemble import Assembled, assemble
+from txnformat.core.decide import decide
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     ChangeTopic,
@@ -26,14 +23,17 @@ from txnformat.intents import (
     Rejected,
     Write,
 )
-from txnformat.invariants import check_state, check_whole
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.operation_codec import decode_operation, encode_operation
+from txnformat.core.operations import AlterTopic, Append, Checkpoint, CreateTopic
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
+from txnformat.core.topics.evolution import as_change, evolve, is_wider, next_version
+from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
+from txnformat.field_types import SCHEMAS_MAX
 from txnformat.keys import snapshot_key, topic_directory
-from txnformat.operation_codec import decode_operation, encode_operation
-from txnformat.operations import AlterTopic, Append, Checkpoint, CreateTopic
-from txnformat.replacing import replace
-from txnformat.schema import TopicSchema, conform, fields_to_json
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.testing.strategies import make_append
 
 TOPIC_ID = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"

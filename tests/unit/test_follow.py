@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from txnformat import keys
-from txnformat.document import encode_json
+from txnformat.core.document import encode_json
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import AppRef, Intent, TakeCheckpoint, Write
+from txnformat.core.operations import Checkpoint
+from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.effects import Effect, GetObject, ListObjects, Simultaneous
-from txnformat.entry import sha256_hex
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
 from txnformat.follow import open_view, refresh
-from txnformat.intents import AppRef, Intent, TakeCheckpoint, Write
-from txnformat.operations import Checkpoint
-from txnformat.snapshot import encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.sim_hand import Hand
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.golden_entries import ENTRIES, FORMS, entry_of
-from txnformat.document import ZSTD_MAGIC, encode_json, plain_text
-from txnformat.entry import decode_entry, encode_entry, sha256_hex
+from txnformat.core.document import ZSTD_MAGIC, encode_json, plain_text
+from txnformat.core.entry import decode_entry, encode_entry, sha256_hex
+from txnformat.core.operations import Checkpoint
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, state_digest
 from txnformat.errors import CorruptDataError
-from txnformat.operations import Checkpoint
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, state_digest
 
 EVERY = tuple(form for forms in FORMS.values() for form in forms)
 SNAPSHOT = ENTRIES.parent / "snapshots" / "full"

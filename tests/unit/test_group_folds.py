@@ -6,17 +6,17 @@ import pytest
 
 from tests.unit.test_decide import COMMIT, ORDERS, opened
 from tests.unit.test_groups import GROUP, JOIN, at, with_records, within
-from txnformat.apply import apply_operation
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
+from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit
+from txnformat.core.intents import (
+    Write,
+)
+from txnformat.core.operations import Cause, EndTxn, Expire, Operation, PrepareTxn
+from txnformat.core.replacing import replace
 from txnformat.errors import (
     CorruptDataError,
 )
-from txnformat.folding import At
-from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit
-from txnformat.intents import (
-    Write,
-)
-from txnformat.operations import Cause, EndTxn, Expire, Operation, PrepareTxn
-from txnformat.replacing import replace
 
 
 def _offset(offset: int = 1, partition: int = 0, expected: int | None = None) -> OffsetCommit:

@@ -9,10 +9,9 @@ import pytest
 
 from tests.unit.test_decide import COMMIT, NOW_MS, ORDERS, rows
 from tests.unit.test_groups import GROUP, JOIN, KEY, at, now, with_records, within
-from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
-from txnformat.group_listing import GroupStatus, PendingCommit, describe_group, list_groups
-from txnformat.group_operations import PositionCommit
-from txnformat.group_resets import (
+from txnformat.core.groups.listing import GroupStatus, PendingCommit, describe_group, list_groups
+from txnformat.core.groups.operations import PositionCommit
+from txnformat.core.groups.resets import (
     OffsetReset,
     Place,
     Shift,
@@ -23,9 +22,10 @@ from txnformat.group_resets import (
     read_target,
     reset_keys,
 )
-from txnformat.group_state import GroupState
-from txnformat.intents import GroupOffsets, JoinAsMember, LeaveGroup, Write
-from txnformat.state import LogState
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import GroupOffsets, JoinAsMember, LeaveGroup, Write
+from txnformat.core.state import LogState
+from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.types import OffsetRange, TopicPartition
 
 LATER_MS = NOW_MS + 60_000

@@ -6,16 +6,8 @@ import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
 from tests.unit.test_snapshot import checkpoint_of
-from txnformat.errors import (
-    ConflictError,
-    InvalidInputError,
-    InvalidTransactionStateError,
-    NotFoundError,
-    OffsetOutOfRangeError,
-    ProducerFencedError,
-)
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import (
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import (
     EndTransaction,
     GroupOffsets,
     Included,
@@ -27,12 +19,20 @@ from txnformat.intents import (
     ResetOffsets,
     Write,
 )
-from txnformat.invariants import check_whole
-from txnformat.operations import Cause
-from txnformat.replacing import replace
-from txnformat.retention import GROUP_RETENTION_MS, expirable
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.transactions import TransactionStatus
+from txnformat.core.invariants import check_whole
+from txnformat.core.lifecycle.decide import GROUP_RETENTION_MS, expirable
+from txnformat.core.operations import Cause
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.transactions.state import TransactionStatus
+from txnformat.errors import (
+    ConflictError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    ProducerFencedError,
+)
 from txnformat.types import TopicPartition
 
 GROUP = "readers"

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription, DeleteSubscription
-from txnformat.app_versions import VersionAt
-from txnformat.apply import apply
-from txnformat.assemble import assemble
-from txnformat.entry import CommitEntry, sha256_hex
-from txnformat.group_operations import OffsetCommit
-from txnformat.group_state import Committed, PendingPosition
-from txnformat.intents import (
+from txnformat.core.app_versions import VersionAt
+from txnformat.core.assemble import assemble
+from txnformat.core.entry import CommitEntry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.groups.operations import OffsetCommit
+from txnformat.core.groups.state import Committed, PendingPosition
+from txnformat.core.intents import (
     Acks,
     Action,
     AllocateIds,
@@ -25,16 +24,22 @@ from txnformat.intents import (
     ProducerRef,
     Write,
 )
-from txnformat.invariants import INVARIANTS, check_state, check_whole
-from txnformat.operations import PendingPartition
-from txnformat.partition import PartitionState
+from txnformat.core.invariants import INVARIANTS, check_state, check_whole
+from txnformat.core.operations import PendingPartition
+from txnformat.core.ranges import NO_RANGES, Ranges
+from txnformat.core.records.state import PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.state import IntentWindow, LogState, ProducerIdBlock
+from txnformat.core.subscriptions.operations import (
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+)
+from txnformat.core.subscriptions.state import PendingAcks
+from txnformat.core.transactions.state import StagedFlush, TransactionStatus
 from txnformat.persistent import Columns, Vector
-from txnformat.ranges import NO_RANGES, Ranges
-from txnformat.replacing import replace
-from txnformat.state import IntentWindow, LogState, ProducerIdBlock
-from txnformat.subscription_state import PendingAcks
 from txnformat.testing.strategies import make_append, make_topic
-from txnformat.transactions import StagedFlush, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 ORDERS = make_topic("orders")

@@ -11,8 +11,8 @@ from tests.integration.failing import ENTRY, Plan
 from tests.unit.test_decide import rows
 from tests.unit.test_deferred import staged
 from tests.unit.test_transaction_tools import Actors, outcomes
-from txnformat.intents import Write
-from txnformat.lingering import worker_number
+from txnformat.core.intents import Write
+from txnformat.core.transactions.lingering import worker_number
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from txnformat import keys
+from txnformat.core.operation_codec import decode_operation, encode_operation
+from txnformat.core.operations import Append, Cause, EndTxn
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.operation_codec import decode_operation, encode_operation
-from txnformat.operations import Append, Cause, EndTxn
 from txnformat.types import FileRecord, ObjectRecord, Outcome
 
 TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"

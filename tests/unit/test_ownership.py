@@ -9,28 +9,28 @@ import numpy as np
 import pytest
 
 from txnformat import keys
-from txnformat.apply import apply, apply_operation
-from txnformat.assemble import assemble
-from txnformat.batch_table import TABLE_ROW
 from txnformat.clock import SystemClock
-from txnformat.decide import decide
+from txnformat.core.assemble import assemble
+from txnformat.core.decide import decide
+from txnformat.core.entry import CommitEntry, sha256_hex
+from txnformat.core.fold import apply, apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import Action, Intent, OpenProducer, ProducerRef, Rejected, SealSegments, Write
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.operations import Checkpoint, CreateTopic
+from txnformat.core.records.batch_table import TABLE_ROW
+from txnformat.core.records.scan import expanded
+from txnformat.core.records.state import EXTENT
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.segment_list import decode_segment_list, encode_segment_list
+from txnformat.core.sealing.sidecar import decode_index, encode_index
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
 from txnformat.driver import Driver
-from txnformat.entry import CommitEntry, sha256_hex
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
-from txnformat.folding import At
-from txnformat.intents import Action, Intent, OpenProducer, ProducerRef, Rejected, SealSegments, Write
-from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Checkpoint, CreateTopic
-from txnformat.partition import EXTENT
 from txnformat.persistent import Columns, Vector
-from txnformat.replacing import replace
-from txnformat.scan import expanded
 from txnformat.sealed import SidecarCache
 from txnformat.sealing import write_segments
-from txnformat.segment_list import decode_segment_list, encode_segment_list
-from txnformat.sidecar import decode_index, encode_index
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
-from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import in_table, make_append, make_topic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from txnformat.commit import CommitSettings, commit_group
+from txnformat.core.intents import AllocateIds, CommitResult, Intent
 from txnformat.effects import CreateObject, Simultaneous, Times
-from txnformat.intents import AllocateIds, CommitResult, Intent
 from txnformat.pace import HOLD_MS_MAX, STREAK, Pace
 from txnformat.testing.sim_hand import Hand
 from txnformat.view import View

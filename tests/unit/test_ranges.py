@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.ranges import NO_RANGES, Ranges
+from txnformat.core.ranges import NO_RANGES, Ranges
 
 END = 40
 BOUNDS = st.lists(st.tuples(st.integers(0, END), st.integers(0, END)), max_size=12)

@@ -12,9 +12,9 @@ import pytest
 
 from txnformat import keys
 from txnformat.columns.arrow_types import PARQUET_LEVELS_MAX, check_readable, list_of, map_of, struct_of
+from txnformat.core.topics.creation import new_topic
 from txnformat.errors import InvalidInputError
 from txnformat.store import local
-from txnformat.topic_creation import new_topic
 from txnlog import TxnLog
 from writers.bulk import BulkAppend
 
@@ -79,7 +79,7 @@ def test_a_column_that_is_added_has_the_same_limit(tmp_path: object) -> None:
 
 
 def test_a_log_with_such_a_topic_is_still_opened() -> None:
-    from txnformat.schema import TopicSchema
+    from txnformat.core.topics.schema import TopicSchema
 
     deep = TopicSchema(pa.schema([pa.field("x", nested(list_of, 51, pa.int64()))]))
     assert TopicSchema.from_json(*deep.to_json()).arrow_schema == deep.arrow_schema

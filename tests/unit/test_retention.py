@@ -6,25 +6,25 @@ import pytest
 
 from tests.unit.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from tests.unit.test_deferred import stage
-from txnformat.apply import apply_operation
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.lifecycle.decide import (
+    EXPIRED_MAX,
+    PRODUCER_RETENTION_MS,
+    TRANSACTIONAL_ID_RETENTION_MS,
+    expirable,
+)
+from txnformat.core.operations import Expire, InitProducer
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
 from txnformat.errors import (
     ConflictError,
     CorruptDataError,
     InvalidTransactionStateError,
     UnknownProducerIdError,
 )
-from txnformat.folding import At
-from txnformat.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
-from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Expire, InitProducer
-from txnformat.replacing import replace
-from txnformat.retention import (
-    EXPIRED_MAX,
-    PRODUCER_RETENTION_MS,
-    TRANSACTIONAL_ID_RETENTION_MS,
-    expirable,
-)
-from txnformat.state import LogState
 from txnformat.types import TopicPartition
 
 KEY = TopicPartition(ORDERS.topic_id, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.plan import partition
-from txnformat.scan import HALF, check_range, plan_partition
+from txnformat.core.records.scan import HALF, check_range, plan_partition
 from txnformat.types import IsolationLevel
 
 

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.columns.arrow_types import NESTING_MAX, RESERVED_COLUMNS
-from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.reader import output_schema
-from txnformat.schema import (
+from txnformat.core.topics.schema import (
     KAFKA_SCHEMA,
     TopicSchema,
     as_topic_schema,
@@ -19,6 +17,8 @@ from txnformat.schema import (
     fields_to_json,
     from_spark_json,
 )
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.reader import output_schema
 
 UTC = pa.timestamp("us", tz="UTC")
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.columns.variants import VARIANT, as_spark_type, contains_variant, is_variant
+from txnformat.core.topics.schema import TopicSchema, conform
 from txnformat.errors import InvalidInputError
-from txnformat.schema import TopicSchema, conform
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", UTC)])

@@ -8,17 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnformat import abort_index
-from txnformat.apply import At, apply_operation
-from txnformat.assemble import assemble
-from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock
-from txnformat.decide import decide
-from txnformat.document import METADATA_BYTES_MAX
-from txnformat.driver import Driver
-from txnformat.entry import sha256_hex
-from txnformat.errors import ConflictError, CorruptDataError
-from txnformat.intents import (
+from txnformat.core.assemble import assemble
+from txnformat.core.decide import decide
+from txnformat.core.document import METADATA_BYTES_MAX
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import At, apply_operation
+from txnformat.core.intents import (
     Action,
     Included,
     Intent,
@@ -28,14 +24,11 @@ from txnformat.intents import (
     SealSegments,
     Write,
 )
-from txnformat.invariants import check_whole
-from txnformat.keys import data_key, table_key, topic_directory
-from txnformat.operations import Seal, SealedPartition
-from txnformat.read_plan import plan_read
-from txnformat.replacing import replace
-from txnformat.sealed import SidecarCache
-from txnformat.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
-from txnformat.sidecar import (
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Seal, SealedPartition
+from txnformat.core.records.batch_table import encode_batch_table
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     BatchOutcome,
     decode_index,
@@ -43,7 +36,14 @@ from txnformat.sidecar import (
     decode_txnindex,
     encode_index,
 )
-from txnformat.state import LogState
+from txnformat.core.state import LogState
+from txnformat.core.transactions import abort_index
+from txnformat.driver import Driver
+from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.keys import data_key, table_key, topic_directory
+from txnformat.read_plan import plan_read
+from txnformat.sealed import SidecarCache
+from txnformat.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
@@ -348,7 +348,7 @@ def test_a_segment_list_that_no_reader_would_take_is_not_written(monkeypatch: py
     monkeypatch.setattr("txnformat.sealing.LISTED_SEGMENTS", 0)
     driver = Driver(SEALED.store, SystemClock(), CountedIds())
     state = step(SEALED.state, Write(replace(ETL, epoch=1), end=Outcome.ABORT))
-    monkeypatch.setattr("txnformat.segment_list.METADATA_BYTES_MAX", 100)
+    monkeypatch.setattr("txnformat.core.sealing.segment_list.METADATA_BYTES_MAX", 100)
     for _ in range(20):
         driver.ids.new()
     seal = driver.run(write_segments(state))

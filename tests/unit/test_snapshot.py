@@ -13,29 +13,13 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.ack_operations import AckedPartition, AckMode, CreateSubscription, SubscriptionStart
-from txnformat.apply import apply
-from txnformat.assemble import assemble
-from txnformat.batch_table import encode_batch_table
 from txnformat.clock import SystemClock, SystemIds
-from txnformat.document import encode_json, plain_text
-from txnformat.driver import Driver
-from txnformat.effects import (
-    CreateObject,
-    DrawId,
-    DrawUniform,
-    Effect,
-    GetObject,
-    MakeDurable,
-    ReadClock,
-    Sleep,
-    Times,
-)
-from txnformat.entry import sha256_hex
-from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
-from txnformat.follow import parse_hint
-from txnformat.group_operations import OffsetCommit, PositionCommit
-from txnformat.intents import (
+from txnformat.core.assemble import assemble
+from txnformat.core.document import encode_json, plain_text
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.intents import (
     Acks,
     Action,
     AllocateIds,
@@ -50,13 +34,34 @@ from txnformat.intents import (
     TakeCheckpoint,
     Write,
 )
-from txnformat.operations import Checkpoint, Expire
-from txnformat.partition import EXTENT
+from txnformat.core.operations import Checkpoint, Expire
+from txnformat.core.records.batch_table import encode_batch_table
+from txnformat.core.records.state import EXTENT
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import Features, LogState
+from txnformat.core.subscriptions.operations import (
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    SubscriptionStart,
+)
+from txnformat.driver import Driver
+from txnformat.effects import (
+    CreateObject,
+    DrawId,
+    DrawUniform,
+    Effect,
+    GetObject,
+    MakeDurable,
+    ReadClock,
+    Sleep,
+    Times,
+)
+from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
+from txnformat.follow import parse_hint
 from txnformat.persistent import Columns, Vector
-from txnformat.replacing import replace
-from txnformat.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.snapshotting import create_object, snapshot_due, write_hint, write_snapshot
-from txnformat.state import Features, LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import seal_of

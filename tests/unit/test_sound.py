@@ -10,8 +10,8 @@ import pytest
 
 from txnformat.columns.sound import is_plain_and_sound, unsound_columns
 from txnformat.columns.text import bad_texts
+from txnformat.core.topics.schema import conform
 from txnformat.errors import InvalidInputError
-from txnformat.schema import conform
 
 TEXTS = pa.array(["a", None, "ccc", "", "é"])
 

@@ -19,13 +19,17 @@ from tests.unit.test_acks import (
     within,
 )
 from tests.unit.test_decide import COMMIT, ORDERS, Log, rows
-from txnformat.ack_operations import (
+from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
+from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.replacing import replace
+from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
     CreateSubscription,
     DeleteSubscription,
     SubscriptionStart,
 )
+from txnformat.core.subscriptions.state import ACK_RANGES_MAX
 from txnformat.errors import (
     AckConflictError,
     ConflictError,
@@ -33,10 +37,6 @@ from txnformat.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
-from txnformat.intents import Acks, ChangeTopic, Included, OpenProducer, Write
-from txnformat.replacing import replace
-from txnformat.retention import expirable
-from txnformat.subscription_state import ACK_RANGES_MAX
 
 # --- bad input -------------------------------------------------------------------------------------------------------
 

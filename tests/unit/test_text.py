@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnformat.columns.text import BadText, bad_texts, is_text, without_hidden_texts
+from txnformat.core.topics.schema import as_topic_schema, conform
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnformat.schema import as_topic_schema, conform
 from txnformat.store.open import open_store
 
 SNOWMAN = "\N{SNOWMAN}".encode()

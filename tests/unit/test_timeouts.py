@@ -6,11 +6,19 @@ import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.test_deferred import stage, staged
-from txnformat.apply import At, apply, apply_operation
 from txnformat.commit import CommitSettings, commit_group
-from txnformat.decide import decide
+from txnformat.core.decide import decide
+from txnformat.core.entry import CommitEntry
+from txnformat.core.fold import At, apply, apply_operation
+from txnformat.core.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
+from txnformat.core.operations import Cause, EndTxn, InitProducer, Marker, Operation
+from txnformat.core.replacing import replace
+from txnformat.core.transactions.state import (
+    DEFERRED_TIMEOUT_MS_MAX,
+    MAX_TRANSACTION_TIMEOUT_MS,
+    TransactionStatus,
+)
 from txnformat.effects import Times
-from txnformat.entry import CommitEntry
 from txnformat.errors import (
     CorruptDataError,
     InvalidInputError,
@@ -20,11 +28,7 @@ from txnformat.errors import (
     TransactionTimedOutError,
 )
 from txnformat.expiry import Watch
-from txnformat.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
-from txnformat.operations import Cause, EndTxn, InitProducer, Marker, Operation
-from txnformat.replacing import replace
 from txnformat.testing.sim_hand import Hand
-from txnformat.transactions import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
 KEY = TopicPartition(ORDERS.topic_id, 0)
@@ -359,7 +363,7 @@ def test_ends_that_leave_no_room_for_those_who_wait_let_them_into_the_next_entry
     log.commit(OpenProducer("large"))
     large = log.intent(Write(log.producer("large"), rows(0, 1, "x", 1)))
     adds = log.intent(Write(late, rows(2, 1, "late")))
-    monkeypatch.setattr("txnformat.assemble._GROUP_BYTES_MAX", 1)  # one intent fills an entry
+    monkeypatch.setattr("txnformat.core.assemble._GROUP_BYTES_MAX", 1)  # one intent fills an entry
     hand = Hand()
     hand.wall_ms = begun() + MINUTE
     view, answers = hand.run(

@@ -7,16 +7,16 @@ import pytest
 from tests.integration.failing import QuickClock
 from tests.unit.test_decide import ORDERS, rows
 from tests.unit.test_deferred import staged
-from txnformat.hanging import HoldCause, find_hanging
-from txnformat.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
-from txnformat.operations import Cause
-from txnformat.replacing import replace
-from txnformat.state import LogState
+from txnformat.core.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
+from txnformat.core.operations import Cause
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.hanging import HoldCause, find_hanging
+from txnformat.core.transactions.state import LastEnd, TransactionStatus
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.transaction_tools import EndedTransaction, EndingOutcome
-from txnformat.transactions import LastEnd, TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     InvalidInputError,

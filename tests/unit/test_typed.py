@@ -9,12 +9,12 @@ import pytest
 
 from tests.integration.golden_entries import FORMS, entry_of
 from txnformat import keys
-from txnformat.chunks import Chunk
-from txnformat.document import plain_json
-from txnformat.entry import decode_entry, encode_entry
-from txnformat.entry_bytes import encode_stored
+from txnformat.core.document import plain_json
+from txnformat.core.entry import decode_entry, encode_entry
+from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.operations import AppVersion
+from txnformat.core.records.chunks import Chunk
 from txnformat.errors import CorruptDataError, TxnLogError, UnsupportedFeatureError
-from txnformat.operations import AppVersion
 from txnformat.testing.entries import changed_entry, replaced_in_entry
 
 NAME = keys.entry_key(5)

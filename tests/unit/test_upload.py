@@ -10,10 +10,10 @@ import pytest
 
 from tests.integration.failing import QuickClock
 from txnformat import keys
-from txnformat.batch_table import decode_batch_table
 from txnformat.clock import SystemIds
+from txnformat.core.records.batch_table import decode_batch_table
+from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import StorageError
-from txnformat.schema import TopicSchema
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.records.visibility import (
+    ABORTED_RANGE,
+    aborted_ranges,
+    committed_mask,
+    last_stable_offset,
+)
+from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import InternalError
 from txnformat.testing.reference_filters import (
     Batch,
@@ -23,7 +29,6 @@ from txnformat.testing.reference_filters import (
     replay,
 )
 from txnformat.types import NO_PRODUCER, Outcome
-from txnformat.visibility import ABORTED_RANGE, aborted_ranges, committed_mask, last_stable_offset
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
 ABORT, COMMIT = Outcome.ABORT, Outcome.COMMIT

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.entry import decode_entry
+from txnformat.core.entry import decode_entry
+from txnformat.core.invariants import check_whole
+from txnformat.core.operations import Append
+from txnformat.core.state import LogState
 from txnformat.errors import NotFoundError, TxnLogError
 from txnformat.follow import empty_state, fold_bytes
-from txnformat.invariants import check_whole
-from txnformat.operations import Append
-from txnformat.state import LogState
 from txnformat.store.base import ObjectStore
 
 __all__ = ["Chain", "Report", "check_reports", "read_chain"]

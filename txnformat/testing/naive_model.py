@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnformat.intents import (
+from txnformat.core.intents import (
     AllocateIds,
     ChangeTopic,
     EndTransaction,
@@ -23,7 +23,7 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import Cause, CreateTopic
+from txnformat.core.operations import Cause, CreateTopic
 from txnformat.types import TopicPartition
 
 __all__ = ["Expected", "NaiveModel", "Record"]

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from txnformat.abort_index import AbortedTransaction
+from txnformat.core.records.visibility import aborted_ranges, last_stable_offset
+from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.types import NO_PRODUCER, Outcome
-from txnformat.visibility import aborted_ranges, last_stable_offset
 
 __all__ = [
     "Batch",

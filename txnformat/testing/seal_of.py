@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txnformat.clock import SystemClock
+from txnformat.core.operations import Seal
+from txnformat.core.state import LogState
 from txnformat.driver import Driver
-from txnformat.operations import Seal
 from txnformat.sealing import write_segments
-from txnformat.state import LogState
 from txnformat.store.memory import MemoryStore
 
 __all__ = ["CountedIds", "seal_of"]

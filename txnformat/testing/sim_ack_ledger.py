@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txnformat.ack_operations import (
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import (
     Ack,
     AckedPartition,
     AckMode,
@@ -19,7 +20,6 @@ from txnformat.ack_operations import (
     DeleteSubscription,
     SubscriptionKey,
 )
-from txnformat.state import LogState
 from txnformat.testing.sim_world import HistoryViolation
 from txnformat.types import TopicPartition
 

@@ -6,7 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnformat.ack_operations import (
+from txnformat.core.intents import Acks, Action, Intent, Write
+from txnformat.core.ranges import Ranges
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
     CreateSubscription,
@@ -14,10 +18,6 @@ from txnformat.ack_operations import (
     SubscriptionStart,
 )
 from txnformat.errors import TxnLogError
-from txnformat.intents import Acks, Action, Intent, Write
-from txnformat.ranges import Ranges
-from txnformat.replacing import replace
-from txnformat.state import LogState
 from txnformat.testing.sim_ack_ledger import AckClaim
 from txnformat.testing.sim_clients import Client
 from txnformat.testing.sim_transactions import TIMEOUTS, Decisions, TransactionalClient

@@ -13,11 +13,11 @@ from functools import partial
 from txnformat import keys
 from txnformat.bundling import bundle_due, write_bundles
 from txnformat.commit import Answers, CommitSettings, commit_group
+from txnformat.core.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.effects import ReadClock, Sleep, Steps, Times
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
 from txnformat.expiry import Watch
 from txnformat.follow import open_view, refresh
-from txnformat.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
 from txnformat.pace import Pace
 from txnformat.sealing import write_segments
 from txnformat.snapshotting import write_hint, write_snapshot

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.errors import TxnLogError
-from txnformat.intents import (
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
@@ -27,9 +26,10 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import AllocateProducerIds, CreateTopic
-from txnformat.replacing import replace
-from txnformat.state import LogState
+from txnformat.core.operations import AllocateProducerIds, CreateTopic
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.errors import TxnLogError
 from txnformat.testing.sim_oracle import is_definite
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition
 

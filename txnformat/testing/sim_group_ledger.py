@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txnformat.entry import CommitEntry
-from txnformat.group_operations import (
+from txnformat.core.entry import CommitEntry
+from txnformat.core.groups.operations import (
     NO_OFFSET,
     NO_POSITION,
     CommitOffsets,
@@ -21,9 +21,9 @@ from txnformat.group_operations import (
     JoinGroup,
     OffsetCommit,
 )
-from txnformat.intents import Action, LeaveGroup, RemoveGroup, ResetOffsets, Write
-from txnformat.operations import Expire
-from txnformat.state import LogState
+from txnformat.core.intents import Action, LeaveGroup, RemoveGroup, ResetOffsets, Write
+from txnformat.core.operations import Expire
+from txnformat.core.state import LogState
 from txnformat.testing.sim_world import HistoryViolation
 from txnformat.types import TopicPartition
 

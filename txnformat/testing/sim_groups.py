@@ -9,10 +9,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txnformat.errors import TxnLogError
-from txnformat.group_operations import NO_OFFSET, JoinGroup, OffsetCommit, PositionCommit
-from txnformat.group_state import GroupState
-from txnformat.intents import (
+from txnformat.core.groups.operations import NO_OFFSET, JoinGroup, OffsetCommit, PositionCommit
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import (
     Action,
     CommitResult,
     GroupOffsets,
@@ -24,9 +23,10 @@ from txnformat.intents import (
     ResetOffsets,
     Write,
 )
-from txnformat.replacing import replace
-from txnformat.retention import expirable
-from txnformat.state import LogState
+from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.errors import TxnLogError
 from txnformat.testing.sim_clients import BulkClient, Client
 from txnformat.testing.sim_group_ledger import Claim
 from txnformat.testing.sim_transactions import TIMEOUTS, Decisions, TransactionalClient

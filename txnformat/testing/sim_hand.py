@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from txnformat import keys
-from txnformat.apply import apply
-from txnformat.assemble import Assembled, assemble
-from txnformat.document import encode_json
+from txnformat.core.assemble import Assembled, assemble
+from txnformat.core.document import encode_json
+from txnformat.core.entry import sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import Intent
+from txnformat.core.state import LogState
 from txnformat.effects import (
     CreateObject,
     DrawId,
@@ -25,11 +28,8 @@ from txnformat.effects import (
     Steps,
     Times,
 )
-from txnformat.entry import sha256_hex
 from txnformat.errors import StorageError
 from txnformat.follow import empty_state
-from txnformat.intents import Intent
-from txnformat.state import LogState
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.view import View
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from txnformat.ack_operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.entry import CommitEntry
-from txnformat.group_operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, Write
-from txnformat.operations import (
+from txnformat.core.entry import CommitEntry
+from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, Write
+from txnformat.core.operations import (
     Append,
     Cause,
     EndTxn,
@@ -28,13 +27,14 @@ from txnformat.operations import (
     Seal,
     Stage,
 )
-from txnformat.sidecar import BatchOutcome, decode_index
-from txnformat.state import LogState
+from txnformat.core.records.visibility import committed_mask
+from txnformat.core.sealing.sidecar import BatchOutcome, decode_index
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.testing.sim_ack_ledger import AckLedger
 from txnformat.testing.sim_group_ledger import GroupLedger
 from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
-from txnformat.visibility import committed_mask
 
 __all__ = ["Ledger"]
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from txnformat.apply import apply
-from txnformat.assemble import CLOCK_SKEW_MS_MAX, assemble
-from txnformat.decide import decide
-from txnformat.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, assemble
+from txnformat.core.decide import decide
+from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import CommitResult, EndTransaction, Included, Intent, Write
+from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
+from txnformat.core.snapshot import state_digest
+from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
-from txnformat.intents import CommitResult, EndTransaction, Included, Intent, Write
-from txnformat.invariants import check_state, check_whole
-from txnformat.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
-from txnformat.snapshot import state_digest
-from txnformat.state import LogState
 from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import Outcome, TopicPartition

@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from txnformat import keys
-from txnformat.batch_table import encode_batch_table
-from txnformat.entry import sha256_hex
-from txnformat.errors import CommitStateUnknownError, TxnLogError
-from txnformat.intents import (
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import (
     Action,
     CommitResult,
     EndTransaction,
@@ -19,11 +17,13 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import Cause, InitProducer
-from txnformat.replacing import replace
-from txnformat.state import LogState
+from txnformat.core.operations import Cause, InitProducer
+from txnformat.core.records.batch_table import encode_batch_table
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionStatus
+from txnformat.errors import CommitStateUnknownError, TxnLogError
 from txnformat.testing.sim_clients import Client
-from txnformat.transactions import TransactionStatus
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 
 __all__ = ["TIMEOUTS", "CleaningClient", "DecidingClient", "Decisions", "TransactionalClient"]

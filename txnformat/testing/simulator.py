@@ -15,17 +15,17 @@ from functools import cache
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.apply import apply
-from txnformat.assemble import assemble
-from txnformat.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.commit import CommitSettings
-from txnformat.document import encode_json
-from txnformat.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.core.assemble import assemble
+from txnformat.core.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.document import encode_json
+from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
+from txnformat.core.operations import Checkpoint, Upgrade
+from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
 from txnformat.errors import InternalError
-from txnformat.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
-from txnformat.operations import Checkpoint, Upgrade
-from txnformat.snapshot import encode_snapshot, state_digest
-from txnformat.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
 from txnformat.store.faulty import FaultKind
 from txnformat.tail import bundle_key_of
 from txnformat.testing.sim_acks import ACK_HITS, ACK_KINDS, ack_client

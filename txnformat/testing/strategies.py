@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from txnformat import keys
-from txnformat.intents import (
+from txnformat.core.intents import (
     Action,
     AllocateIds,
     AppRef,
@@ -27,8 +27,8 @@ from txnformat.intents import (
     TopicAppend,
     Write,
 )
-from txnformat.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
-from txnformat.replacing import replace
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
+from txnformat.core.replacing import replace
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 

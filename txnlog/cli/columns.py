@@ -117,7 +117,7 @@ def parse_column(text: str) -> pa.Field:
     InvalidInputError
         Kind ``invalid-column``.
     """
-    from txnformat.schema import fields_from_json
+    from txnformat.core.topics.schema import fields_from_json
 
     name, colon, type_ = text.partition(":")
     try:

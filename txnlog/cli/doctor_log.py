@@ -9,8 +9,8 @@ from txnlog.cli.diagnosis import Check, Status
 from txnlog.cli.output import instant
 
 if TYPE_CHECKING:
+    from txnformat.core.state import LogState
     from txnformat.metrics import LogMetrics
-    from txnformat.state import LogState
     from txnformat.store.base import ObjectStore
 
 __all__ = ["check_log"]
@@ -47,7 +47,7 @@ def check_log(store: ObjectStore) -> list[Check]:
 
 
 def _check_features(state: LogState) -> Check:
-    from txnformat.state import FEATURES
+    from txnformat.core.state import FEATURES
 
     known = FEATURES.reader | FEATURES.writer | FEATURES.maintenance
     needed = state.features.reader | state.features.writer | state.features.maintenance
@@ -79,8 +79,8 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
 
 
 def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
-    from txnformat.hanging import advice_for_late, advice_for_prepared
-    from txnformat.transaction_listing import is_late
+    from txnformat.core.transactions.hanging import advice_for_late, advice_for_prepared
+    from txnformat.core.transactions.listing import is_late
 
     if not state.undecided:
         return Check(AREA, "transactions", Status.OK, "none is open")

@@ -96,7 +96,7 @@ def _check_latency(store: ObjectStore, clock: Clock, ids: Ids) -> Check:
 
 def check_clock(store: ObjectStore, clock: Clock) -> Check:
     """Return the check of this machine's clock against the store's."""
-    from txnformat.assemble import CLOCK_SKEW_MS_MAX
+    from txnformat.core.assemble import CLOCK_SKEW_MS_MAX
 
     before = clock.now().wall_ms
     there = store.store_time_ms()

@@ -43,10 +43,10 @@ def entries(
     With --json one line per entry.
     """
     from txnformat import keys
-    from txnformat.document import decompressed
-    from txnformat.entry import decode_entry, sha256_hex
-    from txnformat.entry_bytes import has_checksum
-    from txnformat.operation_codec import encode_operation
+    from txnformat.core.document import decompressed
+    from txnformat.core.entry import decode_entry, sha256_hex
+    from txnformat.core.entry_bytes import has_checksum
+    from txnformat.core.operation_codec import encode_operation
 
     if chosen and (start is not None or end is not None):
         raise click.UsageError("--entry and --from or --to exclude each other")
@@ -146,7 +146,7 @@ def _batches(
 
     Requests: 2 GETs for each sealed segment in range.
     """
-    from txnformat.scan import check_range, extents_in
+    from txnformat.core.records.scan import check_range, extents_in
     from txnformat.types import IsolationLevel, TopicPartition
 
     state = log.refresh()
@@ -174,7 +174,7 @@ def _batches(
 
 def _sealed(log: TxnLog, record: SegmentRecord, number: int, within: OffsetRange) -> list[dict[str, Any]]:
     """Return the batches and markers that a sealed segment holds of a partition."""
-    from txnformat.sidecar import BatchOutcome, decode_markers
+    from txnformat.core.sealing.sidecar import BatchOutcome, decode_markers
 
     index = log.sidecars.index(record.index)
     lines = [
@@ -278,7 +278,7 @@ def object_(key: str, place: Place, as_json: bool) -> None:
 
 
 def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    from txnformat.abort_index import ENTRY_BYTES, VERSION, decode
+    from txnformat.core.transactions.abort_index import ENTRY_BYTES, VERSION, decode
 
     # Entry by entry: a segment of several partitions holds those of one after those of the other.
     for position in range(0, len(data), ENTRY_BYTES):
@@ -293,10 +293,10 @@ def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
-    from txnformat.batch_table import BATCH_TABLE_SCHEMA
     from txnformat.columns.arrow_messages import ArrowFileError, read_arrow_file
-    from txnformat.segment_list import SCHEMA
-    from txnformat.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
+    from txnformat.core.records.batch_table import BATCH_TABLE_SCHEMA
+    from txnformat.core.sealing.segment_list import SCHEMA
+    from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
 
     schemas = {".index": [INDEX_SCHEMA], ".markers": [MARKERS_SCHEMA]}
     problem = ""
@@ -343,8 +343,8 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat import keys
-    from txnformat.document import check_cost, decompressed
-    from txnformat.entry import decode_entry
+    from txnformat.core.document import check_cost, decompressed
+    from txnformat.core.entry import decode_entry
 
     number = keys.parse_entry_key("/".join(Path(key).parts[-3:]))
     if number is not None:

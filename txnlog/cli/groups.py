@@ -19,7 +19,7 @@ from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, json_option
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from txnformat.group_listing import GroupDetails, PendingCommit
+    from txnformat.core.groups.listing import GroupDetails, PendingCommit
 
 __all__ = ["groups"]
 

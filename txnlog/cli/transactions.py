@@ -17,8 +17,8 @@ from txnlog.cli.options import Integer, IntegerRange, Place, json_option, with_p
 from txnlog.cli.output import instant, plain_values, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from txnformat.hanging import HangingReport
-    from txnformat.transaction_listing import TransactionDetails
+    from txnformat.core.transactions.hanging import HangingReport
+    from txnformat.core.transactions.listing import TransactionDetails
 
 __all__ = ["transactions"]
 

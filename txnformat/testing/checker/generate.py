@@ -12,7 +12,7 @@ import random
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from txnformat.replacing import replace
+from txnformat.core.replacing import replace
 from txnformat.testing.checker.vocabulary import (
     CommitOffsets,
     Event,

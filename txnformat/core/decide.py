@@ -1,0 +1,184 @@
+"""Decisions: state and intent give operations, the original result, or a rejection. Pure.
+
+Order of the questions (specification, section "Deciding"):
+
+1. Is the intent's id in the window? Then it is done.
+2. Is its natural key known (application version, last end of the transactional id, sequence window)? Done.
+3. Does the window not reach back to its first slot, and does no natural key prove that it has not landed
+   (:mod:`txnformat.core.producers.absence`)? Undecidable: it may have landed, so it is never applied.
+4. Does it fit the state? Then operations, else a rejection that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from txnformat.core.groups.decide import join_group, leave_group, remove_group, reset_offsets
+from txnformat.core.intents import (
+    Action,
+    AllocateIds,
+    ChangeTopic,
+    Done,
+    EndTransaction,
+    ExpireIdle,
+    Included,
+    Intent,
+    JoinAsMember,
+    LeaveGroup,
+    OpenProducer,
+    Rejected,
+    RemoveGroup,
+    ResetOffsets,
+    SealSegments,
+    TakeCheckpoint,
+    Undecidable,
+    Verdict,
+    Write,
+)
+from txnformat.core.lifecycle.decide import expire
+from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation
+from txnformat.core.ownership import directories, shares_directory, topic_exists
+from txnformat.core.producers.absence import is_absent
+from txnformat.core.records.decide import decide_write
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
+from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
+from txnformat.core.topics.evolution import evolve
+from txnformat.core.transactions.decide import end_for_another, open_producer
+from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError, TxnLogError
+from txnformat.types import TopicPartition
+
+__all__ = ["decide"]
+
+
+def decide(state: LogState, intent: Intent) -> Verdict:
+    """Decide one intent on a state.
+
+    Parameters
+    ----------
+    state : LogState
+        The state after the last folded entry, and after the intents decided before this one for the same slot.
+
+    Returns
+    -------
+    Included | Done | Rejected | Undecidable
+        Operations of an Included verdict carry ``intent=0``; who builds the entry numbers them.
+    """
+    held_by = state.window.find(intent.intent_id, intent.first_slot)
+    if held_by is not None:
+        return Done(held_by, intent_id=intent.intent_id)
+    verdict = _decide_action(state, intent.action)
+    if isinstance(verdict, Done) or state.window.covers(intent.first_slot) or is_absent(state, intent.action):
+        return verdict
+    return Undecidable(state.window.first)
+
+
+def _decide_action(state: LogState, action: Action) -> Verdict:
+    return _DECISIONS[type(action)](state, action)
+
+
+def _allocate(state: LogState, action: AllocateIds) -> Verdict:
+    first = state.next_producer_id
+    return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
+
+
+def _checkpoint(state: LogState, action: TakeCheckpoint) -> Verdict:
+    newest = state.checkpoints[-1].entry if state.checkpoints else -1
+    if action.checkpoint.entry <= newest:
+        return Rejected(
+            ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
+        )
+    return _included(replace(action.checkpoint, intent=0))
+
+
+def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
+    made = state.topics.get(action.topic_id)
+    if made is not None and made.name == action.name:
+        return Done(made.created_entry)
+    if action.name in state.topic_ids or shares_directory(action.directory, directories(state).values):
+        return Rejected(topic_exists(action.name))
+    if action.topic_id in state.topics:
+        return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
+    return _included(replace(action, intent=0))
+
+
+def _included(*operations: Operation) -> Included:
+    return Included(operations)
+
+
+def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
+    topic = state.topics.get(action.topic_id)
+    if topic is None:
+        return Rejected(NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id))
+    try:
+        return _included(evolve(topic.schema, topic.partitions, action))
+    except InvalidInputError as error:
+        error.values["topic"] = topic.name
+        return Rejected(error.with_traceback(None))
+
+
+def _seal(state: LogState, action: SealSegments) -> Verdict:
+    """Refuse what somebody else has sealed in the meantime; offsets below the last stable offset stay so."""
+    seal = action.seal
+    for segment in seal.segments:
+        topic_id = segment.record.topic_id
+        for part in segment.partitions:
+            partition = state.partition(TopicPartition(topic_id, part.partition))
+            # Its end is above the last stable offset in a view only that is older than the one it was made from.
+            if partition.sealed_end != part.start_offset or part.end_offset > partition.last_stable_offset:
+                return _superseded(
+                    topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
+                )
+    known = state.segments.end + len(seal.segments)
+    if seal.segment_list is not None and not state.listed_segments < seal.listed_segments <= known:
+        return _superseded(listed_segments=state.listed_segments)
+    return _included(replace(seal, intent=0))
+
+
+def _superseded(**values: object) -> Rejected:
+    return Rejected(
+        ConflictError(
+            "somebody else has sealed these offsets",
+            kind="seal-superseded",
+            hint="nothing is to be done",
+            **values,
+        )
+    )
+
+
+def _decided(
+    decide_it: Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done],
+) -> Callable[[LogState, Any], Verdict]:
+    """Return a decision that gives verdicts: rejections are values here."""
+
+    def decided(state: LogState, action: Any) -> Verdict:
+        try:
+            found = decide_it(state, action)
+        except TxnLogError as error:
+            return Rejected(error.with_traceback(None))
+        if isinstance(found, Done):
+            return found
+        return Included(found if isinstance(found, tuple) else (found,))
+
+    return decided
+
+
+_DECISIONS: dict[type[Any], Callable[[LogState, Any], Verdict]] = {
+    Write: decide_write,
+    OpenProducer: _decided(open_producer),
+    EndTransaction: _decided(end_for_another),
+    AllocateIds: _allocate,
+    CreateTopic: _create_topic,
+    ChangeTopic: _change_topic,
+    TakeCheckpoint: _checkpoint,
+    SealSegments: _seal,
+    ExpireIdle: expire,
+    JoinAsMember: _decided(join_group),
+    LeaveGroup: _decided(leave_group),
+    ResetOffsets: _decided(reset_offsets),
+    RemoveGroup: _decided(remove_group),
+    CreateSubscription: _decided(create_subscription),
+    DeleteSubscription: _decided(delete_subscription),
+}

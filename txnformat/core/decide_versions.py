@@ -1,0 +1,89 @@
+"""Deciding application versions: whether a write was done before, and whether its version may follow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnformat.core.app_versions import INSTANCE_BYTES_MAX
+from txnformat.core.document import check_text
+from txnformat.core.intents import AppRef
+from txnformat.core.state import LogState
+from txnformat.errors import InvalidInputError, StaleAppVersionError
+
+__all__ = ["check_grows", "find_version"]
+
+_NEW_HISTORY = "do not repeat old batches with new data; use a new application id for a new history"
+
+
+def find_version(state: LogState, app: AppRef) -> int | None:
+    """Return the entry that holds an application's version; None when it is still to be written, and may be.
+
+    Raises
+    ------
+    StaleAppVersionError
+        Kind ``stale-app-version``: the log holds a later one. Kind ``stale-instance``: a newer instance has taken over,
+        whatever the version. Kind ``missing-versions``: the one before it is not in the log (``is_next``).
+    InvalidInputError
+        No reader could decode it.
+    """
+    _check(app)
+    known = state.app_versions.get(app.key)
+    if known is not None and known.is_superseded(app.instance):
+        raise StaleAppVersionError(
+            "another instance of the application has taken over from this one",
+            kind="stale-instance",
+            hint="stop this one: two instances with one application id write from one position, such as a checkpoint and a copy of it",
+            app_id=app.app_id,
+            version=app.version,
+            instance=app.instance,
+            newest=known.version,
+            newest_instance=known.instances[0],
+        )
+    if known is not None and known.version == app.version:
+        return known.entry
+    check_grows(state, [app])
+    expected = 0 if known is None else known.version + 1
+    if app.is_next and app.version != expected:
+        raise StaleAppVersionError(
+            "the log does not hold the versions of the application before this one",
+            kind="missing-versions",
+            hint="are they in another log, or was this one made anew or restored? What they hold is not here",
+            app_id=app.app_id,
+            expected=expected,
+            got=app.version,
+        )
+    return None
+
+
+def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
+    """Check that each version is above the newest one in the log.
+
+    Raises
+    ------
+    StaleAppVersionError
+        Kind ``stale-app-version``.
+    InvalidInputError
+        No reader could decode one.
+    """
+    for app in apps:
+        _check(app)
+        known = state.app_versions.get(app.key)
+        if known is not None and known.version >= app.version:
+            raise StaleAppVersionError(
+                f"the log holds {'this' if known.version == app.version else 'a later'} version of the application",
+                hint=_NEW_HISTORY,
+                app_id=app.app_id,
+                version=app.version,
+                newest=known.version,
+            )
+
+
+def _check(app: AppRef) -> None:
+    check_text(app.namespace, name="namespace of an application id")
+    check_text(app.app_id, name="application id")
+    if app.instance is not None:
+        check_text(app.instance, name="instance of an application", bytes_max=INSTANCE_BYTES_MAX)
+    if app.version < 0:
+        raise InvalidInputError(
+            f"an application version is {app.version}, which is below 0", kind="invalid-app-version"
+        )

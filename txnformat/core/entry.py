@@ -1,0 +1,167 @@
+"""Commit entries: the links of the chain, each one atomic step. Bytes to values and back; no IO.
+
+See the specification, section "Commit entries".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, defstruct, structs
+
+from txnformat import keys
+from txnformat.core.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
+from txnformat.core.entry_bytes import decode_stored, encode_stored
+from txnformat.core.operation_codec import (
+    OPERATIONS,
+    OperationHead,
+    check_operation,
+    content_hook,
+    stored_operation,
+    unknown_operation,
+)
+from txnformat.core.operations import Operation
+from txnformat.core.typed import Typed, fail
+from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.field_types import Count, Item, Positive, Sha256, Text
+from txnformat.store.object_sizes import ENTRY_BYTES_MAX
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "FORMAT_VERSION",
+    "OPERATIONS_MAX",
+    "CommitEntry",
+    "decode_entry",
+    "encode_entry",
+    "sha256_hex",
+]
+
+FORMAT_VERSION = 1
+OVERHEAD_BYTES = 128
+"""At least the bytes of the checksum's field, and of its frame."""
+OPERATIONS_MAX = 10_000
+"""Most operations of one entry."""
+
+
+class CommitEntry(Struct, frozen=True, kw_only=True):
+    """One atomic step of a log."""
+
+    entry: Count
+    """Number in the chain, from 0."""
+    log_id: Text
+    write_id: Text
+    """Names this attempt: whoever reads the slot back learns whose bytes won."""
+    previous: Sha256
+    """sha256 of the bytes of the entry before; of format.json for entry 0."""
+    timestamp_ms: Count
+    """Milliseconds since the epoch, at least one above the entry before."""
+    engine: Text
+    """Who wrote it, for people."""
+    intents: Annotated[
+        tuple[Item, ...], Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} intents")
+    ]
+    operations: Annotated[
+        tuple[Operation, ...],
+        Meta(max_length=OPERATIONS_MAX, description=f"at most {OPERATIONS_MAX} operations"),
+    ]
+
+
+_ENTRY: Typed[CommitEntry] = Typed(CommitEntry, content_hook)
+# What tells whether this version knows the rest.
+_HEAD: Typed[Any] = Typed(
+    defstruct("Head", [("format", Positive), ("operations", tuple[OperationHead, ...])])
+)
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the lower-case hex sha256 of ``data``."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_entry(entry: CommitEntry) -> bytes:
+    """Return the bytes of an entry, with its checksum.
+
+    Raises
+    ------
+    InvalidInputError
+        The entry is above a cap (size, number of operations).
+    """
+    if len(entry.operations) > OPERATIONS_MAX:
+        raise InvalidInputError(
+            f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
+            kind="entry-too-large",
+            hint="touch fewer topics in one transaction",
+        )
+    operations = [stored_operation(operation) for operation in entry.operations]
+    plain = plain_json({**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations})
+    data = encode_stored(plain)
+    if len(plain) > UNCOUNTED_BYTES_MAX:
+        _check_readable(plain, len(data))
+    if len(data) > ENTRY_BYTES_MAX:
+        raise InvalidInputError(
+            f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}",
+            kind="entry-too-large",
+            hint="touch fewer topics and partitions in one transaction",
+        )
+    return data
+
+
+def _check_readable(plain: bytes, stored: int) -> None:
+    try:
+        check_cost(plain + bytes(OVERHEAD_BYTES), stored - OVERHEAD_BYTES, name="entry")
+    except CorruptDataError as error:
+        raise InvalidInputError(
+            f"one commit entry would have {len(plain)} bytes of JSON in {stored}, more than any reader takes",
+            kind="entry-too-large",
+            hint="touch fewer topics and partitions in one transaction",
+        ) from error
+
+
+def decode_entry(data: bytes, number: int) -> CommitEntry:
+    """Return the entry that bytes say; everything in it is checked, its own checksum first.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole object.
+    number : int
+        The slot that the bytes were read from.
+
+    Raises
+    ------
+    CorruptDataError
+        Not an entry, not of this slot, or (kind ``wrong-checksum``) not what was written.
+    UnsupportedFeatureError
+        A newer format version, or an operation that this version does not know.
+    """
+    name = keys.entry_key(number)
+    if len(data) > ENTRY_BYTES_MAX:
+        raise CorruptDataError(
+            "a commit entry is above the cap",
+            object=name,
+            expected=f"at most {ENTRY_BYTES_MAX} bytes",
+            got=f"{len(data)} bytes",
+        )
+    text = decode_stored(data, name=name)
+    head = _HEAD.decode(text, name=name)
+    if head.format > FORMAT_VERSION:
+        raise UnsupportedFeatureError(
+            "a commit entry has a newer format",
+            kind="newer-format",
+            hint="upgrade txnlog",
+            object=name,
+            expected=f"at most {FORMAT_VERSION}",
+            got=head.format,
+        )
+    for index, there in enumerate(head.operations):
+        if there.operation not in OPERATIONS:
+            raise unknown_operation(there.operation, f"{name}.operations[{index}]")
+    entry = _ENTRY.decode(text, name=name)
+    if entry.entry != number:
+        fail(name, "entry", str(number), entry.entry)
+    operations = tuple(
+        check_operation(op, there, len(entry.intents), path=f"{name}.operations[{index}]")
+        for index, (op, there) in enumerate(zip(entry.operations, head.operations, strict=True))
+    )
+    return structs.replace(entry, operations=operations)

@@ -1,0 +1,138 @@
+"""The stored bytes of a commit entry: canonical JSON that carries its own checksum, perhaps compressed. Pure.
+
+The next entry's ``previous`` covers every entry but the newest, which nothing covers but itself. What is checked, and
+how damage of the checksum itself is told from an entry of a writer that knows none: the specification, section 4.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from txnformat.core.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
+from txnformat.errors import CorruptDataError
+
+__all__ = ["FIELDS_WITHOUT_CHECKSUM", "check_stored", "decode_stored", "encode_stored", "has_checksum"]
+
+FIELDS_WITHOUT_CHECKSUM = frozenset(
+    ["format", "entry", "log_id", "write_id", "previous", "timestamp_ms", "engine", "intents", "operations"]
+)
+"""All top-level fields of an entry whose writer knows no checksum."""
+
+_FIELD = b',"x_sha256":"'
+_FIELD_BYTES = len(_FIELD) + 64 + len(b'"}')
+"""The end of a document with a checksum."""
+
+# A skippable frame of zstd (RFC 8878, 3.1.2): magic number, length of what follows, both little-endian.
+_FRAME = bytes.fromhex("572a4d18") + (32).to_bytes(4, "little")
+_FRAME_BYTES = len(_FRAME) + 32
+
+
+def encode_stored(plain: bytes) -> bytes:
+    """Return an entry as it is stored.
+
+    Parameters
+    ----------
+    plain : bytes
+        The canonical JSON of its document, without a checksum.
+    """
+    body = plain[:-1]
+    text = body + _FIELD + hashlib.sha256(body).hexdigest().encode() + b'"}'
+    if len(text) > METADATA_BYTES_MAX:
+        return text  # above every cap: no reader decompresses more
+    data = packed(text)
+    return data if data is text else data + _FRAME + hashlib.sha256(data).digest()
+
+
+def has_checksum(data: bytes) -> bool:
+    """Return whether an entry that can be decoded carries a checksum."""
+    if data.startswith(ZSTD_MAGIC):
+        return _is_framed(data)
+    return _is_signed(data)
+
+
+def decode_stored(data: bytes, *, name: str) -> bytes:
+    """Return the plain JSON of an entry, once its checksum is right; nothing else of it is looked at.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole object.
+    name : str
+        Its key, for the error.
+
+    Raises
+    ------
+    CorruptDataError
+        Kind ``wrong-checksum``: the bytes are not those that were written, or the checksum is damaged. Others: no JSON
+        object.
+    """
+    stored = data
+    is_framed = _is_framed(data)
+    if is_framed:
+        stored = data[:-_FRAME_BYTES]
+        _compare("a commit entry is not what its checksum says", name, data[-32:].hex(), stored)
+    text = decompressed(stored, name=name)
+    is_signed = _is_signed(text)
+    if is_signed:
+        said = text[-_FIELD_BYTES + len(_FIELD) : -2].decode("ascii", "backslashreplace")
+        _compare("a commit entry is not what its checksum says", name, said, memoryview(text)[:-_FIELD_BYTES])
+    # Whichever layer damage has made unrecognisable, the other one, or the fields, tell that it was there.
+    if is_framed != (is_signed and stored.startswith(ZSTD_MAGIC)):
+        shown = [part for part, there in (("field", is_signed), ("frame", is_framed)) if there]
+        _fail(name, "the checksum's field, and its frame if compressed, or neither", f"only the {shown[0]}")
+    check_cost(text, len(stored), name=name)
+    if not is_signed and (further := sorted(_top_level(text, name) - FIELDS_WITHOUT_CHECKSUM)):
+        _fail(name, "no further fields without a checksum", f"{', '.join(map(ascii, further)):.200}")
+    return text
+
+
+def check_stored(data: bytes, *, name: str) -> None:
+    """Raise CorruptDataError unless the checksum of an entry is right, and it is a JSON object."""
+    _top_level(decode_stored(data, name=name), name)
+
+
+_TOP_LEVEL = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _top_level(text: bytes, name: str) -> set[str]:
+    """Return the names of the fields of an entry's document; their values are passed over."""
+    try:
+        return set(_TOP_LEVEL.decode(text))
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataError(
+            "a metadata object is not a JSON object", object=name, expected="object", got=str(error)
+        ) from error
+
+
+def _is_framed(data: bytes) -> bool:
+    return data.startswith(_FRAME, max(0, len(data) - _FRAME_BYTES)) and len(data) > _FRAME_BYTES
+
+
+def _is_signed(text: bytes) -> bool:
+    return text.startswith(_FIELD, max(0, len(text) - _FIELD_BYTES)) and text.endswith(b'"}')
+
+
+def _compare(what: str, name: str, said: str, data: bytes | memoryview) -> None:
+    got = hashlib.sha256(data).hexdigest()
+    if said != got:
+        raise CorruptDataError(
+            what,
+            kind="wrong-checksum",
+            hint="restore it from a copy; verify lists everything that is wrong",
+            object=name,
+            expected=f"sha256 {said}",
+            got=got,
+        )
+
+
+def _fail(name: str, expected: str, got: str) -> None:
+    raise CorruptDataError(
+        "the checksum of a commit entry is damaged",
+        kind="wrong-checksum",
+        hint="restore it from a copy; verify lists everything that is wrong",
+        object=name,
+        expected=expected,
+        got=got,
+    )

@@ -1,0 +1,406 @@
+"""The fold: state and entry give the next state. Pure, total on valid logs, and strict on invalid ones.
+
+An entry that does not fit (a wrong base offset, an epoch that goes back, an unknown topic) was not made by a
+correct writer: CorruptDataError, and the log stops rather than guess. Time is never a reason to refuse here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from txnformat.core.app_versions import NO_VERSION
+from txnformat.core.drafts import draft, put
+from txnformat.core.entry import CommitEntry
+from txnformat.core.folding import At, corrupt
+from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
+from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.lifecycle.fold import apply_expire
+from txnformat.core.operations import (
+    AllocateProducerIds,
+    AlterTopic,
+    Append,
+    AppendedPartition,
+    AppVersion,
+    Checkpoint,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    InitProducer,
+    Operation,
+    PrepareTxn,
+    Seal,
+    Stage,
+    Upgrade,
+)
+from txnformat.core.ownership import check_files, directories, shares_directory
+from txnformat.core.producers.state import AppendedRange, record
+from txnformat.core.records.state import EXTENT, PartitionState, Transaction
+from txnformat.core.replacing import replace
+from txnformat.core.sealing.fold import apply_seal
+from txnformat.core.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
+from txnformat.core.subscriptions.fold import acknowledge, create_subscription, delete_subscription
+from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.core.topics.evolution import next_version
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.transactions.fold import (
+    NUMBER_MAX,
+    Referred,
+    apply_stage,
+    check_follows,
+    check_numbers,
+    end_transaction,
+    init_producer,
+    ongoing,
+    owner_of,
+    prepare_transaction,
+    producer_ids,
+    table_extent,
+    time_of,
+)
+from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
+from txnformat.errors import CorruptDataError, UnsupportedFeatureError
+from txnformat.persistent import Rows
+from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
+
+__all__ = ["At", "apply", "apply_operation", "finish_entry"]
+
+
+def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
+    """Return the state after ``entry``.
+
+    Parameters
+    ----------
+    sha256 : str
+        Of the entry's bytes: the next link of the chain.
+
+    Raises
+    ------
+    CorruptDataError
+        The entry does not chain (kind ``broken-chain``) or does not fit the state (``invalid-entry``).
+    UnsupportedFeatureError
+        It asks readers for a feature that this version does not have.
+    """
+    for name, expected, got in (
+        ("log_id", state.log_id, entry.log_id),
+        ("entry", state.entry + 1, entry.entry),
+        ("previous", state.entry_sha256, entry.previous),
+    ):
+        if expected != got:
+            raise CorruptDataError(
+                "a commit entry does not chain to the one before",
+                kind="broken-chain",
+                entry=entry.entry,
+                field=name,
+                expected=expected,
+                got=got,
+            )
+    at = At(entry.entry, entry.timestamp_ms)
+    if state.entry >= 0 and entry.timestamp_ms <= state.timestamp_ms:
+        corrupt(at, "log time does not advance", previous=state.timestamp_ms, got=entry.timestamp_ms)
+    _check_opens_alone(entry, at)
+    for operation in entry.operations:
+        state = apply_operation(state, operation, at)
+    return finish_entry(state, entry, sha256, at)
+
+
+def _check_opens_alone(entry: CommitEntry, at: At) -> None:
+    """Refuse an entry that opens a transactional id and does something else with it."""
+    opened = {op.transactional_id for op in entry.operations if isinstance(op, InitProducer)}
+    if not opened or len(entry.operations) == 1:
+        return
+    named = {
+        op.transactional_id
+        for op in entry.operations
+        if isinstance(op, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn)
+        and op.transactional_id is not None
+    }
+    if opened & named:
+        corrupt(
+            at,
+            "an entry opens a producer, and does something else with its transactional id",
+            transactional_ids=sorted(opened & named),
+        )
+
+
+def finish_entry(state: LogState, entry: CommitEntry, sha256: str, at: At) -> LogState:
+    """Return the state after ``entry``, all of whose operations ``state`` has; the last part of :func:`apply`."""
+    if at.dropped_tables:
+        state = replace(
+            state,
+            files=state.files.keep({*state.files.numbers()} - at.dropped_files),
+            tables=state.tables.keep({*state.tables.numbers()} - at.dropped_tables),
+        )
+    return replace(
+        state,
+        entry=entry.entry,
+        entry_sha256=sha256,
+        timestamp_ms=entry.timestamp_ms,
+        window=state.window.push(entry.entry, entry.intents),
+    )
+
+
+def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
+    """Return the state after one operation of entry ``at``."""
+    return _FOLDS[type(operation)](state, operation, at)
+
+
+def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
+    unknown = sorted(set(op.reader) - FEATURES.reader)
+    if unknown:
+        raise UnsupportedFeatureError(
+            "the log needs reader features that this version does not have",
+            hint="upgrade txnlog",
+            features=unknown,
+        )
+    longest = op.max_transaction_timeout_ms
+    return replace(
+        state,
+        features=Features(frozenset(op.reader), frozenset(op.writer), frozenset(op.maintenance)),
+        max_transaction_timeout_ms=state.max_transaction_timeout_ms if longest is None else longest,
+    )
+
+
+def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
+    if op.name in state.topic_ids or op.topic_id in state.topics:
+        corrupt(at, "a topic is created twice", topic=op.name, topic_id=op.topic_id)
+
+    def taken() -> set[str]:
+        if at.directories is None:
+            at.directories = set(directories(state).values())
+        return at.directories
+
+    if shares_directory(op.directory, taken):
+        corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
+    if at.directories is not None:
+        at.directories.add(op.directory)
+    schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
+    topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
+    return replace(
+        state,
+        topics=put(state.topics, op.topic_id, topic, at),
+        topic_ids=put(state.topic_ids, op.name, op.topic_id, at),
+    )
+
+
+def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
+    topic = state.topics.get(op.topic_id)
+    if topic is None:
+        corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
+    schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields)
+    grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and op.fields is not None)
+    if not grows or schema is None or op.schema_id != schema.schema_id:
+        corrupt(
+            at,
+            "a topic is altered in a way that is not allowed",
+            topic_id=op.topic_id,
+            partitions=op.partitions,
+            schema_id=op.schema_id,
+        )
+    altered = replace(topic, partitions=op.partitions, schema=schema)
+    return replace(state, topics=put(state.topics, op.topic_id, altered, at))
+
+
+def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
+    if op.first != state.next_producer_id:
+        corrupt(
+            at,
+            "a block of producer ids does not begin where it must",
+            expected=state.next_producer_id,
+            got=op.first,
+        )
+    if op.last >= NUMBER_MAX:
+        corrupt(at, "a block of producer ids goes beyond the largest id", got=op.last)
+    return replace(
+        state,
+        next_producer_id=op.last + 1,
+        blocks=(*state.blocks, ProducerIdBlock(op.owner, op.first, op.last, at.entry, at.timestamp_ms)),
+    )
+
+
+def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
+    key = (op.namespace, op.app_id)
+    known = state.app_versions.get(key)
+    if known is not None and op.version <= known.version:
+        corrupt(
+            at, "an application version does not grow", app_id=op.app_id, known=known.version, got=op.version
+        )
+    if known is not None and known.is_superseded(op.instance):
+        corrupt(at, "an instance of an application that had been superseded goes on", app_id=op.app_id)
+    now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance)
+    return replace(state, app_versions=put(state.app_versions, key, now, at))
+
+
+def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
+    if op.entry >= at.entry or (state.checkpoints and op.entry <= state.checkpoints[-1].entry):
+        corrupt(at, "a checkpoint does not advance", got=op.entry)
+    return replace(state, checkpoints=(*state.checkpoints, op)[-2:])
+
+
+def _append(state: LogState, op: Append, at: At) -> LogState:
+    topic = state.topics.get(op.topic_id)
+    if topic is None or op.partition_count != topic.partitions:
+        corrupt(
+            at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
+        )
+    newest = max((file.schema_id for file in op.files), default=0)
+    if newest > topic.schema.schema_id:
+        corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
+    check_files(topic, op.files, at)
+    owner = None
+    if op.transactional_id is not None:
+        owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
+        if owner.staged or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
+            corrupt(
+                at, "an append joins a transaction that stages, or is prepared", producer_id=op.producer_id
+            )
+    elif op.producer_id != NO_PRODUCER:
+        state = _used(state, op, at)
+    first_file = state.files.end
+    table = state.tables.end if op.table else -1
+    by_partition: dict[int, list[BatchRecord]] = {}
+    for batch in op.batches:
+        by_partition.setdefault(batch.partition, []).append(batch)
+    partitions = draft(state.partitions, at)
+    started = draft(owner.partitions, at) if owner else {}
+    appended = 0
+    for part in op.partitions:
+        key = TopicPartition(op.topic_id, part.partition)
+        partition = partitions.get(key, PartitionState())
+        _check_appended(op, part, partition, topic.partitions, by_partition.get(part.partition, []), at)
+        rows = _extents(op, part, by_partition.get(part.partition, []), first_file, table, at)
+        partitions[key] = _grown(partition, op, part, rows, at)
+        appended += len(rows)
+        if owner is not None:
+            started.setdefault(key, part.base_offset)
+    if owner is not None and op.transactional_id is not None:
+        state = state.with_transactional_id(op.transactional_id, ongoing(owner, at, partitions=started), at)
+    return replace(
+        state,
+        partitions=partitions,
+        files=state.files.extend(op.files),
+        extents=state.extents + appended,
+        tables=state.tables.extend((op.table,)) if op.table else state.tables,
+    )
+
+
+def _used(state: LogState, op: Append, at: At) -> LogState:
+    """Note that a producer without a transactional id has appended."""
+    if op.epoch != IDEMPOTENT_EPOCH:
+        corrupt(at, "an append without a transactional id has an epoch", epoch=op.epoch)
+    if op.producer_id not in state.producers and not state.may_begin(op.producer_id, producer_ids(state, at)):
+        corrupt(
+            at,
+            "an append carries a producer id that was never given, is retired, or has a transactional id",
+            producer_id=op.producer_id,
+        )
+    return replace(
+        state, producers=put(state.producers, op.producer_id, UsedAt(at.entry, at.timestamp_ms), at)
+    )
+
+
+def _check_appended(
+    op: Append,
+    part: AppendedPartition,
+    partition: PartitionState,
+    count: int,
+    batches: list[BatchRecord],
+    at: At,
+) -> None:
+    if part.partition >= count or part.base_offset != partition.log_end:
+        corrupt(
+            at,
+            "an append does not begin at the log end",
+            partition=part.partition,
+            expected=partition.log_end,
+            got=part.base_offset,
+        )
+    check_numbers(part.base_offset, part.base_sequence, part.records, part.partition, at)
+    if op.table is None and (
+        len(batches) != part.batch_count or sum(batch.records for batch in batches) != part.records
+    ):
+        corrupt(at, "an append's totals are not those of its batches", partition=part.partition)
+    if op.producer_id != NO_PRODUCER:
+        check_follows(partition.sequences.get((op.producer_id, op.epoch), ()), part, op.producer_id, at)
+
+
+def _extents(
+    op: Append, part: AppendedPartition, batches: list[BatchRecord], first_file: int, table: int, at: At
+) -> Rows:
+    transactional = op.transactional_id is not None
+    if op.table is not None:
+        return table_extent(
+            part,
+            part.base_offset,
+            (op.producer_id, op.epoch),
+            Referred(table, op.section, first_file, len(op.files)),
+            at,
+            transactional=transactional,
+        )
+    rows = []
+    offset, sequence = part.base_offset, part.base_sequence
+    for batch in batches:
+        times = (time_of(batch.min_timestamp_ms, at), time_of(batch.max_timestamp_ms, at))
+        head = (offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms)
+        groups = (batch.row_group, batch.row_group_count)
+        place = (
+            batch.size,
+            first_file + batch.file,
+            -1,
+            first_file,
+            0,
+            *groups,
+            1,
+            int(transactional),
+            len(op.files),
+        )
+        rows.append((*head, *times, *place))
+        offset += batch.records
+        sequence += batch.records if sequence >= 0 else 0
+    return np.array(rows, EXTENT)
+
+
+def _grown(
+    partition: PartitionState, op: Append, part: AppendedPartition, rows: Rows, at: At
+) -> PartitionState:
+    transaction: Transaction = (op.producer_id, op.epoch)
+    sequences, opened = partition.sequences, partition.open
+    if op.producer_id != NO_PRODUCER:
+        appended = AppendedRange(
+            part.base_sequence, part.base_sequence + part.records - 1, part.digest, part.base_offset, at.entry
+        )
+        sequences = put(sequences, transaction, record(sequences.get(transaction, ()), appended), at)
+    if op.transactional_id is not None and transaction not in opened:
+        opened = put(opened, transaction, part.base_offset, at)
+    return replace(
+        partition,
+        log_end=part.base_offset + part.records,
+        open=opened,
+        sequences=sequences,
+        extents=partition.extents.append(rows),
+    )
+
+
+_FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
+    Upgrade: _upgrade,
+    CreateTopic: _create_topic,
+    AlterTopic: _alter_topic,
+    InitProducer: init_producer,
+    AllocateProducerIds: _allocate,
+    Append: _append,
+    Stage: apply_stage,
+    PrepareTxn: prepare_transaction,
+    EndTxn: end_transaction,
+    AppVersion: _app_version,
+    Checkpoint: _checkpoint,
+    Seal: apply_seal,
+    Expire: apply_expire,
+    JoinGroup: join_group,
+    CommitOffsets: commit_offsets,
+    DeleteGroup: delete_group,
+    CreateSubscription: create_subscription,
+    DeleteSubscription: delete_subscription,
+    Ack: acknowledge,
+}

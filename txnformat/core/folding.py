@@ -1,0 +1,76 @@
+"""What the parts of the fold share: where an operation stands, and how a broken one is reported."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from txnformat.errors import CorruptDataError
+
+__all__ = ["At", "PendingIndex", "corrupt"]
+
+
+class At:
+    """Where in the chain an operation stands. One for the fold of an entry, which owns the drafts of its states.
+
+    Of the states between operations that were folded with one ``At`` only the last may be used
+    (:mod:`txnformat.core.drafts`).
+    """
+
+    __slots__ = (
+        "directories",
+        "dropped_files",
+        "dropped_tables",
+        "entry",
+        "positions",
+        "producer_ids",
+        "timestamp_ms",
+    )
+
+    def __init__(self, entry: int, timestamp_ms: int) -> None:
+        self.entry = entry
+        self.timestamp_ms = timestamp_ms
+        self.producer_ids: set[int] | None = None
+        """Ids that belong to transactional ids; None until an operation asks for them."""
+        self.directories: set[str] | None = None
+        """Directories of topics; None until an operation asks for them."""
+        self.positions: dict[str, PendingIndex] = {}
+        """By group, of which an operation has asked: who has what pending."""
+        self.dropped_files: set[int] = set()
+        """Numbers in LogState.files that leave the state with the entry's end: to be dropped together."""
+        self.dropped_tables: set[int] = set()
+
+
+class PendingIndex:
+    """Of one group: which transactional ids have a key pending, and which of them hold it."""
+
+    __slots__ = ("holding", "ids")
+
+    def __init__(self) -> None:
+        self.ids: dict[object, set[str]] = {}
+        self.holding: dict[object, set[str]] = {}
+
+    def add(self, transactional_id: str, key: object, *, holds: bool) -> None:
+        """Note that something is pending."""
+        self.ids.setdefault(key, set()).add(transactional_id)
+        if holds:
+            self.holding.setdefault(key, set()).add(transactional_id)
+
+    def release(self, transactional_id: str, key: object) -> None:
+        """Note that what is pending holds its key no longer."""
+        self.holding.get(key, set()).discard(transactional_id)
+
+    def remove(self, transactional_id: str, key: object) -> None:
+        """Note that something is no longer pending."""
+        self.release(transactional_id, key)
+        self.ids.get(key, set()).discard(transactional_id)
+
+
+def corrupt(at: At, what: str, **values: object) -> NoReturn:
+    """Raise about an entry that does not fit the state before it."""
+    raise CorruptDataError(
+        what,
+        kind="invalid-entry",
+        hint="run no writer on this log before its cause is known",
+        entry=at.entry,
+        **values,
+    )

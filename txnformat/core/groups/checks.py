@@ -1,0 +1,92 @@
+"""Checking what users ask for in a consumer group's name, before any of it is decided: an entry must be readable. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from txnformat import keys
+from txnformat.core.document import check_text
+from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
+from txnformat.core.intents import GroupOffsets
+from txnformat.errors import InvalidInputError
+
+__all__ = ["check_group_offsets", "check_member"]
+
+
+def check_member(group: str, member: str) -> None:
+    """Raise InvalidInputError if no group or member may be called so."""
+    keys.check_reader_name(group, "group")
+    try:
+        check_text(member, name="member", bytes_max=keys.TRANSACTIONAL_ID_BYTES_MAX)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, kind="invalid-member-name", hint=error.hint) from None
+
+
+def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
+    """Raise InvalidInputError about every name, offset, position and text that no log can hold.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-group-name``, or ``invalid-offset-commit``: every problem.
+    """
+    problems: list[str] = []
+    for one in wanted:
+        keys.check_reader_name(one.group, "group")
+        # True and 1.0 are equal to generation 1, and no reader could decode the entry that has them.
+        if one.generation is not None and type(one.generation) is not int:
+            problems.append(f"generation {one.generation!r:.80} of group {one.group!r} is not a whole number")
+        if not one.offsets and not one.positions:
+            problems.append(f"nothing is committed for group {one.group!r}")
+        for offset in one.offsets:
+            problems += _offset_problems(offset)
+        for position in one.positions:
+            problems += _position_problems(position)
+        commits: tuple[OffsetCommit | PositionCommit, ...] = (*one.offsets, *one.positions)
+        twice = [key for key, count in Counter(commit.key for commit in commits).items() if count > 1]
+        problems += [f"group {one.group!r} commits {key!r:.300} twice" for key in twice]
+    names = Counter(one.group for one in wanted)
+    problems += [f"group {name!r} is named twice in one step" for name, count in names.items() if count > 1]
+    if problems:
+        raise InvalidInputError(
+            problems,
+            kind="invalid-offset-commit",
+            hint="commit, once for each partition, the offset of the next record to read",
+        )
+
+
+def _offset_problems(commit: OffsetCommit) -> list[str]:
+    problems = []
+    if type(commit.offset) is not int or commit.offset < 0:
+        problems.append(
+            f"offset {commit.offset!r:.80} of partition {commit.partition!r:.80} is not 0 or more"
+        )
+    if type(commit.partition) is not int or commit.partition < 0:
+        problems.append(f"{commit.partition!r:.80} is no partition number")
+    expected = commit.expected
+    if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
+        problems.append(f"expected offset {expected!r:.80} is not 0 or more, or {NO_OFFSET} for none")
+    return [*problems, *_text_problems("metadata", commit.metadata, may_be_empty=True)]
+
+
+def _position_problems(commit: PositionCommit) -> list[str]:
+    expected = NO_POSITION if commit.expected is None else commit.expected
+    return [
+        *_text_problems("the name of a foreign position", commit.name),
+        *_text_problems(f"the position in {commit.name!r:.80}", commit.position),
+        *_text_problems("metadata", commit.metadata, may_be_empty=True),
+        *_text_problems(f"the expected position in {commit.name!r:.80}", expected, may_be_empty=True),
+    ]
+
+
+def _text_problems(what: str, text: object, *, may_be_empty: bool = False) -> list[str]:
+    if not isinstance(text, str):
+        return [f"{what} is {text!r:.80}, not a text"]
+    if may_be_empty and not text:
+        return []
+    try:
+        check_text(text, name=what)
+    except InvalidInputError as error:
+        return [f"{error.what}: {error.hint}"]
+    return []

@@ -1,0 +1,266 @@
+"""Deciding what concerns consumer groups: who is its member, what may be committed, what may be deleted. Pure.
+
+Rejections are raised here; :mod:`txnformat.core.decide` and :mod:`txnformat.core.records.decide` make values of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txnformat.core.groups.checks import check_group_offsets, check_member
+from txnformat.core.groups.operations import (
+    CommitOffsets,
+    DeleteGroup,
+    GroupKey,
+    JoinGroup,
+    OffsetCommit,
+    PositionCommit,
+)
+from txnformat.core.groups.state import GroupState
+from txnformat.core.intents import (
+    GroupOffsets,
+    JoinAsMember,
+    LeaveGroup,
+    ProducerRef,
+    RemoveGroup,
+    ResetOffsets,
+)
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
+from txnformat.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    TxnLogError,
+)
+
+__all__ = [
+    "SESSION_TIMEOUT_MS_MAX",
+    "check_generation",
+    "commit_offsets",
+    "hold_broken",
+    "join_group",
+    "known_group",
+    "leave_group",
+    "remove_group",
+    "reset_offsets",
+]
+
+SESSION_TIMEOUT_MS_MAX = 30 * 60_000
+"""Longest session timeout of a member (Kafka's group.max.session.timeout.ms)."""
+
+
+def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
+    """Return the operation that makes somebody the one member of a group, and fences the member before."""
+    if not 1 <= action.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
+        raise InvalidInputError(
+            f"session_timeout_ms is {action.session_timeout_ms!r}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
+            kind="invalid-session-timeout",
+        )
+    check_member(action.group, action.member)
+    group = state.group(action.group)
+    return JoinGroup(
+        group=action.group,
+        generation=group.generation + 1,
+        member=action.member,
+        session_timeout_ms=action.session_timeout_ms,
+    )
+
+
+def leave_group(state: LogState, action: LeaveGroup) -> JoinGroup:
+    """Return the operation by which a member leaves; raise if it is not the member any more."""
+    group = state.group(action.group)
+    check_generation(action.group, group, action.generation)
+    return JoinGroup(group=action.group, generation=group.generation + 1, session_timeout_ms=0)
+
+
+def check_generation(name: str, group: GroupState, generation: int | None) -> None:
+    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is anybody."""
+    if generation is None or (generation == group.generation and group.member is not None):
+        return
+    raise ConflictError(
+        "this consumer is not the member of its group any more",
+        kind="member-fenced",
+        hint="stop it: a newer consumer has joined the group, or somebody has reset or deleted the group",
+        group=name,
+        generation=generation,
+        current_generation=group.generation,
+        member=None if group.member is None else group.member.name,
+    )
+
+
+def commit_offsets(
+    state: LogState,
+    wanted: GroupOffsets,
+    producer: ProducerRef | None,
+    owner: TransactionalIdState | None,
+) -> CommitOffsets:
+    """Return the operation that commits positions of a group, in the producer's transaction or at once."""
+    group = state.group(wanted.group)
+    check_generation(wanted.group, group, wanted.generation)
+    transactional_id = producer.transactional_id if producer is not None and owner is not None else None
+    for offset in wanted.offsets:
+        _check_offset(state, wanted, offset)
+    commits: tuple[OffsetCommit | PositionCommit, ...] = (*wanted.offsets, *wanted.positions)
+    for commit in commits:
+        _check_compare(state, wanted.group, group, commit, transactional_id)
+    in_transaction = producer is not None and transactional_id is not None
+    return CommitOffsets(
+        wanted.group,
+        wanted.offsets,
+        wanted.positions,
+        wanted.generation,
+        transactional_id,
+        producer.producer_id if producer is not None and in_transaction else -1,
+        producer.epoch if producer is not None and in_transaction else -1,
+    )
+
+
+def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -> None:
+    topic = state.topics.get(commit.topic_id)
+    if topic is None:
+        raise NotFoundError(
+            "the topic of an offset does not exist", kind="unknown-topic", topic_id=commit.topic_id
+        )
+    if commit.partition >= topic.partitions:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            topic=topic.name,
+            partition=commit.partition,
+        )
+    partition = state.partition(commit.key)
+    latest = partition.log_end if wanted.read_uncommitted else partition.last_stable_offset
+    if commit.offset > latest:
+        raise OffsetOutOfRangeError(
+            "an offset cannot be committed that nobody can have read up to",
+            hint="commit the offset of the next record to read, which is at most the last stable offset",
+            topic=topic.name,
+            partition=commit.partition,
+            got=commit.offset,
+            earliest=partition.log_start,
+            latest=latest,
+        )
+
+
+def _check_compare(
+    state: LogState,
+    name: str,
+    group: GroupState,
+    commit: OffsetCommit | PositionCommit,
+    transactional_id: str | None,
+) -> None:
+    values = {"group": name, **_named(state, commit.key)}
+    others = group.pending_in(commit.key, beside=transactional_id)
+    if commit.expected is None:
+        prepared = [
+            other
+            for other, pending in others.items()
+            if pending.holds and state.transactional_ids[other].status is TransactionStatus.PREPARED
+        ]
+        if prepared:
+            raise ConflictError(
+                "a prepared transaction has compared this position, and holds it until it ends",
+                kind="offsets-held",
+                hint="let whoever decides commit or abort that transaction first",
+                transactional_id=prepared[0],
+                **values,
+            )
+        return
+    if commit.expected != group.value(commit.key):
+        raise ConflictError(
+            "the group's position is not the one that was expected: somebody else has committed",
+            kind="offsets-changed",
+            hint="abort, read the committed position again, and go on from there",
+            expected=commit.expected,
+            got=group.value(commit.key),
+            **values,
+        )
+    for other, pending in others.items():
+        raise ConflictError(
+            "another transaction has compared this position, and holds it until it ends"
+            if pending.holds
+            else "another transaction has a position pending, so that nobody can compare",
+            kind="offsets-held" if pending.holds else "offsets-pending",
+            hint="abort, and try again when that transaction has ended",
+            transactional_id=other,
+            **values,
+        )
+
+
+def _named(state: LogState, key: GroupKey) -> dict[str, Any]:
+    if isinstance(key, str):
+        return {"position": key}
+    topic = state.topics.get(key.topic_id)
+    return {"topic": topic.name if topic else key.topic_id, "partition": key.partition}
+
+
+def hold_broken(transactional_id: str | None, owner: TransactionalIdState) -> TxnLogError:
+    """Return why a transaction can only be aborted."""
+    return ConflictError(
+        "a position that the transaction had compared was committed by somebody else since",
+        kind="offsets-hold-broken",
+        hint="abort the transaction; its records are not committed",
+        transactional_id=transactional_id,
+        epoch=owner.epoch,
+        groups=sorted(owner.groups),
+    )
+
+
+def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, CommitOffsets]:
+    """Return the operations that put a group's member out and set its positions."""
+    name = action.offsets.group
+    check_group_offsets((action.offsets,))
+    group = state.group(name)
+    _check_idle(name, group, action.store_time_ms, force=action.force)
+    # Whoever was a member and only slept is fenced: it must not commit over what was set.
+    put_out = JoinGroup(group=name, generation=group.generation + 1, session_timeout_ms=0)
+    return put_out, commit_offsets(state, action.offsets, None, None)
+
+
+def known_group(state: LogState, name: str) -> GroupState:
+    """Return what the log knows of a group, or raise NotFoundError of kind ``unknown-group``."""
+    group = state.groups.get(name)
+    if group is None:
+        raise NotFoundError(
+            "no such group",
+            kind="unknown-group",
+            hint="list them with: txnlog groups list",
+            group=name,
+            groups=sorted(state.groups)[:20],
+        )
+    return group
+
+
+def remove_group(state: LogState, action: RemoveGroup) -> DeleteGroup:
+    """Return the operation that deletes a group."""
+    group = known_group(state, action.group)
+    if group.pending:
+        raise ConflictError(
+            "the group has positions that are pending in open transactions",
+            kind="offsets-pending",
+            hint="end those transactions first, or abort them: txnlog transactions abort",
+            group=action.group,
+            transactional_ids=sorted(group.pending),
+        )
+    _check_idle(action.group, group, action.store_time_ms, force=action.force)
+    return DeleteGroup(action.group)
+
+
+def _check_idle(name: str, group: GroupState, store_time_ms: int, *, force: bool) -> None:
+    until = group.lives_until_ms()
+    if force or until is None or group.member is None or store_time_ms >= until:
+        return
+    raise ConflictError(
+        "the group has a live member",
+        kind="group-active",
+        hint="stop it first, or use force (--force); it counts as live until its session timeout after its last "
+        "commit is over",
+        group=name,
+        member=group.member.name,
+        generation=group.generation,
+        live_until_ms=until,
+        store_time_ms=store_time_ms,
+    )

@@ -1,0 +1,398 @@
+"""Intents: what a caller wants committed, before anything is decided; and what became of it.
+
+An intent's identity never changes: its id, the slot it was first sent to, and the producer identity, sequences
+or application version inside its action. Deciding it again, in any process, gives the original result or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from txnformat.core.app_versions import Content
+from txnformat.core.entry import CommitEntry
+from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.operations import (
+    DEFERRED_TIMEOUT_MS,
+    TIMEOUT_MS,
+    Append,
+    AppVersion,
+    Cause,
+    Checkpoint,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    Operation,
+    PendingPartition,
+    Seal,
+)
+from txnformat.core.subscriptions.operations import (
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+    SubscriptionKey,
+)
+from txnformat.errors import TxnLogError
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
+
+__all__ = [
+    "Acks",
+    "Action",
+    "AllocateIds",
+    "AppRef",
+    "ChangeTopic",
+    "CommitResult",
+    "Done",
+    "EndTransaction",
+    "ExpireIdle",
+    "GroupOffsets",
+    "Included",
+    "Intent",
+    "JoinAsMember",
+    "LeaveGroup",
+    "OpenProducer",
+    "PendingPartition",
+    "ProducerRef",
+    "Rejected",
+    "RemoveGroup",
+    "ResetOffsets",
+    "SealSegments",
+    "TakeCheckpoint",
+    "TopicAppend",
+    "Undecidable",
+    "Verdict",
+    "Write",
+    "first_offsets",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRef:
+    """Who appends."""
+
+    producer_id: int
+    epoch: int
+    transactional_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppRef:
+    """The application version that a write stands for."""
+
+    namespace: str
+    app_id: str
+    version: int
+    instance: str | None = None
+    """Which run of the application it is: one that a newer run has taken over from is refused."""
+    is_next: bool = False
+    """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
+    content: Content | None = None
+    """What it writes, for those who compare a repetition; of topics that somebody else makes meanwhile the ids are replaced."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what versions are counted by."""
+        return self.namespace, self.app_id
+
+    def is_held_by(self, op: AppVersion) -> bool:
+        """Whether an operation sets this version."""
+        return (op.namespace, op.app_id, op.version) == (self.namespace, self.app_id, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAppend:
+    """Uploaded records of one topic."""
+
+    topic_id: str
+    partition_count: int
+    files: tuple[FileRecord, ...]
+    partitions: tuple[PendingPartition, ...]
+    batches: tuple[BatchRecord, ...] = ()
+    table: ObjectRecord | None = None
+    section: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """Positions that a write commits for a group."""
+
+    group: str
+    offsets: tuple[OffsetCommit, ...] = ()
+    positions: tuple[PositionCommit, ...] = ()
+    generation: int | None = None
+    """The member's; None: whoever commits is no member, or does not care."""
+    read_uncommitted: bool = False
+    """Offsets may lie beyond the last stable offset: whoever commits reads what is not decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """What a write acknowledges in a subscription.
+
+    Offsets that hold no record which anybody reads (markers, aborted records) need no acknowledgement: who acknowledges the
+    record at offset o acknowledges everything after the visible record before it, too, but what is acknowledged
+    already. So what follows one another becomes one range.
+    """
+
+    topic_id: str
+    subscription: str
+    mode: AckMode
+    partitions: tuple[AckedPartition, ...]
+    """Each once."""
+
+    @property
+    def key(self) -> SubscriptionKey:
+        """Return the subscription."""
+        return self.topic_id, self.subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append, end a transaction, or both, over any number of topics, in one atomic step."""
+
+    producer: ProducerRef | None = None
+    appends: tuple[TopicAppend, ...] = ()
+    end: Outcome | None = None
+    app: AppRef | None = None
+    create: tuple[CreateTopic, ...] = ()
+    """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
+    apps_beside: tuple[AppRef, ...] = ()
+    """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
+    deferred: bool = False
+    """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
+    follows: int | None = None
+    """Last entry of the transaction that whoever writes knew; it is done if the log has a later one of the transaction.
+
+    For one who stages on the producer's behalf, and may be started twice: nobody else stages before it has answered.
+    """
+    prepare: bool = False
+    """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
+    offsets: tuple[GroupOffsets, ...] = ()
+    """At most one of each group; in the transaction of ``producer`` if that has a transactional id, else at once."""
+    acks: tuple[Acks, ...] = ()
+    """In order; in the transaction of ``producer`` if that has a transactional id, else at once. A seek is always at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """Fence older instances of a transactional id, abort what they left open, and get an identity."""
+
+    transactional_id: str
+    timeout_ms: int = TIMEOUT_MS
+    """Of transactions with offsets."""
+    deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
+    """Of transactions whose records have no offsets yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """Abort a transaction that is somebody else's: its time is over, or an operator says so.
+
+    With cause TIMEOUT exactly one of the two must show that its time is over: ``store_time_ms`` says so now, or
+    ``observed_entry`` is still the entry that its timeout counts from, and the actor has seen it open since then for at
+    least the timeout, by a clock of its own that does not jump.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    cause: Cause
+    store_time_ms: int | None = None
+    """The store's time when the actor looked."""
+    observed_entry: int | None = None
+    force: bool = False
+    """Also when it is prepared (cause OPERATOR only)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateIds:
+    """Get a block of producer ids."""
+
+    owner: str
+    count: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Name a snapshot that was written and read back."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTopic:
+    """Let a topic grow. Relative to what the topic is when it is decided: others may have changed it meanwhile."""
+
+    topic_id: str
+    partitions: int | None = None
+    """How many there shall be in all."""
+    add: tuple[pa.Field, ...] = ()
+    widen: tuple[tuple[str, pa.DataType], ...] = ()
+    """(column, its new type)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealSegments:
+    """Name segments whose sidecars were written."""
+
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireIdle:
+    """Forget what the operation names, but what was used since."""
+
+    expire: Expire
+    cutoff_ms: int
+    """Log time up to which producers and blocks must have been left alone (inclusive)."""
+    id_cutoff_ms: int
+    """Likewise transactional ids."""
+    group_cutoff_ms: int = -1
+    """Likewise groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAsMember:
+    """Become the one member of a group, and fence the member before."""
+
+    group: str
+    member: str
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Be a group's member no more."""
+
+    group: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """Set positions of a group that has no live member."""
+
+    offsets: GroupOffsets
+    store_time_ms: int
+    """The store's time when the actor looked."""
+    force: bool = False
+    """Also when it has one, which is then fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """Delete a group without a live member and without pending positions."""
+
+    group: str
+    store_time_ms: int
+    """The store's time when the actor looked."""
+    force: bool = False
+    """Also when it has a live member, which is then fenced."""
+
+
+Action = (
+    ExpireIdle
+    | JoinAsMember
+    | LeaveGroup
+    | ResetOffsets
+    | RemoveGroup
+    | Write
+    | OpenProducer
+    | EndTransaction
+    | AllocateIds
+    | TakeCheckpoint
+    | SealSegments
+    | CreateTopic
+    | ChangeTopic
+    | CreateSubscription
+    | DeleteSubscription
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One thing to commit."""
+
+    intent_id: str
+    first_slot: int
+    """The first slot that it is sent to: older entries cannot hold it."""
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of an intent; the same from every process and at every time."""
+
+    entry: int
+    """Entry that holds it."""
+    timestamp_ms: int | None
+    """That entry's log time; None when only the window answered."""
+    operations: tuple[Operation, ...]
+    """Its operations in that entry; empty when only the window answered."""
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """First offset of what it gave offsets to in each partition."""
+    repeated: bool = False
+    """True when it had been committed before this call."""
+
+    @classmethod
+    def of(cls, entry: CommitEntry, intent_id: str, *, repeated: bool) -> CommitResult:
+        """Return the result of an intent that ``entry`` holds."""
+        index = entry.intents.index(intent_id)
+        operations = tuple(op for op in entry.operations if op.intent == index)
+        return cls(entry.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated)
+
+    @property
+    def end(self) -> EndTxn | None:
+        """Return the transaction's end among the operations, if it is there."""
+        return next((op for op in self.operations if isinstance(op, EndTxn)), None)
+
+
+def first_offsets(operations: Iterable[Operation]) -> dict[TopicPartition, int]:
+    """Return the first offset that operations give records in each partition."""
+    offsets: dict[TopicPartition, int] = {}
+    for op in operations:
+        if isinstance(op, Append):
+            for part in op.partitions:
+                offsets.setdefault(TopicPartition(op.topic_id, part.partition), part.base_offset)
+        elif isinstance(op, EndTxn):
+            for placed in op.placed:
+                offsets.setdefault(placed.topic_partition, placed.base_offset)
+    return offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """The intent's operations are in the entry under construction."""
+
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The log holds it already; the result is the original one."""
+
+    entry: int
+    offsets: dict[TopicPartition, int] | None = None
+    """First offsets, when the sequence window knows them; else the entry is read."""
+    intent_id: str | None = None
+    """The id under which the entry holds it, when that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """It can never be applied as it is."""
+
+    error: TxnLogError
+
+
+@dataclass(frozen=True, slots=True)
+class Undecidable:
+    """The window no longer reaches back to its first slot: nobody can tell whether it landed."""
+
+    window_first: int
+
+
+Verdict = Included | Done | Rejected | Undecidable

@@ -1,0 +1,416 @@
+"""What is true of every state of a log, and of every step from one to the next. Pure.
+
+:func:`check_state` costs what the entry touched, so that it can run in production; :func:`check_whole` derives
+everything again. Both return violations as ``I<n> <where>: <what>``, and an empty list when all holds. They repeat the
+rules without using the fold: they are the second opinion.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from txnformat.core.app_versions import NO_VERSION
+from txnformat.core.entry import CommitEntry
+from txnformat.core.groups.invariants import check_groups, check_groups_step
+from txnformat.core.groups.operations import CommitOffsets
+from txnformat.core.key_invariants import check_keys, check_keys_step
+from txnformat.core.operations import (
+    AlterTopic,
+    Append,
+    AppVersion,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    InitProducer,
+    PrepareTxn,
+    Seal,
+    Stage,
+)
+from txnformat.core.records.invariants import check_partition, check_partition_step
+from txnformat.core.records.state import Transaction
+from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
+from txnformat.core.subscriptions.invariants import check_subscriptions, check_subscriptions_step
+from txnformat.core.subscriptions.operations import Ack
+from txnformat.core.topics.schema import fields_from_json
+from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState
+from txnformat.types import NO_PRODUCER, TopicPartition
+
+__all__ = ["INVARIANTS", "check_state", "check_whole"]
+
+INVARIANTS: dict[str, str] = {
+    "I1": "Entries chain: number, log id and previous hash continue the state; the state is at the last entry.",
+    "I2": "Log time strictly increases.",
+    "I3": "The log end and the log start never go back, and log start <= LSO <= log end.",
+    "I4": "The last stable offset never goes back.",
+    "I5": "Extents and markers together tile [sealed end, log end) exactly; what is there stays until it is sealed.",
+    "I6": "An open transaction of a partition is that of an Ongoing id, with one first offset; and vice versa.",
+    "I7": "A transactional id has its producer id for life, epochs never go back, and no producer id is given twice.",
+    "I8": "The abort index is one entry per ABORT marker, in marker order: first data offset to the marker's.",
+    "I9": "A transaction has data before its marker, exactly one marker per partition, and nothing after it.",
+    "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
+    "I11": "Application versions grow.",
+    "I12": "An intent id is in the window once, and the window is that of the last entries.",
+    "I13": "Topics only grow: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
+    "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
+    "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
+    "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
+    "I17": "The producers without a transactional id are those with sequences; ids below the retired bound do not return.",
+    "I18": "A pending position is of an undecided transaction that names its group; one that holds is the only one.",
+    "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
+    "I20": "What is named for a topic lies in its directories: files of appends and stages, sidecars of segments.",
+}
+"""One line per invariant."""
+
+_Problems = Iterator[str]
+
+
+def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
+    """Return the violations of the step from ``before`` to ``after`` by ``entry``.
+
+    Notes
+    -----
+    The cost is proportional to what the entry's operations name (partitions and their open transactions, ids,
+    topics), not to the state. ``before`` is taken to be sound.
+    """
+    touched = _touched(before, entry)
+    problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
+    problems += _check_producers_step(before, entry, after)
+    for key in sorted(touched):
+        old, new = before.partition(key), after.partition(key)
+        problems += _prefixed(key, check_partition_step(old, new, after))
+    problems += _check_versions_step(before, entry, after)
+    problems += check_groups_step(before, entry, after)
+    problems += check_subscriptions_step(before, entry, after)
+    problems += _check_topics_step(before, entry, after)
+    problems += _check_window_step(before, entry, after)
+    problems += check_keys_step(entry, after)
+    return problems
+
+
+def check_whole(state: LogState) -> list[str]:
+    """Return the violations in one state, everything derived again from extents, markers and ids.
+
+    Notes
+    -----
+    O(state). What only a step can show (I1, I2, I4, I11) is not looked at.
+    """
+    problems: list[str] = []
+    for key, partition in sorted(state.partitions.items()):
+        problems += _prefixed(key, check_partition(partition, state))
+        topic = state.topics.get(key.topic_id)
+        if topic is None or not 0 <= key.partition < topic.partitions:
+            problems.append(f"I13 {_name(key)}: there is no such partition")
+    for topic in state.topics.values():
+        problems += _check_versions(topic)
+    problems += _check_ids(state)
+    problems += check_groups(state)
+    problems += check_subscriptions(state)
+    problems += _check_window(state)
+    problems += check_keys(state)
+    if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
+        problems.append("I13 topics: names and ids do not match")
+    return problems
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key.topic_id}/{key.partition}"
+
+
+def _prefixed(key: TopicPartition, problems: Iterable[str]) -> list[str]:
+    return [f"{problem.split(' ', 1)[0]} {_name(key)}: {problem.split(' ', 1)[1]}" for problem in problems]
+
+
+def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
+    """Return the partitions that the entry may change."""
+    touched: set[TopicPartition] = set()
+    for operation in entry.operations:
+        match operation:
+            case Append():
+                touched |= {
+                    TopicPartition(operation.topic_id, part.partition) for part in operation.partitions
+                }
+            case EndTxn():
+                touched |= {marker.topic_partition for marker in operation.markers}
+                touched |= {part.topic_partition for part in operation.placed}
+            case InitProducer():
+                touched |= {marker.topic_partition for marker in operation.aborted}
+            case Seal():
+                touched |= {
+                    TopicPartition(segment.record.topic_id, part.partition)
+                    for segment in operation.segments
+                    for part in segment.partitions
+                }
+            case _:
+                pass  # not about partitions
+        if isinstance(operation, EndTxn | InitProducer):
+            known = before.transactional_ids.get(operation.transactional_id)
+            touched |= set(known.partitions) if known else set()
+    return touched
+
+
+def _check_chain(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    if (entry.log_id, entry.entry, entry.previous) != (before.log_id, before.entry + 1, before.entry_sha256):
+        yield f"I1 entry {entry.entry}: it does not chain to entry {before.entry}"
+    if (after.log_id, after.entry) != (entry.log_id, entry.entry):
+        yield f"I1 entry {entry.entry}: the state after it is at {after.entry}"
+    if after.timestamp_ms != entry.timestamp_ms or (
+        before.entry >= 0 and after.timestamp_ms <= before.timestamp_ms
+    ):
+        yield f"I2 entry {entry.entry}: log time goes from {before.timestamp_ms} to {after.timestamp_ms}"
+
+
+def _named_ids(entry: CommitEntry) -> set[str]:
+    return {
+        operation.transactional_id
+        for operation in entry.operations
+        if isinstance(operation, Append | Stage | CommitOffsets | Ack | PrepareTxn | EndTxn | InitProducer)
+        and operation.transactional_id is not None
+    }
+
+
+def _check_ids_step(
+    before: LogState, entry: CommitEntry, after: LogState, touched: set[TopicPartition]
+) -> _Problems:
+    current: set[Transaction] = set()
+    given = [(block.first, block.last) for block in after.blocks if block.entry == entry.entry]
+    expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
+    for name in sorted(_named_ids(entry)):
+        old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
+        if name in expired:
+            old = None  # what the same entry opens again is a new one
+        elif new is None:
+            yield f"I7 id {name}: it is gone"
+        if new is None:
+            continue
+        current.add((new.producer_id, new.epoch))
+        if old is None:
+            given.append((new.producer_id, new.producer_id))
+        elif old.producer_id != new.producer_id or old.epoch > new.epoch:
+            yield f"I7 id {name}: {(old.producer_id, old.epoch)} becomes {(new.producer_id, new.epoch)}"
+        yield from _check_status(name, new, after)
+        for key in sorted(touched & (set(new.partitions) | set(old.partitions if old else ()))):
+            opened = after.partition(key).open.get((new.producer_id, new.epoch))
+            if new.partitions.get(key) != opened:
+                yield f"I6 id {name}: it began at {new.partitions.get(key)} of {_name(key)}, which says {opened}"
+    for key in sorted(touched):
+        begun = set(after.partition(key).open) - set(before.partition(key).open)
+        if begun - current:
+            yield f"I6 {_name(key)}: no id has the open transactions {sorted(begun - current)}"
+    yield from _check_given(sorted(given), before.next_producer_id, after.next_producer_id)
+
+
+def _check_given(given: list[tuple[int, int]], first: int, end: int) -> _Problems:
+    """Ranges of producer ids that were given must follow each other from ``first`` to ``end`` (exclusive)."""
+    position = first
+    for low, high in given:
+        if low != position or high < low:
+            yield f"I7 producer ids {low} to {high} are given, expected from {position}"
+        position = high + 1
+    if position != end:
+        yield f"I7 the next producer id is {end}, expected {position}"
+
+
+def _check_apart(given: list[tuple[int, int]], end: int) -> _Problems:
+    """No two ranges that are still known share a producer id, and all lie below ``end``; gaps have expired."""
+    for (low, high), (following, _) in pairwise([*given, (end, end)]):
+        if high < low or following <= high:
+            yield f"I7 producer ids {low} to {high} are given, and {following} again"
+
+
+def _check_producers(state: LogState) -> _Problems:
+    remembered = {
+        producer_id
+        for partition in state.partitions.values()
+        for producer_id, epoch in partition.sequences
+        if (producer_id, epoch) not in partition.open
+    }
+    if remembered != set(state.producers):
+        yield f"I17 producers {sorted(state.producers)} are known, sequences of {sorted(remembered)}"
+    if any(producer_id >= state.next_producer_id for producer_id in state.producers):
+        yield f"I17 a producer is known whose id was never given, below {state.next_producer_id}"
+    if state.retired_below > state.next_producer_id:
+        yield f"I17 ids below {state.retired_below} are retired, above those that were given"
+
+
+def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    used = {
+        op.producer_id
+        for op in entry.operations
+        if isinstance(op, Append) and op.transactional_id is None and op.producer_id != NO_PRODUCER
+    }
+    gone = {number for op in entry.operations if isinstance(op, Expire) for number in op.producers}
+    if set(after.producers) != (set(before.producers) | used) - gone:
+        yield f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without {sorted(gone)}"
+    if after.retired_below != max([before.retired_below, *(number + 1 for number in gone)]):
+        yield f"I17 entry {entry.entry}: ids below {after.retired_below} are retired"
+
+
+def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
+    is_open = known.status in UNDECIDED
+    if is_open != bool(
+        known.partitions or known.staged or known.groups or known.subscriptions
+    ) or is_open != (known.started_entry is not None):
+        yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
+    if is_open != (name in state.undecided):
+        yield f"I6 id {name}: it is {known.status}, but {'not ' if is_open else ''}among the undecided"
+    if known.last_end is not None and known.last_end.epoch >= known.epoch:
+        yield f"I7 id {name}: epoch {known.epoch} is not above its last end's {known.last_end.epoch}"
+    yield from _check_staged(name, known, state)
+
+
+def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
+    if known.staged and known.partitions:
+        yield f"I16 id {name}: its transaction both appends and stages"
+    ends: dict[TopicPartition, int] = {}
+    for flush in known.staged:
+        files = range(flush.first_file, flush.first_file + flush.file_count)
+        if flush.table not in state.tables or any(number not in state.files for number in files):
+            yield f"I16 id {name}: table {flush.table} or files from {flush.first_file} of a stage are not there"
+        for part in flush.partitions:
+            key = TopicPartition(flush.topic_id, part.partition)
+            if part.base_sequence != ends.get(key, 0):
+                yield f"I16 id {name}: sequence {part.base_sequence} of {_name(key)}, expected {ends.get(key, 0)}"
+            ends[key] = part.base_sequence + part.records
+    windows = {key: window[-1].last_sequence + 1 for key, window in known.staged_sequences.items()}
+    if windows != ends:
+        yield f"I16 id {name}: the windows of what is staged end at {windows}, expected {ends}"
+
+
+def _check_ids(state: LogState) -> _Problems:
+    given = [(block.first, block.last) for block in state.blocks]
+    given += [(known.producer_id, known.producer_id) for known in state.transactional_ids.values()]
+    yield from _check_apart(sorted(given), state.next_producer_id)
+    yield from _check_producers(state)
+    opened: dict[tuple[TopicPartition, Transaction], int] = {}
+    for name, known in sorted(state.transactional_ids.items()):
+        yield from _check_status(name, known, state)
+        for key, first in known.partitions.items():
+            opened[key, (known.producer_id, known.epoch)] = first
+    found = {
+        (key, transaction): first
+        for key, partition in state.partitions.items()
+        for transaction, first in partition.open.items()
+    }
+    for where in sorted(opened.keys() | found.keys()):
+        if opened.get(where) != found.get(where):
+            key, transaction = where
+            yield (
+                f"I6 {_name(key)}: {transaction} is open from {found.get(where)}, "
+                f"its id says {opened.get(where)}"
+            )
+
+
+def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    highest: dict[tuple[str, str], int] = {}
+    for operation in entry.operations:
+        if isinstance(operation, AppVersion):
+            key = (operation.namespace, operation.app_id)
+            known = before.app_versions.get(key)
+            floor = highest.get(key, known.version if known else -1)
+            if operation.version <= floor:
+                yield f"I11 application {key}: version {operation.version} follows {floor}"
+            highest[key] = operation.version
+            instances = known.instances if known else ()
+            if operation.instance in instances[1:]:
+                yield f"I11 application {key}: instance {operation.instance} goes on after {instances[0]} took over"
+            if operation.instance is not None and after.app_versions.get(key, NO_VERSION).instances[:1] != (
+                operation.instance,
+            ):
+                yield f"I11 application {key}: the state does not have instance {operation.instance} as the newest"
+    for key, version in highest.items():
+        if after.app_versions.get(key, NO_VERSION)[:2] != (version, entry.entry):
+            yield f"I11 application {key}: the state has {after.app_versions.get(key)}, expected version {version}"
+
+
+def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    made = {
+        operation.topic_id: operation for operation in entry.operations if isinstance(operation, CreateTopic)
+    }
+    named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append | Stage)}
+    if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
+        yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
+    altered = {
+        operation.topic_id: operation for operation in entry.operations if isinstance(operation, AlterTopic)
+    }
+    for topic_id in sorted(made.keys() | named | altered.keys()):
+        old, new = before.topics.get(topic_id), after.topics.get(topic_id)
+        expected = old.created if old else made.get(topic_id)
+        if new is None or new.created != expected or after.topic_ids.get(new.name) != topic_id:
+            yield f"I13 topic {topic_id}: it is not what was created"
+            continue
+        before_it = (old.partitions, old.schema.schema_id) if old else (expected.partitions, 0)
+        now = altered.get(topic_id)
+        wanted = (now.partitions, now.schema_id) if now else before_it
+        if (new.partitions, new.schema.schema_id) != wanted or new.name != new.created.name:
+            yield f"I13 topic {topic_id}: it is {new.partitions, new.schema.schema_id}, expected {wanted}"
+        if wanted < before_it or (old and _versions(new)[: len(_versions(old))] != _versions(old)):
+            yield f"I13 topic {topic_id}: it has shrunk, or an older version has changed"
+        yield from _check_versions(new)
+    for operation in entry.operations:
+        if isinstance(operation, Append | Stage) and operation.topic_id in after.topics:
+            newest = max((file.schema_id for file in operation.files), default=0)
+            if newest > after.topics[operation.topic_id].schema.schema_id:
+                yield f"I13 topic {operation.topic_id}: a file has its schema {newest}, which is not there"
+
+
+_WIDER = {
+    "int8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "int32": ("int64",),
+    "float": ("double",),
+}
+
+
+def _versions(topic: TopicState) -> tuple[Any, ...]:
+    return (*topic.schema.earlier, topic.schema.arrow_schema)
+
+
+def _check_versions(topic: TopicState) -> _Problems:
+    """I13: a topic has no fewer partitions than it began with, and every version can hold the one before."""
+    versions = _versions(topic)
+    if topic.partitions < topic.created.partitions or not versions[0].equals(
+        fields_from_json(list(topic.created.fields))
+    ):
+        yield f"I13 topic {topic.topic_id}: it is not what was created"
+    for earlier, later in pairwise(versions):
+        changed = [
+            (old, new)
+            for old, new in zip(earlier, later, strict=False)
+            if not old.equals(new) and (old.name in topic.schema.key_columns or not _holds(old, new))
+        ]
+        if len(later) < len(earlier) or later.equals(earlier) or changed:
+            yield f"I13 topic {topic.topic_id}: a schema does not follow from the one before: {changed}"
+
+
+def _holds(old: Any, new: Any) -> bool:
+    if old.name != new.name:
+        return False
+    if str(new.type) in _WIDER.get(str(old.type), ()):
+        return True
+    if not (str(old.type).startswith("decimal128(") and str(new.type).startswith("decimal128(")):
+        return False
+    whole_old, whole_new = old.type.precision - old.type.scale, new.type.precision - new.type.scale
+    return bool(whole_new >= whole_old and new.type.scale >= old.type.scale)
+
+
+def _check_window_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    if not after.window.entries or after.window.entries[-1] != entry.intents:
+        yield f"I12 entry {entry.entry}: the window does not end with its intents"
+    if after.window.first + len(after.window.entries) != after.entry + 1:
+        yield f"I12 entry {entry.entry}: the window ends at another entry"
+    known = before.window.first
+    for intent in sorted(set(entry.intents)):
+        if before.window.find(intent, known) is not None or entry.intents.count(intent) > 1:
+            yield f"I12 intent {intent}: it is in the window twice"
+
+
+def _check_window(state: LogState) -> _Problems:
+    window = state.window
+    if window.first + len(window.entries) != state.entry + 1 or len(window.entries) > INTENT_WINDOW_ENTRIES:
+        yield f"I12 window: {len(window.entries)} entries from {window.first} on, at entry {state.entry}"
+    counts = Counter(intent for ids in window.entries for intent in ids)
+    for intent in sorted(intent for intent, count in counts.items() if count > 1):
+        yield f"I12 intent {intent}: it is in the window {counts[intent]} times"

@@ -1,0 +1,115 @@
+"""What the log may forget because nobody has used it for long: when, what, and the decision. Pure.
+
+Kafka's names: a transactional id lives for ``transactional.id.expiration.ms`` after its last use (7 days), a producer
+without one for ``producer.id.expiration.ms`` (1 day). Ids with an open or prepared transaction never expire. Time is
+judged by log time *and* the store's: the earlier of the two.
+"""
+
+from __future__ import annotations
+
+from txnformat.core.intents import ExpireIdle, Included, Rejected
+from txnformat.core.operations import Expire
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import UNDECIDED
+from txnformat.errors import ConflictError
+
+__all__ = [
+    "EXPIRED_MAX",
+    "GROUP_RETENTION_MS",
+    "PRODUCER_RETENTION_MS",
+    "TRANSACTIONAL_ID_RETENTION_MS",
+    "expirable",
+    "expire",
+]
+
+PRODUCER_RETENTION_MS = 24 * 3_600_000
+"""After its last append a producer without a transactional id, and a block of ids after it was given."""
+TRANSACTIONAL_ID_RETENTION_MS = 7 * 24 * 3_600_000
+"""After its last use a transactional id."""
+GROUP_RETENTION_MS = 30 * 24 * 3_600_000
+"""After its last use a consumer group, unless it has a live member or pending positions."""
+EXPIRED_MAX = 1_000
+"""Most names of each kind that one entry expires."""
+
+
+def expirable(
+    state: LogState,
+    store_ms: int,
+    *,
+    producer_retention_ms: int = PRODUCER_RETENTION_MS,
+    transactional_id_retention_ms: int = TRANSACTIONAL_ID_RETENTION_MS,
+    group_retention_ms: int = GROUP_RETENTION_MS,
+) -> ExpireIdle | None:
+    """Return the intent that forgets what was idle for long; None: there is nothing.
+
+    Parameters
+    ----------
+    store_ms : int
+        The store's time.
+
+    Notes
+    -----
+    O(ids + producers + blocks + groups).
+    """
+    now_ms = min(store_ms, state.timestamp_ms)
+    wanted = ExpireIdle(
+        Expire(
+            tuple(sorted(state.transactional_ids)),
+            tuple(sorted(state.producers)),
+            tuple(block.first for block in state.blocks),
+            tuple(sorted(state.groups)),
+        ),
+        now_ms - producer_retention_ms,
+        now_ms - transactional_id_retention_ms,
+        now_ms - group_retention_ms,
+    )
+    found = _idle(state, wanted)
+    if found is None:
+        return None
+    return replace(wanted, expire=found)
+
+
+def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
+    """Return what of it is idle, at most EXPIRED_MAX of each kind; None when nothing is."""
+    ids = [
+        name
+        for name in wanted.expire.transactional_ids
+        if (known := state.transactional_ids.get(name)) is not None
+        and known.status not in UNDECIDED
+        and known.used_ms <= wanted.id_cutoff_ms
+    ]
+    producers = [
+        number
+        for number in wanted.expire.producers
+        if number in state.producers and state.producers[number].timestamp_ms <= wanted.cutoff_ms
+    ]
+    given = {block.first: block.timestamp_ms for block in state.blocks}
+    blocks = [first for first in wanted.expire.blocks if first in given and given[first] <= wanted.cutoff_ms]
+    groups = [
+        name
+        for name in wanted.expire.groups
+        if (group := state.groups.get(name)) is not None
+        and not group.pending
+        and max(group.used_ms, group.lives_until_ms() or 0) <= wanted.group_cutoff_ms
+    ]
+    if not (ids or producers or blocks or groups):
+        return None
+    return Expire(
+        tuple(ids[:EXPIRED_MAX]),
+        tuple(producers[:EXPIRED_MAX]),
+        tuple(blocks[:EXPIRED_MAX]),
+        tuple(groups[:EXPIRED_MAX]),
+    )
+
+
+def expire(state: LogState, action: ExpireIdle) -> Included | Rejected:
+    """Decide: forget what of the intent's names was not used since."""
+    found = _idle(state, action)
+    if found is None:
+        return Rejected(
+            ConflictError(
+                "nothing of it is idle any more", kind="nothing-expired", hint="nothing is to be done"
+            )
+        )
+    return Included((found,))

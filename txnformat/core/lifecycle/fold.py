@@ -1,0 +1,63 @@
+"""Folding ``expire``: what nobody has used for long leaves the state. Pure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from txnformat.core.drafts import draft, without
+from txnformat.core.folding import At, corrupt
+from txnformat.core.operations import Expire
+from txnformat.core.records.state import PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.core.transactions.state import UNDECIDED
+from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition
+
+__all__ = ["apply_expire"]
+
+
+def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
+    """Return the state without what the operation names."""
+    for name in op.transactional_ids:
+        known = state.transactional_ids.get(name)
+        if known is None or known.status in UNDECIDED:
+            corrupt(at, "a transactional id expires that is not there or not idle", transactional_id=name)
+    for producer_id in op.producers:
+        if producer_id not in state.producers:
+            corrupt(at, "a producer expires that is not there", producer_id=producer_id)
+    firsts = {block.first for block in state.blocks} if op.blocks else set()
+    for first in op.blocks:
+        if first not in firsts:
+            corrupt(at, "a block of producer ids expires that is not there", first=first)
+    for name in op.groups:
+        if name not in state.groups or state.groups[name].pending:
+            corrupt(at, "a group expires that is not there, or has pending positions", group=name)
+    for names in (sorted(op.transactional_ids), op.producers, op.blocks, sorted(op.groups)):
+        if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
+            corrupt(at, "something expires twice", names=list(names)[:10])
+    gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
+    blocks = set(op.blocks)
+    at.producer_ids = None
+    return replace(
+        state.without_groups(op.groups, at),
+        transactional_ids=without(state.transactional_ids, op.transactional_ids, at),
+        producers=without(state.producers, op.producers, at),
+        retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
+        blocks=tuple(block for block in state.blocks if block.first not in blocks)
+        if blocks
+        else state.blocks,
+        partitions=_without_sequences(state, gone, at) if gone else state.partitions,
+    )
+
+
+def _without_sequences(
+    state: LogState, gone: frozenset[tuple[int, int]], at: At
+) -> dict[TopicPartition, PartitionState]:
+    changed = {
+        key: replace(one, sequences=without(one.sequences, gone.intersection(one.sequences), at))
+        for key, one in state.partitions.items()
+        if not gone.isdisjoint(one.sequences)
+    }
+    partitions = draft(state.partitions, at)
+    partitions.update(changed)
+    return partitions

@@ -1,0 +1,389 @@
+"""The operations of a commit entry, each declared once: its fields here are its JSON object's, see :mod:`txnformat.core.operation_codec`.
+
+An operation says what *happened*, with every offset assigned: folding it needs no decision. Every operation
+carries ``intent``: the index, in its entry's list of intents, of the intent that it belongs to, so that
+whoever looks for the result of an intent finds it in the entry, from any process.
+
+Reserved names (not built yet; an entry that contains one is refused as an unknown feature) are listed in the
+specification.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from txnformat.core.app_versions import INSTANCE_BYTES_MAX, Content
+from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.field_types import (
+    FEATURE,
+    LEFT_OUT,
+    OLDER_LACK,
+    Count,
+    Digest16,
+    Int32,
+    Item,
+    OrMinusOne,
+    PartitionCount,
+    PartitionNumber,
+    Positive,
+    PositiveInt32,
+    SchemaId,
+    Sha256,
+    Text,
+    Time,
+    TimeoutMs,
+    TopicName,
+    TransactionalId,
+    Uuid,
+)
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
+
+__all__ = [
+    "AllocateProducerIds",
+    "AlterTopic",
+    "AppVersion",
+    "Append",
+    "AppendedPartition",
+    "Cause",
+    "Checkpoint",
+    "CreateTopic",
+    "EndTxn",
+    "Expire",
+    "InitProducer",
+    "Marker",
+    "Operation",
+    "PendingPartition",
+    "PlacedPartition",
+    "PrepareTxn",
+    "Seal",
+    "SealedPartition",
+    "SealedSegment",
+    "Stage",
+    "Upgrade",
+]
+
+
+TIMEOUT_MS = 60_000
+"""Timeout of a transaction with offsets, unless its producer asks for another (Kafka's transaction.timeout.ms)."""
+DEFERRED_TIMEOUT_MS = 24 * 3_600_000
+"""Timeout of a transaction whose records have no offsets yet."""
+
+Files = Annotated[tuple[FileRecord, ...], Meta(min_length=1, description="at least one file")]
+Instance = Annotated[str, Meta(max_length=INSTANCE_BYTES_MAX, extra={"bytes_max": INSTANCE_BYTES_MAX})]
+
+
+class Cause(StrEnum):
+    """Who ended a transaction."""
+
+    PRODUCER = "producer"
+    """The producer itself."""
+    INIT = "init"
+    """A newer instance of its transactional id, when it opened."""
+    TIMEOUT = "timeout"
+    """Anybody, once its time was over."""
+    OPERATOR = "operator"
+    """Somebody who was asked to: a person with a tool, or a job that cleans up after its predecessor."""
+
+
+class Marker(Struct, frozen=True, gc=False):
+    """One partition's end of a transaction; it takes one offset, as in Kafka."""
+
+    topic_id: Uuid
+    partition: PartitionNumber
+    offset: Count
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition that the marker is in."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
+    """The features that a log needs, as whole lists (entry 0 holds the initial ones)."""
+
+    reader: tuple[Item, ...]
+    writer: tuple[Item, ...]
+    maintenance: tuple[Item, ...]
+    max_transaction_timeout_ms: TimeoutMs | None = None
+    """Longest timeout that a producer may ask for, of transactions with offsets; None: as before."""
+    intent: Count = 0
+
+
+class CreateTopic(Struct, frozen=True, tag_field="operation", tag="create_topic"):
+    """A topic comes to be, with empty partitions 0 to ``partitions`` - 1."""
+
+    topic_id: Uuid
+    name: TopicName
+    directory: Text
+    partitions: PartitionCount
+    fields: tuple[Any, ...]
+    """The Arrow schema as a JSON list of fields (:mod:`txnformat.core.topics.schema`)."""
+    key_columns: tuple[Item, ...]
+    timestamp_column: Text | None = None
+    intent: Count = 0
+
+
+class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
+    """A topic has grown: more partitions, another version of its schema, or both."""
+
+    topic_id: Uuid
+    partitions: PartitionCount
+    """All of them, from here on; new ones are empty."""
+    schema_id: SchemaId
+    """Of the newest version from here on."""
+    fields: tuple[Any, ...] | None = None
+    """That version, if it is new (as in CreateTopic); None: the schema stays."""
+    intent: Count = 0
+
+
+class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):
+    """A producer opens: its transactional id has this producer id for life, and from here on this epoch."""
+
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
+    aborted: tuple[Marker, ...] = ()
+    """ABORT markers of the id's transaction that was open, at ``epoch`` - 1; empty when none was."""
+    timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = TIMEOUT_MS
+    """From a transaction's first append on, anybody may end it after this time."""
+    deferred_timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = DEFERRED_TIMEOUT_MS
+    """Likewise from its last stage on."""
+    intent: Count = 0
+
+
+class AllocateProducerIds(Struct, frozen=True, tag_field="operation", tag="allocate_producer_ids"):
+    """A block of producer ids for one process; ids are never given twice."""
+
+    owner: Text
+    first: Count
+    """Inclusive."""
+    last: Count
+    """Inclusive."""
+    intent: Count = 0
+
+
+class AppendedPartition(Struct, frozen=True, gc=False):
+    """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
+
+    partition: PartitionNumber
+    base_offset: Count
+    records: Positive
+    batch_count: PositiveInt32
+    base_sequence: OrMinusOne
+    """Sequence of the first record; -1 without a producer."""
+    digest: Digest16
+    """16 hex digits over the content (files and row groups): tells a repeat from a fork."""
+    size: Count
+    """Compressed bytes of the batches."""
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
+
+
+class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=True):
+    """Records of one topic get their offsets.
+
+    ``batches`` are in log order: within a partition, a batch's base offset is the partition's ``base_offset``
+    plus the records of the batches before it. A batch of a partition that ``partitions`` does not name is not
+    part of the log (a repeated append, of which that partition was known already). When there are many
+    batches, ``batches`` is empty, and ``table`` with ``section`` says which rows of which object hold them.
+    """
+
+    topic_id: Uuid
+    producer_id: OrMinusOne
+    """-1: a bulk append without a producer."""
+    epoch: OrMinusOne
+    transactional_id: TransactionalId | None = None
+    partition_count: PartitionCount
+    """Number of partitions that the writer hashed with."""
+    files: Files
+    partitions: tuple[AppendedPartition, ...]
+    batches: Annotated[tuple[BatchRecord, ...], LEFT_OUT] = ()
+    table: Annotated[ObjectRecord | None, LEFT_OUT] = None
+    section: Annotated[Int32, LEFT_OUT] = 0
+    intent: Count = 0
+
+
+class PendingPartition(Struct, frozen=True, gc=False):
+    """What an append or a stage brings for one partition; an entry gives it its offsets."""
+
+    partition: PartitionNumber
+    records: Positive
+    batch_count: PositiveInt32
+    base_sequence: Count
+    """Sequence of the first record; -1 without a producer."""
+    digest: Digest16
+    """As in AppendedPartition."""
+    size: Count
+    """Compressed bytes of the batches."""
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
+
+
+class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
+    """Uploaded records of one topic belong to a transaction that is open, without offsets: nobody waits for them.
+
+    Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions`` does not name
+    are not part of the log, as in an append.
+    """
+
+    topic_id: Uuid
+    producer_id: Count
+    epoch: Count
+    transactional_id: TransactionalId
+    partition_count: PartitionCount
+    """Number of partitions that the writer hashed with."""
+    files: Files
+    partitions: Annotated[
+        tuple[PendingPartition, ...], Meta(min_length=1, description="at least one partition")
+    ]
+    table: ObjectRecord
+    section: Int32 = 0
+    intent: Count = 0
+
+
+class PlacedPartition(Struct, frozen=True, gc=False):
+    """Where a commit puts all that its transaction has staged for one partition: in the order of the stages."""
+
+    topic_id: Uuid
+    partition: PartitionNumber
+    base_offset: Count
+    records: Positive
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Return the partition."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+class PrepareTxn(Struct, frozen=True, tag_field="operation", tag="prepare_txn"):
+    """The open transaction waits for an outcome that is decided elsewhere; nothing joins it any more."""
+
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
+    intent: Count = 0
+
+
+class EndTxn(Struct, frozen=True, tag_field="operation", tag="end_txn"):
+    """A transaction ends; the id's next epoch is ``epoch`` + 1."""
+
+    transactional_id: TransactionalId
+    producer_id: Count
+    epoch: Count
+    outcome: Outcome
+    cause: Annotated[Cause, FEATURE]
+    markers: tuple[Marker, ...]
+    placed: Annotated[tuple[PlacedPartition, ...], LEFT_OUT] = ()
+    """Offsets of what was staged; empty when nothing was, and when it aborts."""
+    intent: Count = 0
+
+
+class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
+    """An application's version: the exactly-once key of a batch engine."""
+
+    namespace: Text
+    app_id: Text
+    version: Count
+    intent: Count = 0
+    instance: Annotated[Instance | None, LEFT_OUT] = None
+    """Which run of the application it was; None: it does not say."""
+    content: Annotated[Content | None, LEFT_OUT] = None
+    """What it wrote; None: it does not say. No part of the state: a repetition reads the entry."""
+
+
+class Checkpoint(Struct, frozen=True, tag_field="operation", tag="checkpoint"):
+    """A snapshot of the state after ``entry`` exists and was read back."""
+
+    entry: Count
+    key: Text
+    size: Positive
+    sha256: Sha256
+    digest: Sha256
+    """sha256 of the canonical uncompressed state."""
+    intent: Count = 0
+
+
+class SealedPartition(Struct, frozen=True, gc=False):
+    """What a segment holds of one partition: offsets [start_offset, end_offset)."""
+
+    partition: PartitionNumber
+    start_offset: Count
+    """Where the partition's sealed part has ended so far."""
+    end_offset: Count
+    """Exclusive; at most the last stable offset."""
+    batches: Count
+    """Rows of the .index."""
+    markers: Count
+    """Rows of .markers."""
+    aborted: Count
+    """Entries of .txnindex: aborted transactions that overlap the offsets."""
+    records: Count
+    size: Count
+    """Compressed bytes of the records."""
+    aborted_records: Count
+    aborted_size: Count
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
+
+
+class SealedSegment(SegmentRecord, frozen=True, kw_only=True):
+    """A segment and its partitions, in the order in which its sidecars hold them."""
+
+    partitions: tuple[SealedPartition, ...]
+
+    @property
+    def record(self) -> SegmentRecord:
+        """Return what stays of it in the state."""
+        return SegmentRecord(self.topic_id, self.index, self.markers, self.txnindex)
+
+
+class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
+    """Offset ranges move from the state into sidecars; what only their extents needed leaves the state.
+
+    With ``segment_list``, that object describes all segments numbered below ``listed_segments``, and those leave the
+    state as well.
+    """
+
+    segments: tuple[SealedSegment, ...]
+    segment_list: ObjectRecord | None = None
+    listed_segments: Count = 0
+    intent: Count = 0
+
+
+class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
+    """What nobody has used for long leaves the state: transactional ids, producers without one, blocks of ids."""
+
+    transactional_ids: tuple[Item, ...]
+    producers: tuple[Count, ...]
+    """Ids of producers without a transactional id, ascending."""
+    blocks: tuple[Count, ...]
+    """First ids of blocks, ascending. Ids that were not handed out yet stay good; only whose they are is forgotten."""
+    groups: Annotated[tuple[Item, ...], LEFT_OUT] = ()
+    intent: Count = 0
+
+
+Operation = (
+    Upgrade
+    | CreateTopic
+    | AlterTopic
+    | InitProducer
+    | AllocateProducerIds
+    | Append
+    | Stage
+    | PrepareTxn
+    | EndTxn
+    | AppVersion
+    | Checkpoint
+    | Seal
+    | Expire
+    | JoinGroup
+    | CommitOffsets
+    | DeleteGroup
+    | CreateSubscription
+    | DeleteSubscription
+    | Ack
+)

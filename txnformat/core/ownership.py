@@ -1,0 +1,162 @@
+"""A topic's files are the topic's: whether what is named for a topic lies in its directories. Pure.
+
+The keys have the form of their kind already (:mod:`txnformat.keys`). The specification says in section 5 which operation may name which file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from txnformat.core.folding import At, corrupt
+from txnformat.core.state import LogState, TopicState
+from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.keys import (
+    check_topics_file,
+    check_topics_sidecar,
+    has_own_directory_only,
+    is_topics_file,
+    is_topics_sidecar,
+)
+from txnformat.types import FileRecord, ObjectRecord, SegmentRecord
+
+__all__ = [
+    "check_files",
+    "check_segment",
+    "check_snapshot",
+    "directories",
+    "shares_directory",
+    "topic_exists",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def directories(state: LogState) -> dict[str, str]:
+    """Return the directory of each topic, by id."""
+    return {topic_id: topic.directory for topic_id, topic in state.topics.items()}
+
+
+def shares_directory(directory: str, taken: Callable[[], Collection[str]]) -> bool:
+    """Return whether a topic that is to be created has the directory of another one: long names are cut in it.
+
+    Parameters
+    ----------
+    taken : callable
+        Returns the directories of the topics that are there; called only for a name that is cut.
+    """
+    return has_own_directory_only(directory) and directory in taken()
+
+
+def topic_exists(name: str) -> ConflictError:
+    """Return what to raise about a topic that cannot be created: it, or its directory, is there."""
+    return ConflictError(
+        "the topic exists already", kind="topic-exists", hint="use it, or choose another name", topic=name
+    )
+
+
+def check_files(topic: TopicState, files: Iterable[FileRecord], at: At) -> None:
+    """Refuse segment files that an append or a stage names and that are not its topic's."""
+    for file in files:
+        if not is_topics_file(file.key, topic.directory):
+            corrupt(
+                at,
+                "an entry names a file in the directory of another topic",
+                topic=topic.name,
+                expected=f"in {topic.directory}/",
+                got=file.key,
+            )
+
+
+def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
+    """Refuse sidecars that a seal names and that are not its topic's."""
+    for named in _sidecars(record):
+        if not is_topics_sidecar(named.key, topic.directory):
+            corrupt(
+                at,
+                "an entry names a sidecar in the directory of another topic",
+                topic=topic.name,
+                expected=f"in {topic.directory}/",
+                got=named.key,
+            )
+
+
+def check_snapshot(state: LogState, name: str) -> None:
+    """Refuse a state whose extents, stages and segments name what is not their topics', or is not there.
+
+    Parameters
+    ----------
+    name : str
+        Of the snapshot that it was decoded from.
+
+    Raises
+    ------
+    CorruptDataError
+        A file or sidecar of another topic (kind ``invalid-key``), or a topic, file or batch table that the snapshot
+        lacks.
+    """
+    topics = directories(state)
+    for segment in state.segments:
+        directory = _there(topics, segment.topic_id, "topic", name)
+        for named in _sidecars(segment):
+            check_topics_sidecar(named.key, directory, where=name)
+    files = dict(zip(state.files.numbers(), state.files, strict=True))
+    for topic_id, number in _named_files(state, name):
+        directory = _there(topics, topic_id, "topic", name)
+        check_topics_file(_there(files, number, "file", name).key, directory, where=name)
+
+
+def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:
+    """Yield topic and number of each file that extents and stages name, themselves or through batch tables.
+
+    The caller stops at the first number that is not there: so these are never more than the rows of the snapshot.
+    """
+    named: dict[str, set[int]] = {}
+    runs: set[tuple[int, int, str]] = set()
+    used: set[int] = set()
+    for key, partition in state.partitions.items():
+        extents = partition.extents.array()
+        in_table = extents["table"] >= 0
+        named.setdefault(key.topic_id, set()).update(extents["file"][~in_table].tolist())
+        if in_table.any():
+            found = extents[in_table]
+            used.update(found["table"].tolist())
+            runs.update((*run, key.topic_id) for run in found[["first_file", "file_count"]].tolist())
+    for known in state.transactional_ids.values():
+        for flush in known.staged:
+            used.add(flush.table)
+            runs.add((flush.first_file, flush.file_count, flush.topic_id))
+    if used:
+        tables = dict.fromkeys(state.tables.numbers())
+        for number in used:
+            _there(tables, number, "table", name)
+    for topic_id, numbers in named.items():
+        for number in numbers:
+            yield topic_id, number
+    end = 0
+    for first, count, topic_id in sorted(runs):
+        if first < end:  # a file is of one append: so the runs together are no longer than the list of files
+            raise _missing(name, "file", first)
+        end = first + count
+        for number in range(first, end):
+            yield topic_id, number
+
+
+def _there(known: Mapping[K, V], wanted: K, what: str, name: str) -> V:
+    if wanted not in known:
+        raise _missing(name, what, wanted)
+    return known[wanted]
+
+
+def _missing(name: str, what: str, wanted: object) -> CorruptDataError:
+    return CorruptDataError(
+        f"a snapshot names a {what} that it lacks",
+        hint="the log is complete without it: its entries are read",
+        object=name,
+        got=wanted,
+    )
+
+
+def _sidecars(record: SegmentRecord) -> list[ObjectRecord]:
+    return [one for one in (record.index, record.markers, record.txnindex) if one is not None]

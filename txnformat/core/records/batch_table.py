@@ -1,0 +1,114 @@
+"""Batch tables: the batches of an append that has too many of them for its entry, as one Arrow object.
+
+Offsets are not in it: the entry assigns one base per partition, and the batches follow in order, so a lost race
+never rewrites a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txnformat.columns.arrow_file import decode_arrow_file, rows_of
+from txnformat.core.entry import sha256_hex
+from txnformat.errors import CorruptDataError
+from txnformat.persistent import Rows
+from txnformat.types import BatchRecord, ObjectRecord
+
+__all__ = [
+    "BATCHES_IN_ENTRY_MAX",
+    "BATCH_TABLE_SCHEMA",
+    "TABLE_ROW",
+    "decode_batch_table",
+    "encode_batch_table",
+]
+
+BATCHES_IN_ENTRY_MAX = 1_000
+"""Batches that an entry names itself; with more it refers to a batch table."""
+
+TABLE_ROW: np.dtype[Any] = np.dtype(
+    [
+        ("section", "<i4"),  # which append of the object's entry
+        ("partition", "<i4"),
+        ("file", "<i4"),  # index into the append's files
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("records", "<i8"),
+        ("size", "<i8"),
+        ("min_timestamp_ms", "<i8"),
+        ("max_timestamp_ms", "<i8"),
+    ]
+)
+BATCH_TABLE_SCHEMA = pa.schema(
+    [pa.field(name, pa.from_numpy_dtype(TABLE_ROW[name]), nullable=False) for name in TABLE_ROW.names or ()]
+)
+_MINIMA = {
+    "section": 0,
+    "partition": 0,
+    "file": 0,
+    "row_group": 0,
+    "row_group_count": 1,
+    "records": 1,
+    "size": 0,
+}
+
+
+def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) -> bytes:
+    """Return the Arrow IPC file (zstd) of the batches of several appends, in log order."""
+    rows = [
+        (
+            section,
+            batch.partition,
+            batch.file,
+            batch.row_group,
+            batch.row_group_count,
+            batch.records,
+            batch.size,
+            batch.min_timestamp_ms,
+            batch.max_timestamp_ms,
+        )
+        for section, batches in sections
+        for batch in batches
+    ]
+    table = np.array(rows, TABLE_ROW)
+    batch = pa.record_batch(
+        [pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], BATCH_TABLE_SCHEMA
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(
+        sink, BATCH_TABLE_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
+    """Return the rows (dtype TABLE_ROW) of a batch table, verified against what its entry says first."""
+    got = "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}"
+    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+        raise CorruptDataError(
+            "a batch table is not the one that the log names",
+            hint="restore the object; the data that it describes cannot be read without it",
+            object=named.key,
+            expected=f"{named.size} bytes, sha256 {named.sha256}",
+            got=got,
+        )
+    rows = rows_of(decode_arrow_file(data, BATCH_TABLE_SCHEMA, partial(_corrupt, named)), TABLE_ROW)
+    for name, minimum in _MINIMA.items():
+        if len(rows) and rows[name].min() < minimum:
+            raise CorruptDataError(
+                "a batch table holds a number that cannot be",
+                object=named.key,
+                field=name,
+                expected=f"at least {minimum}",
+                got=int(rows[name].min()),
+            )
+    return rows
+
+
+def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
+    return CorruptDataError("a batch table cannot be decoded", object=named.key, got=got)

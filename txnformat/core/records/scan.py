@@ -1,0 +1,357 @@
+"""Planning reads: offsets and isolation in, rows of extents out. Pure; no data is read to plan.
+
+A plan holds one row per extent to read, clipped to the range: which file, which row groups, how many rows to
+skip and take, and what the metadata columns say about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from txnformat.core.records.state import EXTENT, PartitionState
+from txnformat.core.records.visibility import committed_mask
+from txnformat.core.sealing.sidecar import BatchOutcome
+from txnformat.errors import CorruptDataError, InvalidInputError, OffsetOutOfRangeError
+from txnformat.persistent import Rows
+from txnformat.types import IsolationLevel, OffsetRange
+
+__all__ = [
+    "PLANNED",
+    "PartitionPlan",
+    "check_range",
+    "commit_entries",
+    "committed",
+    "expanded",
+    "extents_in",
+    "extents_to_read",
+    "in_cut",
+    "plan_partition",
+    "plan_sealed",
+    "planned",
+    "readable_end",
+]
+
+PLANNED: np.dtype[Any] = np.dtype(
+    [
+        ("base_offset", "<i8"),  # of the first row taken
+        ("skip", "<i8"),  # rows of the run before the first taken
+        ("take", "<i8"),  # rows taken
+        ("file", "<i8"),  # index into LogState.files
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("size", "<i8"),  # compressed bytes of the whole run
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("entry", "<i8"),  # of the append
+        (
+            "commit_entry",
+            "<i8",
+        ),  # of the end; the append's without a transaction; -1 while undecided or aborted
+        ("timestamp_ms", "<i8"),  # log time of the append
+    ]
+)
+
+HALF = 2**31
+"""Below it, a producer id and an epoch fit into one number of 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What to read of one partition."""
+
+    partition: int
+    range: OffsetRange
+    """What was asked, resolved: the reader's position afterwards is ``range.end``."""
+    rows: Rows
+    """shape (n,), dtype PLANNED, ascending by base_offset."""
+
+
+def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
+    """Return where a reader must stop (exclusive): the LSO for read_committed, the log end for the others."""
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.log_end
+
+
+def check_range(
+    partition: PartitionState,
+    isolation: IsolationLevel,
+    start: int | None,
+    end: int | None,
+    *,
+    topic: str,
+    number: int,
+) -> OffsetRange:
+    """Return the range to read, or raise about offsets that are not there.
+
+    Parameters
+    ----------
+    start : int or None
+        First offset (inclusive); None for the earliest.
+    end : int or None
+        End offset (exclusive); None for the latest that the isolation level allows.
+    """
+    latest = readable_end(partition, isolation)
+    first = partition.log_start if start is None else start
+    last = latest if end is None else end
+    values: dict[str, Any] = {
+        "topic": topic,
+        "partition": number,
+        "earliest": partition.log_start,
+        "latest": latest,
+    }
+    if start is not None and end is not None and end < start:
+        raise InvalidInputError(
+            "the end offset is before the start offset",
+            kind="end-before-start",
+            start=start,
+            end=end,
+            **values,
+        )
+    for name, offset in (("start", first), ("end", last)):
+        if not partition.log_start <= offset <= latest:
+            raise OffsetOutOfRangeError(
+                f"the {name} offset is outside what can be read",
+                hint="use an offset from earliest to latest",
+                got=offset,
+                isolation=isolation.value,
+                **values,
+            )
+    return OffsetRange(first, max(first, last))
+
+
+def extents_in(partition: PartitionState, wanted: OffsetRange) -> Rows:
+    """Return the unsealed extents that overlap ``wanted``, as rows of dtype EXTENT, ascending."""
+    extents = partition.extents.array()
+    if wanted.start >= wanted.end or len(extents) == 0:
+        return np.empty(0, EXTENT)
+    first = max(0, int(np.searchsorted(extents["base_offset"], wanted.start, side="right")) - 1)
+    last = int(np.searchsorted(extents["base_offset"], wanted.end, side="left"))
+    found = extents[first:last]
+    if len(found) and found["base_offset"][0] + found["records"][0] <= wanted.start:
+        found = found[1:]
+    return found
+
+
+def extents_to_read(
+    partition: PartitionState,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    keep: Callable[[Rows], Rows] | None,
+    as_of: int,
+) -> Rows:
+    """Return those of :func:`extents_in` whose batches are looked at; parameters as in :func:`plan_partition`."""
+    extents = extents_in(partition, wanted)
+    if keep is not None:
+        extents = extents[keep(extents)]
+    if isolation is IsolationLevel.SNAPSHOT:
+        extents = extents[in_cut(commit_entries(partition, extents), as_of)]
+    return extents
+
+
+def plan_partition(
+    number: int,
+    partition: PartitionState,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    tables: Mapping[int, Rows],
+    keep: Callable[[Rows], Rows] | None = None,
+    as_of: int = -1,
+) -> PartitionPlan:
+    """Return what to read of the unsealed part of one partition.
+
+    Parameters
+    ----------
+    wanted : OffsetRange
+        From :func:`check_range`.
+    tables : mapping
+        The batch tables that the extents in range refer to, by index into LogState.tables: rows of dtype
+        ``txnformat.core.records.batch_table.TABLE_ROW`` of every section.
+    keep : callable, optional
+        Gives a mask of the extents that are worth reading; tables of others are not needed.
+    as_of : int
+        The entry of a snapshot; tables of extents that it does not show are not needed, either.
+    """
+    extents = extents_to_read(partition, wanted, isolation, keep, as_of)
+    extents = expanded(extents, number, tables)
+    # A batch table's batches are finer than its extent: clip again.
+    ends = extents["base_offset"] + extents["records"]
+    extents = extents[(ends > wanted.start) & (extents["base_offset"] < wanted.end)]
+    if keep is not None:
+        extents = extents[keep(extents)]
+    if isolation is IsolationLevel.READ_COMMITTED:
+        extents = extents[committed(partition, extents)]
+    return PartitionPlan(number, wanted, planned(extents, wanted, commit_entries(partition, extents)))
+
+
+def plan_sealed(
+    rows: Rows,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    owned: OffsetRange | None = None,
+    as_of: int = -1,
+) -> Rows:
+    """Return what to read of a partition's part of a sealed segment: rows of dtype PLANNED.
+
+    Parameters
+    ----------
+    rows : structured array, dtype ``txnformat.core.sealing.sidecar.INDEX_ROW``
+        Of one partition.
+    owned : OffsetRange, optional
+        Only batches whose first offset in ``wanted`` lies in it: readers that share a segment without cutting a
+        batch in two.
+    as_of : int
+        The entry of a snapshot.
+    """
+    begins = np.maximum(rows["base_offset"], wanted.start)
+    chosen = (begins < rows["base_offset"] + rows["records"]) & (rows["base_offset"] < wanted.end)
+    if isolation is IsolationLevel.READ_COMMITTED:
+        chosen &= rows["outcome"] != BatchOutcome.ABORTED
+    elif isolation is IsolationLevel.SNAPSHOT:
+        chosen &= in_cut(rows["commit_entry"], as_of)
+    if owned is not None:
+        chosen &= (begins >= owned.start) & (begins < owned.end)
+    found = rows[chosen]
+    return planned(found, wanted, found["commit_entry"])
+
+
+def in_cut(entries: Rows, as_of: int) -> Rows:
+    """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
+
+    THE rule of snapshot reads: nothing else decides, neither offsets nor other transactions (docs/spec.md, section 6).
+    """
+    shown: Rows = (entries >= 0) & (entries <= as_of)
+    return shown
+
+
+def committed(partition: PartitionState, extents: Rows) -> Rows:
+    """Tell for each of a partition's extents below the last stable offset whether its records are committed."""
+    return committed_mask(
+        extents["base_offset"],
+        extents["base_offset"] + extents["records"] - 1,
+        extents["producer_id"],
+        extents["transactional"].astype(bool),
+        partition.aborted.array(),
+    )
+
+
+def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
+    """Return batches (rows of dtype EXTENT or INDEX_ROW) clipped to a range, as rows of dtype PLANNED, in the same order.
+
+    Parameters
+    ----------
+    committed_by : ndarray of int64
+        The commit entry of each.
+    """
+    rows = np.zeros(len(extents), PLANNED)
+    skip = np.maximum(0, wanted.start - extents["base_offset"])
+    rows["skip"] = skip
+    rows["base_offset"] = extents["base_offset"] + skip
+    rows["take"] = np.minimum(extents["base_offset"] + extents["records"], wanted.end) - rows["base_offset"]
+    for name in (
+        "file",
+        "row_group",
+        "row_group_count",
+        "size",
+        "producer_id",
+        "epoch",
+        "entry",
+        "timestamp_ms",
+    ):
+        rows[name] = extents[name]
+    rows["commit_entry"] = committed_by
+    return rows
+
+
+def expanded(extents: Rows, number: int, tables: Mapping[int, Rows]) -> Rows:
+    """Return a partition's extents with a row per batch: replace each extent that stands for rows of a batch table by those rows."""
+    if not len(extents) or not (extents["table"] >= 0).any():
+        return extents
+    parts: list[Rows] = []
+    for index in range(len(extents)):
+        extent = extents[index : index + 1]
+        if extent["table"][0] < 0:
+            parts.append(extent)
+            continue
+        table = tables[int(extent["table"][0])]
+        batches = table[(table["section"] == extent["section"][0]) & (table["partition"] == number)]
+        found = (int(batches["records"].sum()), len(batches))
+        expected = (int(extent["records"][0]), int(extent["batch_count"][0]))
+        if found != expected:
+            raise CorruptDataError(
+                "a batch table holds other batches of a partition than the append that names it says",
+                hint="run no writer on this log before its cause is known",
+                partition=number,
+                entry=int(extent["entry"][0]),
+                section=int(extent["section"][0]),
+                expected=f"{expected[0]} records in {expected[1]} batches",
+                got=f"{found[0]} records in {found[1]} batches",
+            )
+        files = int(extent["file_count"][0])
+        if (batches["file"] >= files).any():  # it would be a file of another append
+            raise CorruptDataError(
+                "a batch table names a file that its append does not have",
+                hint="run no writer on this log before its cause is known",
+                partition=number,
+                entry=int(extent["entry"][0]),
+                section=int(extent["section"][0]),
+                expected=f"below {files}",
+                got=int(batches["file"].max()),
+            )
+        rows = np.repeat(extent, len(batches))
+        before = np.concatenate(([0], np.cumsum(batches["records"])[:-1]))
+        rows["base_offset"] += before
+        rows["base_sequence"] += np.where(rows["base_sequence"] >= 0, before, 0)
+        rows["file"] = rows["first_file"] + batches["file"]
+        for name in ("records", "row_group", "row_group_count", "size"):
+            rows[name] = batches[name]
+        for name in ("min_timestamp_ms", "max_timestamp_ms"):
+            known = batches[name] != np.iinfo(np.int64).min
+            rows[name] = np.where(known, batches[name], rows["timestamp_ms"])
+        rows["table"], rows["batch_count"] = -1, 1
+        parts.append(rows)
+    return np.concatenate(parts)
+
+
+def commit_entries(partition: PartitionState, extents: Rows) -> Rows:
+    """Return, per extent, the entry that committed it; -1 where nothing did."""
+    entries = np.where(extents["transactional"] == 1, -1, extents["entry"])
+    pending = np.flatnonzero(entries == -1)
+    if not len(pending):
+        return entries
+    markers = partition.markers.array()
+    markers = markers[markers["commit"] == 1]
+    markers = markers[np.searchsorted(markers["offset"], extents["base_offset"][0]) :]
+    entries[pending] = _entries_of(markers, extents["producer_id"][pending], extents["epoch"][pending])
+    return entries
+
+
+def _entries_of(markers: Rows, producer_ids: Rows, epochs: Rows) -> Rows:
+    """Return the entry of the marker of each transaction (producer id, epoch); -1 where there is none."""
+    found = np.full(len(producer_ids), -1, np.int64)
+    if not len(markers):
+        return found
+    names = (markers["producer_id"], markers["epoch"], producer_ids, epochs)
+    if min(int(name.min()) for name in names) >= 0 and max(int(name.max()) for name in names) < HALF:
+        # Both halves fit into one number: no Python object per batch, of which there may be a million.
+        keys = markers["producer_id"] * HALF + markers["epoch"]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        wanted = producer_ids * HALF + epochs
+        places = np.searchsorted(keys, wanted, side="right") - 1
+        hit = keys[places] == wanted
+        found[hit] = markers["entry"][order][places[hit]]
+        return found
+    by_transaction = dict(
+        zip(
+            zip(markers["producer_id"].tolist(), markers["epoch"].tolist(), strict=True),
+            markers["entry"].tolist(),
+            strict=True,
+        )
+    )
+    transactions = zip(producer_ids.tolist(), epochs.tolist(), strict=True)
+    return np.array([by_transaction.get(transaction, -1) for transaction in transactions], np.int64)

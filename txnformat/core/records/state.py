@@ -1,0 +1,165 @@
+"""State of one partition: offsets, open and aborted transactions, extents, sealed segments. Pure values.
+
+An *extent* is a run of offsets whose records lie in one run of row groups of one file (or, when an append has
+very many batches, in the rows of a batch table). Sealed segments, then extents and markers together, tile
+[log start, log end).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from txnformat.core.drafts import without
+from txnformat.core.producers.state import SequenceWindow
+from txnformat.core.records.visibility import last_stable_offset
+from txnformat.core.replacing import replace
+from txnformat.persistent import Columns
+
+__all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]
+
+Transaction = tuple[int, int]
+"""(producer id, epoch): names exactly one transaction."""
+
+EXTENT: np.dtype[Any] = np.dtype(
+    [
+        ("base_offset", "<i8"),
+        ("records", "<i8"),
+        ("producer_id", "<i8"),  # -1: no producer
+        ("epoch", "<i8"),
+        ("base_sequence", "<i8"),  # -1: no producer
+        ("entry", "<i8"),  # the append's entry
+        ("timestamp_ms", "<i8"),  # log time of that entry
+        ("min_timestamp_ms", "<i8"),  # of the records (log time when the topic declares no timestamp)
+        ("max_timestamp_ms", "<i8"),
+        ("size", "<i8"),  # compressed bytes
+        ("file", "<i8"),  # index into LogState.files; -1: look in the table. In a table's rows: of the append
+        ("table", "<i8"),  # index into LogState.tables; -1: none
+        ("first_file", "<i8"),  # index into LogState.files of the append's file 0
+        ("section", "<i4"),  # of the table
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("batch_count", "<i4"),  # 1, or the rows of the table that this extent stands for
+        ("transactional", "<i4"),
+        ("file_count", "<i4"),  # files of the append
+    ]
+)
+
+MARKER: np.dtype[Any] = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("commit", "<i4"),  # 1 commit, 0 abort (Kafka's control types)
+        ("reserved", "<i4"),
+        ("entry", "<i8"),
+        ("timestamp_ms", "<i8"),
+    ]
+)
+
+ABORTED: np.dtype[Any] = np.dtype(
+    [
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("first_offset", "<i8"),
+        ("last_offset", "<i8"),  # the marker's offset
+        ("last_stable_offset", "<i8"),
+        ("entry", "<i8"),
+    ]
+)
+
+
+SEGMENT: np.dtype[Any] = np.dtype(
+    [
+        ("start_offset", "<i8"),
+        ("end_offset", "<i8"),  # exclusive
+        ("segment", "<i8"),  # number in LogState.segments
+        ("batches", "<i8"),  # rows of the .index
+        ("markers", "<i8"),  # rows of .markers
+        ("first_aborted", "<i8"),  # of the entries in .txnindex, from 0
+        ("aborted", "<i8"),  # entries in .txnindex; 0: nothing in the range was aborted
+        ("records", "<i8"),
+        ("size", "<i8"),  # compressed bytes of the records
+        ("aborted_records", "<i8"),
+        ("aborted_size", "<i8"),
+        ("min_timestamp_ms", "<i8"),  # of the records; 0 when there are none
+        ("max_timestamp_ms", "<i8"),
+    ]
+)
+"""A partition's part of a sealed segment."""
+
+
+class SealedTotals(NamedTuple):
+    """What the sealed segments of a partition hold, all together."""
+
+    records: int = 0
+    size: int = 0
+    """Compressed bytes of the records."""
+    aborted_records: int = 0
+    aborted_size: int = 0
+    aborted_transactions: int = 0
+    """ABORT markers below the sealed end of transactions with data."""
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    """One partition after some entry.
+
+    Offsets from ``log_start`` to ``listed_end`` are in segments of the segment list, those up to ``sealed_end`` in
+    ``segments``, and from there to ``log_end`` extents and markers are in the state.
+    """
+
+    log_start: int = 0
+    """First offset that can be read (inclusive)."""
+    log_end: int = 0
+    """Offset of the next record (exclusive end)."""
+    listed_end: int = 0
+    """End of what the segment list describes (exclusive)."""
+    sealed_end: int = 0
+    """End of the sealed segments (exclusive); at most the last stable offset."""
+    segments: Columns = msgspec.field(default_factory=lambda: Columns(SEGMENT))
+    """Sealed segments that are not in the segment list, ascending."""
+    sealed: SealedTotals = msgspec.field(default_factory=SealedTotals)
+    open: dict[Transaction, int] = msgspec.field(default_factory=dict)
+    """First offset of each undecided transaction."""
+    sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
+    """Windows of producers without a transactional id, and of open transactions."""
+    extents: Columns = msgspec.field(default_factory=lambda: Columns(EXTENT))
+    markers: Columns = msgspec.field(default_factory=lambda: Columns(MARKER))
+    aborted: Columns = msgspec.field(default_factory=lambda: Columns(ABORTED))
+    """In order of their markers; those with a marker below ``sealed_end`` are in sidecars only."""
+
+    @property
+    def aborted_transactions(self) -> int:
+        """Return how many transactions with data in the partition were aborted."""
+        return self.sealed.aborted_transactions + len(self.aborted)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset that read_committed ends at (exclusive)."""
+        return last_stable_offset(self.log_start, self.log_end, self.open.values())
+
+    def with_marker(
+        self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int, at: object
+    ) -> PartitionState:
+        """Return the partition after the end of one of its transactions, in the fold ``at``: one more offset, the marker's.
+
+        For an abort the index entry's last_stable_offset is, as in Kafka, the first offset of the oldest
+        transaction still open among the others, else the offset after the marker.
+        """
+        producer_id, epoch = transaction
+        offset = self.log_end
+        first = self.open.get(transaction)
+        others = without(self.open, (transaction,), at)
+        sequences = without(self.sequences, (transaction,), at)
+        markers = self.markers.append(
+            np.array([(offset, producer_id, epoch, int(commit), 0, entry, timestamp_ms)], MARKER)
+        )
+        aborted = self.aborted
+        if not commit and first is not None:
+            stable = min(others.values(), default=offset + 1)
+            aborted = aborted.append(np.array([(producer_id, epoch, first, offset, stable, entry)], ABORTED))
+        return replace(
+            self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted
+        )

@@ -1,0 +1,180 @@
+"""Folding a seal: offset ranges leave the state for sidecars, and with them the files that only they needed. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from txnformat.core.drafts import draft
+from txnformat.core.folding import At, corrupt
+from txnformat.core.operations import Seal, SealedPartition, SealedSegment
+from txnformat.core.ownership import check_segment
+from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState
+from txnformat.types import TopicPartition
+
+__all__ = ["apply_seal"]
+
+
+def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
+    """Return the state after a seal."""
+    if not op.segments and op.segment_list is None:
+        corrupt(at, "a seal seals nothing")
+    partitions = draft(state.partitions, at)
+    for number, segment in enumerate(op.segments, state.segments.end):
+        _seal(state, partitions, segment, number, at)
+    sealed = replace(
+        state, partitions=partitions, segments=state.segments.extend([one.record for one in op.segments])
+    )
+    sealed = _without_unused(sealed)
+    return sealed if op.segment_list is None else _listed(sealed, op, at)
+
+
+def _seal(
+    state: LogState,
+    partitions: dict[TopicPartition, PartitionState],
+    segment: SealedSegment,
+    number: int,
+    at: At,
+) -> None:
+    topic_id = segment.record.topic_id
+    if topic_id not in state.topics or not segment.partitions:
+        corrupt(at, "a sealed segment is of no topic, or of no partition", topic_id=topic_id)
+    check_segment(state.topics[topic_id], segment.record, at)
+    first_aborted = 0
+    for part in segment.partitions:
+        key = TopicPartition(topic_id, part.partition)
+        partitions[key] = _sealed(partitions.get(key, PartitionState()), part, number, first_aborted, at)
+        first_aborted += part.aborted
+    record = segment.record
+    for name, sidecar, rows in (
+        ("markers", record.markers, sum(part.markers for part in segment.partitions)),
+        ("txnindex", record.txnindex, first_aborted),
+    ):
+        if (sidecar is None) != (rows == 0):
+            corrupt(
+                at, "a sealed segment has a sidecar exactly when it has rows for it", sidecar=name, rows=rows
+            )
+
+
+def _sealed(
+    partition: PartitionState, part: SealedPartition, number: int, first_aborted: int, at: At
+) -> PartitionState:
+    start, end = part.start_offset, part.end_offset
+    if start != partition.sealed_end or not start < end <= partition.last_stable_offset:
+        corrupt(
+            at,
+            "a segment does not go from the sealed end to at most the last stable offset",
+            partition=part.partition,
+            expected=(partition.sealed_end, partition.last_stable_offset),
+            got=(start, end),
+        )
+    extents, markers = partition.extents.array(), partition.markers.array()
+    aborted = partition.aborted.array()
+    extent_count = int(np.searchsorted(extents["base_offset"], end))
+    marker_count = int(np.searchsorted(markers["offset"], end))
+    inside = extents[:extent_count]
+    found = (
+        int(inside["batch_count"].sum()),
+        marker_count,
+        int(np.count_nonzero(aborted["first_offset"] < end)),
+        int(inside["records"].sum()),
+        int(inside["size"].sum()),
+    )
+    named = (part.batches, part.markers, part.aborted, part.records, part.size)
+    # The partition's rows tile the range, so a cut inside an extent shows as a wrong number of offsets.
+    if found != named or part.records + part.markers != end - start:
+        corrupt(
+            at,
+            "a segment's totals are not those of its offsets",
+            partition=part.partition,
+            expected=found,
+            got=named,
+        )
+    row = (
+        start,
+        end,
+        number,
+        part.batches,
+        part.markers,
+        first_aborted,
+        part.aborted,
+        part.records,
+        part.size,
+    )
+    rest = (part.aborted_records, part.aborted_size, part.min_timestamp_ms, part.max_timestamp_ms)
+    # A transaction's entry is needed for as long as offsets up to its marker are in the state.
+    gone = int(np.searchsorted(aborted["last_offset"], end))
+    return replace(
+        partition,
+        sealed_end=end,
+        sealed=SealedTotals(
+            partition.sealed.records + part.records,
+            partition.sealed.size + part.size,
+            partition.sealed.aborted_records + part.aborted_records,
+            partition.sealed.aborted_size + part.aborted_size,
+            partition.sealed.aborted_transactions + gone,
+        ),
+        segments=partition.segments.append(np.array([(*row, *rest)], SEGMENT)),
+        extents=partition.extents.drop(extent_count),
+        markers=partition.markers.drop(marker_count),
+        aborted=partition.aborted.drop(gone),
+    )
+
+
+def _without_unused(state: LogState) -> LogState:
+    """Drop the files and batch tables that no extent and nothing staged refers to any more."""
+    files: set[int] = set()
+    tables: set[int] = set()
+    appends: set[tuple[int, int]] = set()
+    count = 0
+    for partition in state.partitions.values():
+        extents = partition.extents.array()
+        count += len(extents)
+        in_table = extents["table"] >= 0
+        files.update(extents["file"][~in_table].tolist())
+        tables.update(extents["table"][in_table].tolist())
+        appends.update(
+            zip(
+                extents["first_file"][in_table].tolist(),
+                extents["file_count"][in_table].tolist(),
+                strict=True,
+            )
+        )
+    for name in state.undecided:
+        for flush in state.transactional_ids[name].staged:
+            tables.add(flush.table)
+            appends.add((flush.first_file, flush.file_count))
+    for first, number in appends:  # once for each append, which may be in thousands of partitions
+        files.update(range(first, first + number))
+    return replace(state, files=state.files.keep(files), tables=state.tables.keep(tables), extents=count)
+
+
+def _listed(state: LogState, op: Seal, at: At) -> LogState:
+    if not state.listed_segments < op.listed_segments <= state.segments.end:
+        corrupt(
+            at,
+            "a segment list does not advance",
+            expected=f"above {state.listed_segments}, at most {state.segments.end}",
+            got=op.listed_segments,
+        )
+    kept = [number for number in state.segments.numbers() if number >= op.listed_segments]
+    return replace(
+        state,
+        segments=state.segments.keep(frozenset(kept)),
+        segment_list=op.segment_list,
+        listed_segments=op.listed_segments,
+        partitions={key: _without_listed(one, op.listed_segments) for key, one in state.partitions.items()},
+    )
+
+
+def _without_listed(partition: PartitionState, listed_segments: int) -> PartitionState:
+    rows = partition.segments.array()
+    count = int(np.searchsorted(rows["segment"], listed_segments))
+    if not count:
+        return partition
+    return replace(
+        partition,
+        segments=partition.segments.drop(count),
+        listed_end=int(rows["end_offset"][count - 1]),
+    )

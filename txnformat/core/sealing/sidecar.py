@@ -1,0 +1,227 @@
+"""Sidecars of a sealed segment: ``.index`` and ``.markers`` as Arrow files, ``.txnindex`` in Kafka's format. Pure.
+
+``.index`` has a row per batch and stands for itself: with it and the segment files that it names, every record of its
+offsets can be read at either isolation level. ``.txnindex`` holds Kafka's 34-byte entries
+(:mod:`txnformat.core.transactions.abort_index`), the entries of one partition after those of the other; for one partition it is what a
+Kafka broker would have written. A ``.index``'s ``outcome`` is what the heap over ``.txnindex`` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txnformat import keys
+from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
+from txnformat.core.entry import sha256_hex
+from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, decode, encode
+from txnformat.errors import CorruptDataError
+from txnformat.persistent import Rows
+from txnformat.types import FileRecord, ObjectRecord
+
+__all__ = [
+    "INDEX_ROW",
+    "INDEX_SCHEMA",
+    "MARKERS_SCHEMA",
+    "MARKER_ROW",
+    "BatchOutcome",
+    "SegmentIndex",
+    "decode_index",
+    "decode_markers",
+    "decode_txnindex",
+    "encode_index",
+    "encode_markers",
+    "encode_txnindex",
+]
+
+
+class BatchOutcome(IntEnum):
+    """What became of a batch."""
+
+    PLAIN = 0
+    """Appended outside of a transaction: committed with its entry."""
+    COMMITTED = 1
+    ABORTED = 2
+
+
+INDEX_ROW: np.dtype[Any] = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("outcome", "<i4"),  # BatchOutcome
+        ("base_offset", "<i8"),
+        ("records", "<i8"),
+        ("producer_id", "<i8"),  # -1: no producer
+        ("epoch", "<i8"),
+        ("base_sequence", "<i8"),
+        ("transactional", "<i4"),
+        ("row_group", "<i4"),
+        ("row_group_count", "<i4"),
+        ("file", "<i8"),  # number of the segment file, counted over the whole life of the log
+        ("size", "<i8"),
+        ("min_timestamp_ms", "<i8"),
+        ("max_timestamp_ms", "<i8"),
+        ("entry", "<i8"),  # of the append
+        ("timestamp_ms", "<i8"),  # log time of that entry
+        ("commit_entry", "<i8"),  # of the commit (the append's without a transaction); -1: aborted
+    ]
+)
+MARKER_ROW: np.dtype[Any] = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("commit", "<i4"),  # 1 commit, 0 abort (Kafka's control types)
+        ("offset", "<i8"),
+        ("producer_id", "<i8"),
+        ("epoch", "<i8"),
+        ("entry", "<i8"),
+        ("timestamp_ms", "<i8"),
+    ]
+)
+_FILE_FIELDS = {
+    f"file_{name}": pa.string() if name == "key" or name.endswith("sha256") else pa.int64()
+    for name in FileRecord.__struct_fields__
+}
+
+
+def _schema(dtype: np.dtype[Any], files: bool) -> pa.Schema:
+    columns = [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
+    if files:
+        columns += [
+            pa.field(
+                name, pa.dictionary(pa.int32(), kind) if pa.types.is_string(kind) else kind, nullable=False
+            )
+            for name, kind in _FILE_FIELDS.items()
+        ]
+    return pa.schema(columns)
+
+
+INDEX_SCHEMA = _schema(INDEX_ROW, files=True)
+MARKERS_SCHEMA = _schema(MARKER_ROW, files=False)
+
+
+class SegmentIndex:
+    """A decoded ``.index``.
+
+    Parameters
+    ----------
+    rows : structured array, dtype INDEX_ROW
+        Ascending by partition, then offset.
+    files : mapping of int to FileRecord
+        By the numbers in ``rows["file"]``.
+    """
+
+    __slots__ = ("files", "rows")
+
+    def __init__(self, rows: Rows, files: Mapping[int, FileRecord]) -> None:
+        self.rows = rows
+        self.files = files
+
+    def partition(self, number: int) -> Rows:
+        """Return the rows of one partition, ascending by offset."""
+        first, last = np.searchsorted(self.rows["partition"], [number, number + 1])
+        found: Rows = self.rows[first:last]
+        return found
+
+
+def encode_index(rows: Rows, files: Mapping[int, FileRecord]) -> bytes:
+    """Return the bytes of an ``.index``: an Arrow IPC file of one record batch, compressed with zstd.
+
+    Parameters
+    ----------
+    rows : structured array, dtype INDEX_ROW
+        Ascending by partition, then offset.
+    files : mapping of int to FileRecord
+        Those that the rows name.
+    """
+    numbers, places = np.unique(rows["file"], return_inverse=True)
+    records = [files[int(number)] for number in numbers]
+    arrays = _arrays(rows)
+    for name, kind in _FILE_FIELDS.items():
+        values = pa.array([getattr(record, name.removeprefix("file_")) for record in records], kind)
+        if pa.types.is_string(kind):
+            arrays.append(pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values))
+        else:
+            arrays.append(values.take(pa.array(places)))
+    return encode_arrow_file(pa.record_batch(arrays, schema=INDEX_SCHEMA))
+
+
+def encode_markers(rows: Rows) -> bytes:
+    """Return the bytes of a ``.markers``: an Arrow IPC file; rows (dtype MARKER_ROW) by partition, then offset."""
+    return encode_arrow_file(pa.record_batch(_arrays(rows), schema=MARKERS_SCHEMA))
+
+
+def encode_txnindex(partitions: Iterable[Sequence[AbortedTransaction]]) -> bytes:
+    """Return the bytes of a ``.txnindex``: of each partition in turn, its entries in the order of their markers."""
+    return b"".join(encode(entries) for entries in partitions)
+
+
+def _arrays(rows: Rows) -> list[Any]:
+    return [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
+
+
+def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
+    """Return what an ``.index`` holds, verified against what the log says first.
+
+    Raises
+    ------
+    CorruptDataError
+        It is missing, not the object that was named, or not such a file.
+    """
+    table = decode_arrow_file(_verified(data, named), INDEX_SCHEMA, partial(_corrupt, named))
+    rows = rows_of(table, INDEX_ROW)
+    order = np.diff(rows["partition"].astype(np.int64))
+    if np.any(order < 0) or np.any(np.diff(rows["base_offset"])[order == 0] <= 0):
+        raise _corrupt(named, "its rows are not in the order of partitions and offsets")
+    if len(rows) and (rows["records"].min() < 1 or rows["row_group_count"].min() < 1):
+        raise _corrupt(named, "a batch is empty")
+    numbers, first = np.unique(rows["file"], return_index=True)
+    columns = [table.column(name).take(pa.array(first)).to_pylist() for name in _FILE_FIELDS]
+    records = [FileRecord(*values) for values in zip(*columns, strict=True)]
+    for record in records:
+        keys.check_key(record.key, keys.parse_data_key, where=named.key)
+        keys.check_topics_file(record.key, named.key.partition("/")[0], where=named.key)
+    return SegmentIndex(rows, dict(zip(numbers.tolist(), records, strict=True)))
+
+
+def decode_markers(data: bytes | None, named: ObjectRecord) -> Rows:
+    """Return the rows (dtype MARKER_ROW) of a ``.markers``, verified as in :func:`decode_index`."""
+    return rows_of(
+        decode_arrow_file(_verified(data, named), MARKERS_SCHEMA, partial(_corrupt, named)), MARKER_ROW
+    )
+
+
+def decode_txnindex(
+    data: bytes | None, named: ObjectRecord, first: int, count: int
+) -> list[AbortedTransaction]:
+    """Return ``count`` entries from entry ``first`` (from 0) on of a ``.txnindex``, verified as a whole."""
+    data = _verified(data, named)
+    if len(data) < (first + count) * ENTRY_BYTES:
+        raise _corrupt(named, "it has fewer entries than the log says")
+    return decode(data[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES], name=named.key)
+
+
+def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
+    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+        raise CorruptDataError(
+            "a sidecar of a sealed segment is not the one that the log names",
+            kind="corrupt-sidecar",
+            hint="restore the object from a copy; the rest of the log can be read and written",
+            object=named.key,
+            expected=f"{named.size} bytes, sha256 {named.sha256}",
+            got="nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}",
+        )
+    return data
+
+
+def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
+    return CorruptDataError(
+        "a sidecar of a sealed segment cannot be decoded",
+        kind="corrupt-sidecar",
+        hint="run no writer on this log before its cause is known",
+        object=named.key,
+        got=got,
+    )

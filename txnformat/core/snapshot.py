@@ -1,0 +1,313 @@
+"""Snapshots: a whole LogState as the bytes of one object, deterministic in both directions. Pure.
+
+A snapshot is an uncompressed Arrow IPC *stream* with one record batch of two columns, ``section`` (utf8) and ``data``
+(large_binary), and one row per section, in this order:
+
+========  ==========================================================================================
+section   data
+========  ==========================================================================================
+state     one JSON object (zstd above 16 KiB, as in commit entries): everything that is not below
+extents   Arrow IPC stream; the columns of ``partition.EXTENT`` in its order, a row per extent
+markers   the same of ``partition.MARKER``
+aborted   the same of ``partition.ABORTED``
+segments  the same of ``partition.SEGMENT``
+files     Arrow IPC stream: number, key, size, sha256, footer_bytes, footer_sha256, rows, schema_id; a row per file
+tables    Arrow IPC stream: number, key, size, sha256; a row per batch table
+========  ==========================================================================================
+
+The inner streams hold one record batch with zstd buffers; numbers are int64 (int32 where the dtype says so), texts
+utf8, nothing is null. ``extents``, ``markers``, ``aborted`` and ``segments`` hold the rows of one partition after the
+other, in the order of ``state.partitions``, which also says how many rows each partition has. A row's ``file``,
+``first_file`` and ``table`` are numbers of ``files`` and ``tables``, counted over the whole life of the log; files and
+tables that only sealed offsets need are not there.
+
+``state`` has: ``format`` (1), ``log_id``, ``entry``, ``entry_sha256``, ``timestamp_ms``, ``features``
+{reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry,
+``created_entry``, and what was altered since), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
+then id), ``checkpoints`` (``checkpoint`` operations, oldest first), ``window`` {first, entries: intent ids of entry
+``first`` and those after}, ``partitions`` (by topic id, then number: log start and end, open transactions, sequence
+windows, end of the listed and of the sealed offsets, numbers of rows), ``sealed`` (numbers, sidecars and next number
+of the segments that are not in the segment list), ``segment_list`` {key, size, sha256} and ``listed_segments``, and
+for ``files`` and ``tables`` how many rows there are and which number comes next.
+
+The *digest* of a state is the sha256 of these bytes, one after the other: the plain ``state`` JSON (UTF-8, keys sorted
+by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``,
+``segments`` as packed little-endian structures; per file the line ``number key size sha256 footer_bytes footer_sha256
+rows`` (then ``schema_id`` unless that is 0), per table ``number key size sha256``, each ended by a line feed. It
+depends on nothing but the state: not on compression, on a library's version, nor on how a state came about.
+
+A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
+digest after. Whatever does not fit is CorruptDataError with object, expected, got.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnformat import keys
+from txnformat.columns.arrow_messages import ArrowFileError, check_declared
+from txnformat.core.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
+from txnformat.core.entry import sha256_hex
+from txnformat.core.operations import Checkpoint
+from txnformat.core.ownership import check_snapshot
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
+from txnformat.core.snapshot_rows import StateRow
+from txnformat.core.snapshot_state import Tables, decode_state, encode_state, read_state
+from txnformat.core.state import LogState
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.persistent import Columns, Rows, Vector
+from txnformat.types import FileRecord, ObjectRecord
+
+__all__ = ["decode_snapshot", "encode_snapshot", "state_digest"]
+
+_SECTIONS = ("state", "extents", "markers", "aborted", "segments", "files", "tables")
+_OUTER = pa.schema(
+    [pa.field("section", pa.string(), nullable=False), pa.field("data", pa.large_binary(), nullable=False)]
+)
+_FILES = {
+    "number": pa.int64(),
+    "key": pa.string(),
+    "size": pa.int64(),
+    "sha256": pa.string(),
+    "footer_bytes": pa.int64(),
+    "footer_sha256": pa.string(),
+    "rows": pa.int64(),
+    "schema_id": pa.int32(),
+}
+_TABLES = {"number": pa.int64(), "key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
+_HEX_64 = r"^[0-9a-f]{64}$"
+
+
+class _Parts(NamedTuple):
+    """A state cut into its sections, before they are encoded."""
+
+    state: StateRow
+    rows: tuple[Rows, Rows, Rows, Rows]
+    """Extents, markers, aborted, segments: of all partitions, in the order of ``state["partitions"]``."""
+    files: Vector[FileRecord]
+    tables: Vector[ObjectRecord]
+
+
+def _parts(state: LogState) -> _Parts:
+    partitions = [state.partitions[key] for key in sorted(state.partitions)]
+    rows = (
+        _joined(EXTENT, (partition.extents for partition in partitions)),
+        _joined(MARKER, (partition.markers for partition in partitions)),
+        _joined(ABORTED, (partition.aborted for partition in partitions)),
+        _joined(SEGMENT, (partition.segments for partition in partitions)),
+    )
+    return _Parts(encode_state(state), rows, state.files, state.tables)
+
+
+def _joined(dtype: np.dtype[Any], columns: Iterable[Columns]) -> Rows:
+    arrays = [one.array() for one in columns if len(one)]
+    return np.ascontiguousarray(np.concatenate(arrays)) if arrays else np.empty(0, dtype)
+
+
+def state_digest(state: LogState) -> str:
+    """Return the digest of a state (lower-case hex): equal for equal states, however they came about."""
+    return _digest(_parts(state))
+
+
+def _digest(parts: _Parts) -> str:
+    digest = hashlib.sha256(plain_json(parts.state))
+    for rows in parts.rows:
+        digest.update(rows.view(np.uint8).data if len(rows) else b"")
+    for number, file in zip(parts.files.numbers(), parts.files, strict=True):
+        version = f" {file.schema_id}" if file.schema_id else ""
+        hashes = f"{file.sha256} {file.footer_bytes} {file.footer_sha256}"
+        digest.update(f"{number} {file.key} {file.size} {hashes} {file.rows}{version}\n".encode())
+    for number, table in zip(parts.tables.numbers(), parts.tables, strict=True):
+        digest.update(f"{number} {table.key} {table.size} {table.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def encode_snapshot(state: LogState) -> bytes:
+    """Return the bytes of a snapshot: the same for equal states and the same versions of the libraries.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``metadata-too-large``: above 256 MiB, which no reader would accept.
+    """
+    parts = _parts(state)
+    columns = [
+        *(
+            {name: pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()}
+            for rows in parts.rows
+        ),
+        _record_arrays(parts.files, _FILES),
+        _record_arrays(parts.tables, _TABLES),
+    ]
+    batches = [_batch(arrays) for arrays in columns]
+    size = sum(batch.nbytes for batch in batches)
+    if size > METADATA_BYTES_MAX:
+        raise InvalidInputError(
+            f"a snapshot would have {size} bytes of columns, more than the cap of {METADATA_BYTES_MAX}",
+            kind="metadata-too-large",
+            hint="use fewer and larger batches, or several logs",
+        )
+    plain = plain_json(parts.state)
+    data = [packed(plain), *(_stream(batch, "zstd") for batch in batches)]
+    outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
+    made = _stream(outer, None)
+    try:
+        check_cost(plain, len(made), name="snapshot")
+    except CorruptDataError as error:
+        raise InvalidInputError(
+            f"a snapshot would have {len(plain)} bytes of JSON in {len(made)}, more than any reader takes",
+            kind="metadata-too-large",
+            hint="use fewer topics, partitions and ids, or several logs",
+        ) from error
+    return made
+
+
+def _record_arrays(records: Vector[Any], types: dict[str, Any]) -> dict[str, Any]:
+    arrays = {name: [getattr(one, name) for one in records] for name in types if name != "number"}
+    return {name: pa.array(arrays.get(name, list(records.numbers())), kind) for name, kind in types.items()}
+
+
+def _batch(arrays: dict[str, Any]) -> Any:
+    return pa.record_batch(
+        list(arrays.values()), schema=_schema({name: array.type for name, array in arrays.items()})
+    )
+
+
+def _stream(batch: Any, compression: str | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    # One thread: the bytes must not depend on how many cores there are.
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    result: bytes = sink.getvalue().to_pybytes()
+    return result
+
+
+def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
+    """Return the state that a snapshot holds, checked against the operation that names it.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole object.
+    checkpoint : Checkpoint
+        From a commit entry of the log: key, size, sha256, entry and digest that the snapshot must have.
+    log_id : str
+        Of the log's format.json.
+
+    Raises
+    ------
+    CorruptDataError
+        The bytes are not those that were named, or do not hold such a state.
+    UnsupportedFeatureError
+        The log needs a reader feature that this version does not have.
+    """
+    name = checkpoint.key
+    _expect(name, "size", checkpoint.size, len(data))
+    _expect(name, "sha256", checkpoint.sha256, sha256_hex(data))
+    try:
+        state = _decode(data, name, log_id, checkpoint.entry)
+    except (OSError, pa.ArrowException) as error:  # OSError: a stream that ends too early
+        raise CorruptDataError(
+            "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
+        ) from error
+    _expect(name, "digest", checkpoint.digest, state_digest(state))
+    return state
+
+
+def _expect(name: str, field: str, expected: object, got: object) -> None:
+    if expected != got:
+        raise CorruptDataError(
+            "a snapshot is not what its checkpoint says", object=name, field=field, expected=expected, got=got
+        )
+
+
+def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
+    _check_declared([data], name, len(data))
+    outer = _read(data, _OUTER, name)
+    _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
+    sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
+    said = read_state(plain_text(sections["state"].to_pybytes(), name=name, stored=len(data)), name)
+    _expect(name, "log_id", log_id, said.log_id)
+    _expect(name, "entry", entry, said.entry)
+    _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data))
+    tables = Tables(
+        _rows(sections["extents"], EXTENT, name),
+        _rows(sections["markers"], MARKER, name),
+        _rows(sections["aborted"], ABORTED, name),
+        _rows(sections["segments"], SEGMENT, name),
+        [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
+        [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
+    )
+    state = decode_state(said, tables, name)
+    check_snapshot(state, name)
+    return state
+
+
+def _check_declared(streams: Iterable[Any], name: str, stored: int) -> None:
+    """Raise CorruptDataError unless Arrow streams of one object declare no more together than it may hold."""
+    declared = 0
+    try:
+        for data in streams:
+            declared += check_declared(memoryview(data).cast("B"), stored, declared)
+    except ArrowFileError as error:
+        raise CorruptDataError(
+            "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
+        ) from error
+
+
+def _read(data: Any, schema: Any, name: str) -> Any:
+    """Return the table of an Arrow stream that nobody vouches for: its schema and every buffer checked."""
+    with pa.ipc.open_stream(data) as reader:
+        # The schema first: it says what the buffers may be, and it is small.
+        _expect(name, "schema", str(schema), str(reader.schema))
+        table = reader.read_all()
+    table.validate(full=True)
+    if table.nbytes > METADATA_BYTES_MAX:
+        raise CorruptDataError(
+            "a metadata object is too large when decompressed",
+            kind="metadata-too-large",
+            object=name,
+            expected=f"at most {METADATA_BYTES_MAX} bytes",
+            got=f"{table.nbytes} bytes",
+        )
+    nulls = sum(column.null_count for column in table.columns)
+    _expect(name, "nulls", 0, nulls)
+    return table.combine_chunks()
+
+
+def _rows(data: Any, dtype: np.dtype[Any], name: str) -> Rows:
+    types = {field: pa.from_numpy_dtype(dtype[field]) for field in dtype.names or ()}
+    table = _read(data, _schema(types), name)
+    rows = np.empty(len(table), dtype)
+    for field in types:
+        rows[field] = table.column(field).to_numpy()
+    rows.flags.writeable = False
+    return rows
+
+
+def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
+    """Iterate over the rows of ``files`` or ``tables``; keys and hashes are checked as in an entry."""
+    table = _read(data, _schema(types), name)
+    for field in types:
+        if field.endswith("sha256"):
+            valid = pc.match_substring_regex(table.column(field), _HEX_64)
+            _expect(name, field, "64 hex digits in each row", _verdict(pc.all(valid).as_py()))
+    parse = keys.parse_data_key if types is _FILES else keys.parse_table_key
+    for key in table.column("key").to_pylist():
+        keys.check_key(key, parse, where=name)
+    return zip(*(table.column(field).to_pylist() for field in types), strict=True)
+
+
+def _verdict(holds: bool | None) -> str:
+    return "another text" if holds is False else "64 hex digits in each row"
+
+
+def _schema(types: dict[str, Any]) -> Any:
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])

@@ -1,0 +1,348 @@
+"""The JSON section of a snapshot, declared once: its rows as they stand there. What is not in the state's own form is here.
+
+In a row with ``omit_defaults`` what equals its default is left out: an earlier version did not have the field, and the
+digests of its snapshots must hold. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from txnformat import keys
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.core.producers.state import AppendedRange
+from txnformat.core.transactions.state import (
+    MAX_TRANSACTION_TIMEOUT_MS,
+    LastEnd,
+    StagedFlush,
+    TransactionStatus,
+)
+from txnformat.field_types import (
+    Count,
+    Item,
+    Name,
+    PartitionCount,
+    PartitionNumber,
+    Positive,
+    ReaderName,
+    Sha256,
+    Text,
+    TimeoutMs,
+    TransactionalId,
+    Uuid,
+)
+from txnformat.types import ObjectRecord, SegmentRecord
+
+__all__ = [
+    "AcksRow",
+    "AppVersionRow",
+    "BlockRow",
+    "CommittedRow",
+    "FeaturesRow",
+    "GroupRow",
+    "MemberRow",
+    "NumberedRow",
+    "OpenRow",
+    "PartitionRow",
+    "PendingAcksRow",
+    "PendingPositionRow",
+    "PendingRow",
+    "PositionRow",
+    "ProducerRow",
+    "SealedRow",
+    "SegmentRow",
+    "SequencesRow",
+    "StagedSequencesRow",
+    "StartRow",
+    "StateRow",
+    "SubscriptionKeyRow",
+    "SubscriptionRow",
+    "TopicRow",
+    "TotalsRow",
+    "TransactionalIdRow",
+    "WindowRow",
+]
+
+Pairs = tuple[tuple[Count, Count], ...]
+MemberName = Annotated[
+    str,
+    Meta(max_length=keys.TRANSACTIONAL_ID_BYTES_MAX, extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX}),
+]
+Flag = Annotated[int, Meta(ge=0, le=1)]
+
+
+class FeaturesRow(Struct, frozen=True):
+    """Names of features, sorted."""
+
+    reader: tuple[Item, ...]
+    writer: tuple[Item, ...]
+    maintenance: tuple[Item, ...]
+
+
+class TopicRow(Struct, frozen=True, omit_defaults=True):
+    """A topic."""
+
+    created_entry: Count
+    create: dict[str, Any]
+    """The operation."""
+    partitions: PartitionCount | None = None
+    """None: those that it was created with."""
+    schemas: tuple[Any, ...] = ()
+
+
+class StartRow(Struct, frozen=True):
+    """Where a transaction begins in a partition."""
+
+    topic_id: Text
+    partition: PartitionNumber
+    first_offset: Count
+
+
+class StagedSequencesRow(Struct, frozen=True):
+    """What a transaction has staged in a partition."""
+
+    topic_id: Text
+    partition: PartitionNumber
+    appends: tuple[AppendedRange, ...]
+
+
+class SubscriptionKeyRow(Struct, frozen=True):
+    """A subscription, by its name."""
+
+    topic_id: Uuid
+    subscription: ReaderName
+
+
+class TransactionalIdRow(Struct, frozen=True, omit_defaults=True):
+    """A transactional id."""
+
+    transactional_id: Text
+    producer_id: Count
+    epoch: Count
+    status: TransactionStatus
+    partitions: tuple[StartRow, ...]
+    started_entry: Count | UnsetType | None = UNSET
+    started_ms: Count | UnsetType | None = UNSET
+    last_end: LastEnd | UnsetType | None = UNSET
+    timeout_ms: TimeoutMs = TIMEOUT_MS
+    deferred_timeout_ms: TimeoutMs = DEFERRED_TIMEOUT_MS
+    used_entry: Count = 0
+    used_ms: Count = 0
+    abort_only: Flag = 0
+    staged: tuple[StagedFlush, ...] = ()
+    staged_sequences: tuple[StagedSequencesRow, ...] | UnsetType = UNSET
+    """There exactly when ``staged`` is."""
+    groups: tuple[Item, ...] = ()
+    subscriptions: tuple[SubscriptionKeyRow, ...] = ()
+
+
+class BlockRow(Struct, frozen=True):
+    """A block of producer ids."""
+
+    owner: Text
+    first: Count
+    last: Count
+    entry: Count
+    timestamp_ms: Count = 0
+
+
+class ProducerRow(Struct, frozen=True):
+    """A producer without a transactional id."""
+
+    producer_id: Count
+    entry: Count
+    timestamp_ms: Count
+
+
+class AppVersionRow(Struct, frozen=True, omit_defaults=True):
+    """An application's version."""
+
+    namespace: Text
+    app_id: Text
+    version: Count
+    entry: Count
+    instances: tuple[Item, ...] = ()
+
+
+class WindowRow(Struct, frozen=True):
+    """Ids of intents."""
+
+    first: Count
+    entries: tuple[tuple[str, ...], ...]
+
+
+class TotalsRow(Struct, frozen=True):
+    """Totals of the sealed segments of a partition."""
+
+    records: Count
+    size: Count
+    aborted_records: Count
+    aborted_size: Count
+    aborted_transactions: Count
+
+
+class OpenRow(Struct, frozen=True):
+    """An open transaction of a partition."""
+
+    producer_id: Count
+    epoch: Count
+    first_offset: Count
+
+
+class SequencesRow(Struct, frozen=True):
+    """What a partition remembers of a producer."""
+
+    producer_id: Count
+    epoch: Count
+    appends: tuple[AppendedRange, ...]
+
+
+class PartitionRow(Struct, frozen=True):
+    """A partition, and how many rows of the tables are its own."""
+
+    topic_id: Text
+    partition: PartitionNumber
+    log_start: Count
+    log_end: Count
+    listed_end: Count
+    sealed_end: Count
+    sealed: TotalsRow
+    open: tuple[OpenRow, ...]
+    sequences: tuple[SequencesRow, ...]
+    extents: Count
+    markers: Count
+    aborted: Count
+    segments: Count
+
+
+class SegmentRow(SegmentRecord, frozen=True, kw_only=True):
+    """A segment that is not in the segment list."""
+
+    number: Count
+
+
+class SealedRow(Struct, frozen=True):
+    """All of them, and the number that the next one gets."""
+
+    segments: tuple[SegmentRow, ...]
+    end: Count
+
+
+class NumberedRow(Struct, frozen=True):
+    """How many rows a table of numbered objects has, and the number that the next one gets."""
+
+    rows: Count
+    end: Count
+
+
+class MemberRow(Struct, frozen=True):
+    """A group's member."""
+
+    name: MemberName
+    session_timeout_ms: Positive
+    joined_entry: Count
+
+
+class PositionRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A position in a partition (the first three), or a foreign one (the next two)."""
+
+    topic_id: Uuid | None = None
+    partition: PartitionNumber | None = None
+    offset: Count | None = None
+    name: Name | None = None
+    position: Name | None = None
+    metadata: Text
+    order: Count
+
+
+class CommittedRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+    """A position that is in force."""
+
+    entry: Count
+    timestamp_ms: Count
+
+
+class PendingPositionRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+    """A position of a transaction."""
+
+    holds: Flag
+
+
+class PendingRow(Struct, frozen=True):
+    """The positions of a transaction."""
+
+    transactional_id: TransactionalId
+    positions: tuple[PendingPositionRow, ...]
+
+
+class GroupRow(Struct, frozen=True, kw_only=True):
+    """A group."""
+
+    group: ReaderName
+    generation: Count
+    member: MemberRow | None = None
+    commits: Count
+    committed: tuple[CommittedRow, ...]
+    pending: tuple[PendingRow, ...]
+    used_entry: Count
+    used_ms: Count
+
+
+class PendingAcksRow(Struct, frozen=True):
+    """What a transaction has acknowledged in a partition."""
+
+    transactional_id: TransactionalId
+    ranges: Pairs
+    position: Count | None = None
+
+
+class AcksRow(Struct, frozen=True):
+    """What is acknowledged in a partition."""
+
+    partition: PartitionNumber
+    mark: Count
+    acked: Pairs
+    pending: tuple[PendingAcksRow, ...]
+
+
+class SubscriptionRow(Struct, frozen=True):
+    """A subscription."""
+
+    topic_id: Uuid
+    subscription: ReaderName
+    partitions: tuple[AcksRow, ...]
+    created_entry: Count
+    used_entry: Count
+    used_ms: Count
+
+
+class StateRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The whole section."""
+
+    format: Positive
+    log_id: Text
+    entry: Count
+    entry_sha256: Sha256
+    timestamp_ms: Count
+    features: FeaturesRow
+    topics: tuple[TopicRow, ...]
+    transactional_ids: tuple[TransactionalIdRow, ...]
+    max_transaction_timeout_ms: TimeoutMs = MAX_TRANSACTION_TIMEOUT_MS
+    next_producer_id: Count
+    blocks: tuple[BlockRow, ...]
+    producers: tuple[ProducerRow, ...] = ()
+    retired_below: Count = 0
+    groups: tuple[GroupRow, ...] = ()
+    subscriptions: tuple[SubscriptionRow, ...] = ()
+    retired_generation: Count = 0
+    app_versions: tuple[AppVersionRow, ...]
+    checkpoints: tuple[dict[str, Any], ...]
+    window: WindowRow
+    partitions: tuple[PartitionRow, ...]
+    sealed: SealedRow
+    segment_list: ObjectRecord | UnsetType | None = UNSET
+    listed_segments: Count
+    files: NumberedRow
+    tables: NumberedRow

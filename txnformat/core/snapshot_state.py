@@ -1,0 +1,387 @@
+"""The JSON section of a snapshot: everything of a LogState but its large tables. Pure.
+
+See :mod:`txnformat.core.snapshot` for the format. Every list has one order, so that equal states have equal JSON.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import UNSET, Struct, structs
+
+from txnformat.core.app_versions import VersionAt
+from txnformat.core.groups.snapshot import decode_group, encode_group
+from txnformat.core.operation_codec import (
+    check_segment_keys,
+    check_table_key,
+    decode_operation,
+    stored_operation,
+)
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Checkpoint, CreateTopic
+from txnformat.core.records.state import PartitionState, SealedTotals
+from txnformat.core.snapshot_rows import (
+    AppVersionRow,
+    BlockRow,
+    FeaturesRow,
+    NumberedRow,
+    OpenRow,
+    PartitionRow,
+    ProducerRow,
+    SealedRow,
+    SegmentRow,
+    SequencesRow,
+    StagedSequencesRow,
+    StartRow,
+    StateRow,
+    SubscriptionKeyRow,
+    TopicRow,
+    TotalsRow,
+    TransactionalIdRow,
+    WindowRow,
+)
+from txnformat.core.state import (
+    FEATURES,
+    Features,
+    IntentWindow,
+    LogState,
+    ProducerIdBlock,
+    TopicState,
+    UsedAt,
+)
+from txnformat.core.subscriptions.snapshot import decode_subscription, encode_subscription
+from txnformat.core.topics.evolution import next_version
+from txnformat.core.topics.schema import TopicSchema, fields_to_json
+from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
+from txnformat.core.typed import Typed, fail
+from txnformat.errors import UnsupportedFeatureError
+from txnformat.field_types import Positive
+from txnformat.persistent import Columns, Rows, Vector
+from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
+
+__all__ = ["SNAPSHOT_VERSION", "Tables", "decode_state", "encode_state", "read_state"]
+
+SNAPSHOT_VERSION = 1
+_INTENTS_MAX = 2**31
+"""Bound of an operation's index of its intent, where the entry's list of intents is not at hand."""
+
+T = TypeVar("T")
+
+
+class Tables(NamedTuple):
+    """The large tables of a state, of all partitions together."""
+
+    extents: Rows
+    markers: Rows
+    aborted: Rows
+    segments: Rows
+    files: list[tuple[int, FileRecord]]
+    """Number and record."""
+    tables: list[tuple[int, ObjectRecord]]
+
+
+def encode_state(state: LogState) -> StateRow:
+    """Return the JSON section of a state: all of it without the rows of its tables."""
+    return StateRow(
+        format=SNAPSHOT_VERSION,
+        log_id=state.log_id,
+        entry=state.entry,
+        entry_sha256=state.entry_sha256,
+        timestamp_ms=state.timestamp_ms,
+        features=FeaturesRow(*(tuple(sorted(names)) for names in state.features)),
+        topics=tuple(_encode_topic(topic) for _, topic in sorted(state.topics.items())),
+        transactional_ids=tuple(
+            _encode_transactional_id(name, known) for name, known in sorted(state.transactional_ids.items())
+        ),
+        max_transaction_timeout_ms=_or_default(state.max_transaction_timeout_ms, MAX_TRANSACTION_TIMEOUT_MS),
+        next_producer_id=state.next_producer_id,
+        blocks=tuple(BlockRow(*block) for block in state.blocks),
+        producers=tuple(ProducerRow(known, *used) for known, used in sorted(state.producers.items())),
+        retired_below=state.retired_below,
+        groups=tuple(encode_group(name, group) for name, group in sorted(state.groups.items())),
+        subscriptions=tuple(
+            encode_subscription(key, one) for key, one in sorted(state.subscriptions.items())
+        ),
+        retired_generation=state.retired_generation,
+        app_versions=tuple(
+            AppVersionRow(*key, known.version, known.entry, known.instances)
+            for key, known in sorted(state.app_versions.items())
+        ),
+        checkpoints=tuple(stored_operation(checkpoint) for checkpoint in state.checkpoints),
+        window=WindowRow(state.window.first, state.window.entries),
+        partitions=tuple(_encode_partition(key, one) for key, one in sorted(state.partitions.items())),
+        sealed=SealedRow(
+            tuple(
+                SegmentRow(*structs.astuple(record), number=number)
+                for number, record in zip(state.segments.numbers(), state.segments, strict=True)
+            ),
+            state.segments.end,
+        ),
+        segment_list=state.segment_list,
+        listed_segments=state.listed_segments,
+        files=NumberedRow(len(state.files), state.files.end),
+        tables=NumberedRow(len(state.tables), state.tables.end),
+    )
+
+
+def _or_default(value: int, default: int) -> int:
+    """Return the default itself if ``value`` equals it: the encoder leaves out what is the same object."""
+    return default if value == default else value
+
+
+def _encode_topic(topic: TopicState) -> TopicRow:
+    later = (*topic.schema.earlier[1:], topic.schema.arrow_schema) if topic.schema.earlier else ()
+    return TopicRow(
+        topic.created_entry,
+        stored_operation(topic.created),
+        topic.partitions if topic.partitions != topic.created.partitions else None,
+        tuple(map(fields_to_json, later)),
+    )
+
+
+def _encode_transactional_id(name: str, known: TransactionalIdState) -> TransactionalIdRow:
+    return TransactionalIdRow(
+        name,
+        known.producer_id,
+        known.epoch,
+        known.status,
+        tuple(StartRow(*key, first) for key, first in sorted(known.partitions.items())),
+        known.started_entry,
+        known.started_ms,
+        known.last_end,
+        timeout_ms=_or_default(known.timeout_ms, TIMEOUT_MS),
+        deferred_timeout_ms=_or_default(known.deferred_timeout_ms, DEFERRED_TIMEOUT_MS),
+        used_entry=known.used_entry,
+        used_ms=known.used_ms,
+        abort_only=int(known.abort_only),
+        staged=known.staged,
+        staged_sequences=tuple(
+            StagedSequencesRow(*key, window) for key, window in sorted(known.staged_sequences.items())
+        )
+        if known.staged
+        else UNSET,
+        groups=tuple(sorted(known.groups)),
+        subscriptions=tuple(SubscriptionKeyRow(*key) for key in sorted(known.subscriptions)),
+    )
+
+
+def _encode_partition(key: TopicPartition, partition: PartitionState) -> PartitionRow:
+    return PartitionRow(
+        *key,
+        partition.log_start,
+        partition.log_end,
+        partition.listed_end,
+        partition.sealed_end,
+        TotalsRow(*partition.sealed),
+        tuple(OpenRow(*opened, first) for opened, first in sorted(partition.open.items())),
+        tuple(SequencesRow(*known, window) for known, window in sorted(partition.sequences.items())),
+        len(partition.extents),
+        len(partition.markers),
+        len(partition.aborted),
+        len(partition.segments),
+    )
+
+
+class _Version(Struct, frozen=True):
+    format: Positive
+
+
+_VERSION, _STATE = Typed[_Version](_Version), Typed[StateRow](StateRow)
+
+
+def read_state(text: bytes, name: str) -> StateRow:
+    """Return the JSON section of a snapshot, each field as declared.
+
+    Raises
+    ------
+    CorruptDataError
+        A field is missing or not what the format says.
+    UnsupportedFeatureError
+        A newer format.
+    """
+    version = _VERSION.decode(text, name=name).format
+    if version > SNAPSHOT_VERSION:
+        raise UnsupportedFeatureError(
+            "a snapshot has a newer format",
+            kind="newer-format",
+            hint="upgrade txnlog",
+            object=name,
+            expected=f"at most {SNAPSHOT_VERSION}",
+            got=version,
+        )
+    return _STATE.decode(text, name=name)
+
+
+def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
+    """Return the state that the JSON section and the tables of snapshot ``name`` say, checked.
+
+    Raises
+    ------
+    CorruptDataError
+        Fields contradict each other, or the numbers of rows do not add up.
+    UnsupportedFeatureError
+        Reader features that this version does not have.
+    """
+    segments = []
+    for index, segment in enumerate(row.sealed.segments):
+        check_segment_keys(segment, f"{name}.sealed.segments[{index}]")
+        record = SegmentRecord(segment.topic_id, segment.index, segment.markers, segment.txnindex)
+        segments.append((segment.number, record))
+    check_table_key(row.segment_list or None, f"{name}.segment_list")
+    topics = {
+        topic.topic_id: topic
+        for index, one in enumerate(row.topics)
+        for topic in (_topic(one, f"{name}.topics[{index}]"),)
+    }
+    transactional_ids = {one.transactional_id: _transactional_id(one) for one in row.transactional_ids}
+    return LogState(
+        log_id=row.log_id,
+        entry=row.entry,
+        entry_sha256=row.entry_sha256,
+        timestamp_ms=row.timestamp_ms,
+        features=_features(row.features),
+        topics=topics,
+        topic_ids={topic.name: topic.topic_id for topic in topics.values()},
+        partitions=_partitions(row.partitions, tables, name),
+        transactional_ids=transactional_ids,
+        undecided=frozenset(known for known, one in transactional_ids.items() if one.status in UNDECIDED),
+        max_transaction_timeout_ms=row.max_transaction_timeout_ms,
+        next_producer_id=row.next_producer_id,
+        blocks=tuple(ProducerIdBlock(*structs.astuple(one)) for one in row.blocks),
+        producers={one.producer_id: UsedAt(one.entry, one.timestamp_ms) for one in row.producers},
+        retired_below=row.retired_below,
+        app_versions={
+            (one.namespace, one.app_id): VersionAt(one.version, one.entry, one.instances)
+            for one in row.app_versions
+        },
+        retired_generation=row.retired_generation,
+        groups=dict(decode_group(one, f"{name}.groups[{index}]") for index, one in enumerate(row.groups)),
+        subscriptions=dict(
+            decode_subscription(one, f"{name}.subscriptions[{index}]")
+            for index, one in enumerate(row.subscriptions)
+        ),
+        files=_vector(row.files.end, tables.files, f"{name}.files", row.files.rows),
+        tables=_vector(row.tables.end, tables.tables, f"{name}.tables", row.tables.rows),
+        segments=_vector(row.sealed.end, segments, f"{name}.sealed"),
+        segment_list=row.segment_list or None,
+        listed_segments=row.listed_segments,
+        extents=len(tables.extents),
+        checkpoints=tuple(
+            _checkpoint(one, f"{name}.checkpoints[{index}]") for index, one in enumerate(row.checkpoints)
+        ),
+        window=IntentWindow(row.window.first, row.window.entries),
+    )
+
+
+def _vector(end: int, numbered: list[tuple[int, T]], path: str, count: int | None = None) -> Vector[T]:
+    if count not in (None, len(numbered)):
+        fail(path, "rows", f"{len(numbered)}, the number of rows", count)
+    numbers = [number for number, _ in numbered]
+    if any(later <= earlier for earlier, later in pairwise([-1, *numbers, end])):
+        fail(path, "end", "number above those of all rows, which ascend", end)
+    return Vector.numbered(numbers, [value for _, value in numbered], end)
+
+
+def _features(row: FeaturesRow) -> Features:
+    features = Features(frozenset(row.reader), frozenset(row.writer), frozenset(row.maintenance))
+    unknown = sorted(features.reader - FEATURES.reader)
+    if unknown:
+        raise UnsupportedFeatureError(
+            "the log needs reader features that this version does not have",
+            hint="upgrade txnlog",
+            features=unknown,
+        )
+    return features
+
+
+def _topic(row: TopicRow, path: str) -> TopicState:
+    created = decode_operation(row.create, _INTENTS_MAX, path=f"{path}.create")
+    if not isinstance(created, CreateTopic):
+        fail(path, "create", "create_topic operation", row.create)
+    schema = TopicSchema.from_json(created.fields, created.key_columns, created.timestamp_column)
+    for fields in row.schemas:
+        schema = next_version(schema, fields) or fail(
+            path, "schemas", "versions that follow each other", row.schemas
+        )
+    partitions = created.partitions if row.partitions is None else row.partitions
+    if partitions < created.partitions:
+        fail(path, "partitions", f"at least {created.partitions}", partitions)
+    return TopicState(
+        created.topic_id, created.name, created.directory, partitions, schema, created, row.created_entry
+    )
+
+
+def _checkpoint(value: dict[str, Any], path: str) -> Checkpoint:
+    operation = decode_operation(value, _INTENTS_MAX, path=path)
+    if not isinstance(operation, Checkpoint):
+        fail(path, "operation", "checkpoint", value["operation"])
+    return operation
+
+
+def _transactional_id(row: TransactionalIdRow) -> TransactionalIdState:
+    return TransactionalIdState(
+        row.producer_id,
+        row.epoch,
+        row.status,
+        {TopicPartition(one.topic_id, one.partition): one.first_offset for one in row.partitions},
+        None if row.started_entry is UNSET else row.started_entry,
+        None if row.started_ms is UNSET else row.started_ms,
+        None if row.last_end is UNSET else row.last_end,
+        row.staged,
+        {TopicPartition(one.topic_id, one.partition): one.appends for one in row.staged_sequences or ()},
+        row.timeout_ms,
+        row.deferred_timeout_ms,
+        frozenset(row.groups),
+        frozenset((one.topic_id, one.subscription) for one in row.subscriptions),
+        bool(row.abort_only),
+        row.used_entry,
+        row.used_ms,
+    )
+
+
+class _Cutter:
+    """Hands out the rows of a table, one partition's after the other's."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self.name = name
+        self.rows = rows
+        self.position = 0
+
+    def take(self, count: int, path: str) -> Columns:
+        end = self.position + count
+        if end > len(self.rows):
+            fail(path, self.name, f"at most {len(self.rows) - self.position} rows that are left", count)
+        cut = self.rows[self.position : end]
+        self.position = end
+        return Columns(self.rows.dtype, (cut,) if len(cut) else ())
+
+
+def _partitions(
+    rows: tuple[PartitionRow, ...], tables: Tables, name: str
+) -> dict[TopicPartition, PartitionState]:
+    extents = _Cutter("extents", tables.extents)
+    markers = _Cutter("markers", tables.markers)
+    aborted = _Cutter("aborted", tables.aborted)
+    segments = _Cutter("segments", tables.segments)
+    partitions = {}
+    for index, row in enumerate(rows):
+        path = f"{name}.partitions[{index}]"
+        if any(known.base_offset < 0 for one in row.sequences for known in one.appends):
+            fail(path, "base_offset", "offset from 0 on", -1)
+        partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
+            log_start=row.log_start,
+            log_end=row.log_end,
+            listed_end=row.listed_end,
+            sealed_end=row.sealed_end,
+            sealed=SealedTotals(*structs.astuple(row.sealed)),
+            open={(one.producer_id, one.epoch): one.first_offset for one in row.open},
+            sequences={(one.producer_id, one.epoch): one.appends for one in row.sequences},
+            extents=extents.take(row.extents, path),
+            markers=markers.take(row.markers, path),
+            aborted=aborted.take(row.aborted, path),
+            segments=segments.take(row.segments, path),
+        )
+    for cutter in (extents, markers, aborted, segments):
+        if cutter.position != len(cutter.rows):
+            fail(name, "partitions", f"{len(cutter.rows)} rows of {cutter.name} in all", cutter.position)
+    return partitions

@@ -1,0 +1,222 @@
+"""LogState: everything that a log is after some entry. A value: folding makes a new one.
+
+What grows with history is bounded by windows or belongs to later lifecycle operations; what is here grows with
+live things: topics, ids, partitions, and extents that are not sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from txnformat.core.app_versions import VersionAt
+from txnformat.core.drafts import drafted_set, put, without
+from txnformat.core.groups.state import GroupState
+from txnformat.core.operations import Checkpoint, CreateTopic
+from txnformat.core.records.state import PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.subscriptions.operations import SubscriptionKey
+from txnformat.core.subscriptions.state import SubscriptionState
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
+from txnformat.errors import NotFoundError
+from txnformat.persistent import Vector
+from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
+
+__all__ = [
+    "FEATURES",
+    "INTENT_WINDOW_ENTRIES",
+    "Features",
+    "IntentWindow",
+    "LogState",
+    "ProducerIdBlock",
+    "TopicState",
+    "UsedAt",
+]
+
+INTENT_WINDOW_ENTRIES = 1_000
+"""Entries whose intent ids are remembered."""
+
+
+class Features(NamedTuple):
+    """Names of the features that readers, writers and maintenance must know."""
+
+    reader: frozenset[str]
+    writer: frozenset[str]
+    maintenance: frozenset[str]
+
+
+FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
+"""What this version knows, and what it gives a new log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic."""
+
+    topic_id: str
+    name: str
+    directory: str
+    partitions: int
+    schema: TopicSchema = field(repr=False)
+    created: CreateTopic = field(repr=False)
+    """The operation that made it."""
+    created_entry: int
+
+
+class ProducerIdBlock(NamedTuple):
+    """Ids that one process may hand out."""
+
+    owner: str
+    first: int
+    """Inclusive."""
+    last: int
+    """Inclusive."""
+    entry: int
+    timestamp_ms: int = 0
+    """Log time of that entry."""
+
+
+class UsedAt(NamedTuple):
+    """The last entry that a producer appended in."""
+
+    entry: int
+    timestamp_ms: int
+    """Log time of that entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentWindow:
+    """Intent ids of the last entries, so that an operation without a natural key is not applied twice."""
+
+    first: int = 0
+    """Entry that the window begins with (inclusive)."""
+    entries: tuple[tuple[str, ...], ...] = ()
+    """Ids of entry ``first``, ``first`` + 1, …"""
+
+    def find(self, intent: str, first_slot: int) -> int | None:
+        """Return the entry that holds ``intent``, looked for from ``first_slot`` (inclusive) on."""
+        for index in range(max(first_slot, self.first) - self.first, len(self.entries)):
+            if intent in self.entries[index]:
+                return self.first + index
+        return None
+
+    def covers(self, first_slot: int) -> bool:
+        """Return whether every entry from ``first_slot`` on is in the window."""
+        return first_slot >= self.first
+
+    def push(self, entry: int, intents: tuple[str, ...]) -> IntentWindow:
+        """Return the window after one more entry."""
+        entries = (*self.entries, intents)[-INTENT_WINDOW_ENTRIES:]
+        return IntentWindow(entry + 1 - len(entries), entries)
+
+
+class LogState(msgspec.Struct, frozen=True):
+    """A log after entry ``entry``."""
+
+    log_id: str
+    entry: int = -1
+    """Number of the last folded entry; -1 for a log without any."""
+    entry_sha256: str = ""
+    """sha256 of that entry's bytes (of format.json when there is none)."""
+    timestamp_ms: int = 0
+    """Log time: the last entry's timestamp."""
+    features: Features = FEATURES
+    topics: dict[str, TopicState] = msgspec.field(default_factory=dict)
+    """By topic id."""
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
+    """Topic id by name."""
+    partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
+    """Partitions that hold or held something; one that is not here is empty."""
+    transactional_ids: dict[str, TransactionalIdState] = msgspec.field(default_factory=dict)
+    undecided: AbstractSet[str] = frozenset()
+    """Transactional ids with an open or prepared transaction."""
+    max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
+    """Longest timeout that a producer may ask for, of transactions with offsets."""
+    next_producer_id: int = 0
+    blocks: tuple[ProducerIdBlock, ...] = ()
+    producers: dict[int, UsedAt] = msgspec.field(default_factory=dict)
+    """Producers without a transactional id that the log remembers sequences of, by id."""
+    retired_below: int = 0
+    """Producer ids below that are not in ``producers`` may have been forgotten: they append nothing any more."""
+    app_versions: dict[tuple[str, str], VersionAt] = msgspec.field(default_factory=dict)
+    """By (namespace, application id)."""
+    groups: dict[str, GroupState] = msgspec.field(default_factory=dict)
+    """Consumer groups by name."""
+    retired_generation: int = 0
+    """Largest generation of a group that has left the state: new groups go on from it, so that none comes twice."""
+    subscriptions: dict[SubscriptionKey, SubscriptionState] = msgspec.field(default_factory=dict)
+    """By topic id and name; they never expire."""
+    files: Vector[FileRecord] = msgspec.field(default_factory=Vector)
+    """Segment files that extents in the state may refer to."""
+    tables: Vector[ObjectRecord] = msgspec.field(default_factory=Vector)
+    """Batch tables that extents in the state refer to."""
+    segments: Vector[SegmentRecord] = msgspec.field(default_factory=Vector)
+    """Sealed segments that are not in the segment list."""
+    segment_list: ObjectRecord | None = None
+    """The object that describes all segments below number ``listed_segments``."""
+    listed_segments: int = 0
+    extents: int = 0
+    """Number of extents in all partitions."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The newest two named snapshots, oldest first."""
+    window: IntentWindow = msgspec.field(default_factory=IntentWindow)
+
+    def with_transactional_id(self, name: str, known: TransactionalIdState, at: object = None) -> LogState:
+        """Return the state with what is known of one transactional id replaced, in the fold ``at``; outside of one without it."""
+        is_undecided = known.status in UNDECIDED
+        undecided = self.undecided
+        if is_undecided != (name in undecided):
+            change = {"more" if is_undecided else "fewer": (name,)}
+            undecided = drafted_set(undecided, at, **change)
+        return replace(
+            self, transactional_ids=put(self.transactional_ids, name, known, at), undecided=undecided
+        )
+
+    def may_begin(self, producer_id: int, of_transactional_ids: Collection[int] | None = None) -> bool:
+        """Return whether a producer without a transactional id that the log does not remember may append its first record.
+
+        Its id must have been given, not be retired, and not be a transactional id's: those are looked through, unless
+        they are given.
+        """
+        if not self.retired_below <= producer_id < self.next_producer_id:
+            return False
+        if of_transactional_ids is not None:
+            return producer_id not in of_transactional_ids
+        return all(known.producer_id != producer_id for known in self.transactional_ids.values())
+
+    def group(self, name: str) -> GroupState:
+        """Return a consumer group; one that is not there has no positions and no member."""
+        return self.groups.get(name) or GroupState(generation=self.retired_generation)
+
+    def without_groups(self, names: Collection[str], at: object) -> LogState:
+        """Return the state without some groups, which are there, in the fold ``at``. Their members are fenced for ever."""
+        if not names:
+            return self
+        gone = [self.groups[name].generation for name in names]
+        kept = without(self.groups, names, at)
+        return replace(self, groups=kept, retired_generation=max([self.retired_generation, *gone]))
+
+    def topic(self, name: str) -> TopicState:
+        """Return the topic called ``name``, or raise NotFoundError naming what there is."""
+        topic_id = self.topic_ids.get(name)
+        if topic_id is None:
+            raise NotFoundError(
+                "no such topic",
+                kind="unknown-topic",
+                hint="create it with create_topic, or check the name",
+                topic=name,
+                topics=sorted(self.topic_ids)[:20],
+            )
+        return self.topics[topic_id]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionState:
+        """Return a partition's state; an untouched one is empty."""
+        return self.partitions.get(topic_partition, _EMPTY)
+
+
+_EMPTY = PartitionState()

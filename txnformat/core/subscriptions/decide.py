@@ -1,0 +1,305 @@
+"""Deciding what concerns subscriptions: what may be acknowledged, by whom, and what that conflicts with. Pure.
+
+Rejections are raised here; :mod:`txnformat.core.decide` and :mod:`txnformat.core.records.decide` make values of them. An intent with one
+conflict changes nothing, and its transaction stays open: the caller aborts it.
+
+| | free | pending in another transaction | pending in the own | acknowledged |
+|---|---|---|---|---|
+| individual, in a transaction | pending | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
+| cumulative, in a transaction | pending | ``ack-pending`` | individual ones join it; ``ack-pending`` unless it is further than the last | ``already-acknowledged`` if all is |
+| plain individual | acknowledged | ``ack-pending`` | | ``already-acknowledged`` |
+| plain cumulative | acknowledged | ``ack-pending`` | | ``already-acknowledged`` if all is |
+| negative (:func:`check_nack`) | redelivered | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
+
+The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.subscriptions.state` says where they are stricter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from txnformat import keys
+from txnformat.core.intents import Acks, ProducerRef
+from txnformat.core.ranges import Ranges
+from txnformat.core.replacing import replace
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.subscriptions.operations import (
+    Ack,
+    AckedPartition,
+    AckMode,
+    CreateSubscription,
+    DeleteSubscription,
+)
+from txnformat.core.subscriptions.state import (
+    ACK_PENDING,
+    ACK_RANGES_MAX,
+    AckConflict,
+    PartitionAcks,
+    SubscriptionState,
+)
+from txnformat.core.transactions.state import TransactionalIdState
+from txnformat.errors import (
+    AckConflictError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from txnformat.field_types import INT64_MAX
+from txnformat.types import TopicPartition
+
+__all__ = ["acknowledge", "check_nack", "create_subscription", "delete_subscription"]
+
+
+def create_subscription(state: LogState, action: CreateSubscription) -> CreateSubscription:
+    """Return the operation that creates a subscription."""
+    keys.check_reader_name(action.subscription, "subscription")
+    topic = _topic(state, action.topic_id)
+    if action.key in state.subscriptions:
+        raise ConflictError(
+            "the subscription exists already",
+            kind="subscription-exists",
+            hint="use it, or choose another name",
+            topic=topic.name,
+            subscription=action.subscription,
+        )
+    _check_named_once([start.partition for start in action.starts])
+    for start in action.starts:
+        if start.offset < 0:
+            raise InvalidInputError(
+                f"a subscription cannot begin at offset {start.offset}", kind="negative-offset"
+            )
+        _check_offset(state, topic, action, start.partition, start.offset)
+    return replace(action, intent=0)
+
+
+def delete_subscription(state: LogState, action: DeleteSubscription) -> DeleteSubscription:
+    """Return the operation that deletes a subscription without pending acknowledgements."""
+    subscription = _subscription(state, action)
+    for number, acks in subscription.partitions.items():
+        _check_nothing_pending(acks, state, action, number)
+    return replace(action, intent=0)
+
+
+def acknowledge(
+    state: LogState,
+    wanted: tuple[Acks, ...],
+    producer: ProducerRef | None,
+    owner: TransactionalIdState | None,
+) -> list[Ack]:
+    """Return the operations that acknowledge records, in the producer's transaction or at once; raise at the first conflict."""
+    subscriptions = dict(state.subscriptions)
+    made: list[Ack] = []
+    for acks in wanted:
+        subscription = subscriptions.get(acks.key) or _subscription(state, acks)
+        op = _operation(acks, producer if owner is not None else None)
+        changed = {
+            part.partition: _after(state, subscription.partition(part.partition), op, part)
+            for part in op.partitions
+        }
+        subscriptions[acks.key] = subscription.with_partitions(changed)
+        made.append(op)
+    return made
+
+
+def _operation(acks: Acks, producer: ProducerRef | None) -> Ack:
+    """Return the operation of what is wanted, with ranges in order."""
+    if not acks.partitions:
+        raise InvalidInputError("nothing is acknowledged", kind="empty-ack")
+    _check_named_once([part.partition for part in acks.partitions])
+    if acks.mode is AckMode.SEEK and producer is not None:
+        raise InvalidInputError(
+            "a subscription cannot seek in a transaction",
+            kind="seek-in-transaction",
+            hint="seek before it or after it",
+        )
+    partitions = tuple(_partition(acks.mode, part) for part in acks.partitions)
+    if producer is None or producer.transactional_id is None:
+        return Ack(acks.topic_id, acks.subscription, acks.mode, partitions)
+    identity = (producer.transactional_id, producer.producer_id, producer.epoch)
+    return Ack(acks.topic_id, acks.subscription, acks.mode, partitions, *identity)
+
+
+def _check_named_once(partitions: list[int]) -> None:
+    if len(set(partitions)) < len(partitions):
+        raise InvalidInputError("a partition is named twice", kind="partition-twice", hint="name it once")
+
+
+def _partition(mode: AckMode, part: AckedPartition) -> AckedPartition:
+    """Return what is acknowledged in a partition, checked."""
+    if mode is AckMode.INDIVIDUAL:
+        bounds = sorted(part.ranges)
+        wrong = next((pair for pair in bounds if not 0 <= pair[0] < pair[1] <= INT64_MAX), None)
+        if not bounds or wrong is not None or part.position is not None:
+            raise InvalidInputError(
+                f"no offsets are acknowledged in partition {part.partition}, with {wrong or 'no range'}",
+                kind="invalid-ack",
+                hint="give ranges [start, end) with 0 <= start < end < 2**63",
+            )
+        joined = Ranges.of(bounds)
+        if joined.offsets() < sum(end - start for start, end in bounds):
+            raise InvalidInputError(
+                f"an offset of partition {part.partition} is acknowledged twice in one call",
+                kind="acknowledged-twice",
+                hint="name each record once",
+            )
+        return AckedPartition(part.partition, tuple(joined.pairs()))
+    least = 0 if mode is AckMode.SEEK else 1
+    if part.position is None or part.position < least or part.ranges:
+        raise InvalidInputError(
+            f"position {part.position!r} in partition {part.partition} is not one that can be",
+            kind="invalid-ack",
+            hint=f"give the offset after the last record that is meant, at least {least}",
+        )
+    return part
+
+
+def _after(state: LogState, acks: PartitionAcks, op: Ack, part: AckedPartition) -> PartitionAcks:
+    ranges = Ranges.of(part.ranges)
+    end = int(ranges.ends[-1]) if part.position is None else part.position
+    _check_offset(state, _topic(state, op.topic_id), op, part.partition, end)
+    if op.mode is AckMode.SEEK:
+        _check_nothing_pending(acks, state, op, part.partition)
+        return PartitionAcks(end)
+    if part.position is None:
+        conflict = acks.conflict(ranges)
+    else:
+        conflict = acks.conflict_below(part.position, op.transactional_id)
+    if conflict is not None:
+        hint = "abort the transaction" if op.transactional_id is not None else "do not process it twice"
+        _raise(conflict, state, op, part.partition, hint)
+    if op.transactional_id is None:
+        after = acks.acknowledged(ranges, part.position or 0)
+    else:
+        after = acks.with_pending(op.transactional_id, ranges, part.position)
+    if after.range_count() > ACK_RANGES_MAX:
+        raise InvalidInputError(
+            f"too many separate ranges would be acknowledged in partition {part.partition}: "
+            f"{after.range_count():,}, at most {ACK_RANGES_MAX:,} can be",
+            kind="too-many-ack-ranges",
+            hint="acknowledge older records first, or read further back",
+        )
+    return after
+
+
+def _check_nothing_pending(
+    acks: PartitionAcks, state: LogState, named: Ack | DeleteSubscription, partition: int
+) -> None:
+    conflict = acks.first_pending()
+    if conflict is not None:
+        _raise(conflict, state, named, partition, "let the transaction end first")
+
+
+def check_nack(
+    state: LogState, topic_id: str, subscription: str, ranges: Mapping[int, tuple[tuple[int, int], ...]]
+) -> None:
+    """Refuse a negative acknowledgement of what is acknowledged or pending: it is not to be delivered again.
+
+    Nothing of a negative acknowledgement is in the log: no lease was given on the records, so they are free as they are.
+
+    Parameters
+    ----------
+    ranges : mapping of int to tuple of (int, int)
+        Per partition [start, end).
+
+    Raises
+    ------
+    AckConflictError
+        Kind ``ack-pending`` or ``already-acknowledged``.
+    NotFoundError
+        There is no such topic, partition or subscription.
+    OffsetOutOfRangeError
+        An offset is at or beyond the last stable offset.
+    """
+    wanted = tuple(AckedPartition(partition, pairs) for partition, pairs in ranges.items())
+    op = _operation(Acks(topic_id, subscription, AckMode.INDIVIDUAL, wanted), None)
+    known = _subscription(state, op)
+    for part in op.partitions:
+        _check_offset(state, _topic(state, topic_id), op, part.partition, part.ranges[-1][1])
+        conflict = known.partition(part.partition).conflict(Ranges.of(part.ranges))
+        if conflict is not None:
+            _raise(
+                conflict, state, op, part.partition, "let it be: it is delivered again only after an abort"
+            )
+
+
+def _topic(state: LogState, topic_id: str) -> TopicState:
+    topic = state.topics.get(topic_id)
+    if topic is None:
+        raise NotFoundError(
+            "the topic of a subscription does not exist", kind="unknown-topic", topic_id=topic_id
+        )
+    return topic
+
+
+def _subscription(state: LogState, named: Acks | Ack | DeleteSubscription) -> SubscriptionState:
+    topic = _topic(state, named.topic_id)
+    subscription = state.subscriptions.get(named.key)
+    if subscription is None:
+        raise NotFoundError(
+            "no such subscription",
+            kind="unknown-subscription",
+            hint="create it first, or check the name",
+            topic=topic.name,
+            subscription=named.subscription,
+            subscriptions=sorted(
+                name for topic_id, name in state.subscriptions if topic_id == named.topic_id
+            )[:20],
+        )
+    return subscription
+
+
+def _check_offset(
+    state: LogState, topic: TopicState, named: Ack | CreateSubscription, partition: int, end: int
+) -> None:
+    """Refuse a partition that is not there, and an end (exclusive) above what is visible to all."""
+    if not 0 <= partition < topic.partitions:
+        raise NotFoundError(
+            "no such partition",
+            kind="unknown-partition",
+            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            topic=topic.name,
+            partition=partition,
+        )
+    known = state.partition(TopicPartition(named.topic_id, partition))
+    if end > known.last_stable_offset:
+        position = isinstance(named, CreateSubscription) or named.mode is AckMode.SEEK
+        raise OffsetOutOfRangeError(
+            "a subscription cannot begin beyond the last stable offset"
+            if position
+            else "a record at or beyond the last stable offset cannot be acknowledged: nobody can have read it yet",
+            hint="use an offset from earliest to latest, the last stable offset"
+            if position
+            else "acknowledge records that were received: they lie below the last stable offset",
+            topic=topic.name,
+            subscription=named.subscription,
+            partition=partition,
+            got=end if position else end - 1,  # as the caller named it: a record, not the end behind it
+            earliest=known.log_start,
+            latest=known.last_stable_offset if position else known.last_stable_offset - 1,
+        )
+
+
+def _raise(
+    conflict: AckConflict,
+    state: LogState,
+    named: Ack | DeleteSubscription,
+    partition: int,
+    hint: str,
+) -> NoReturn:
+    values: dict[str, Any] = {
+        "topic": state.topics[named.topic_id].name,
+        "subscription": named.subscription,
+        "partition": partition,
+        "offset": conflict.offset,
+    }
+    if conflict.kind != ACK_PENDING:
+        raise AckConflictError("the record is acknowledged already", kind=conflict.kind, hint=hint, **values)
+    raise AckConflictError(
+        "a transaction that has not ended has acknowledged the record",
+        kind=conflict.kind,
+        hint=hint,
+        **values,
+        transactional_id=conflict.transactional_id,
+    )

@@ -1,0 +1,53 @@
+"""Subscriptions in the JSON section of a snapshot. Pure. See :mod:`txnformat.core.snapshot_state`."""
+
+from __future__ import annotations
+
+from txnformat.core.operation_codec import check_ranges
+from txnformat.core.ranges import Ranges
+from txnformat.core.snapshot_rows import AcksRow, PendingAcksRow, SubscriptionRow
+from txnformat.core.subscriptions.operations import SubscriptionKey
+from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
+
+__all__ = ["decode_subscription", "encode_subscription"]
+
+
+def encode_subscription(key: SubscriptionKey, subscription: SubscriptionState) -> SubscriptionRow:
+    """Return the row of a subscription."""
+    return SubscriptionRow(
+        *key,
+        tuple(
+            AcksRow(
+                number,
+                acks.mark,
+                tuple(acks.acked.pairs()),
+                tuple(
+                    PendingAcksRow(transactional_id, tuple(held.ranges.pairs()), held.position)
+                    for transactional_id, held in sorted(acks.pending.items())
+                ),
+            )
+            for number, acks in sorted(subscription.partitions.items())
+        ),
+        subscription.created_entry,
+        subscription.used_entry,
+        subscription.used_ms,
+    )
+
+
+def decode_subscription(row: SubscriptionRow, path: str) -> tuple[SubscriptionKey, SubscriptionState]:
+    """Return the subscription that a row says, and its topic id and name."""
+    partitions = {}
+    for index, acks in enumerate(row.partitions):
+        where = f"{path}.partitions[{index}]"
+        check_ranges(acks.acked, "acked", where)
+        for held in acks.pending:
+            check_ranges(held.ranges, "ranges", where)
+        partitions[acks.partition] = PartitionAcks(
+            acks.mark,
+            Ranges.of(acks.acked),
+            {
+                held.transactional_id: PendingAcks(Ranges.of(held.ranges), held.position)
+                for held in acks.pending
+            },
+        )
+    state = SubscriptionState(partitions, row.created_entry, row.used_entry, row.used_ms)
+    return (row.topic_id, row.subscription), state

@@ -1,0 +1,215 @@
+"""What a log knows of a subscription: what is acknowledged, what is pending, and what conflicts with it. Values.
+
+Nothing is acknowledged or pending twice. So of two consumers, or two transactions, that acknowledge one record one
+wins, and there is no lease on records that were handed out: the acknowledgement decides. Pulsar's pending
+acknowledgements are the model, but for two things: a cumulative acknowledgement is compared with individual ones that are
+pending below it (Pulsar does not look at them, so that two transactions may both win one record), and a plain
+acknowledgement of what is pending is an error (Pulsar drops it silently).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from txnformat.core.drafts import draft, put, without
+from txnformat.core.ranges import NO_RANGES, Ranges
+
+__all__ = [
+    "ACK_PENDING",
+    "ACK_RANGES_MAX",
+    "ALREADY_ACKNOWLEDGED",
+    "AckConflict",
+    "PartitionAcks",
+    "PendingAcks",
+    "SubscriptionState",
+]
+
+ACK_RANGES_MAX = 10_000
+"""Most separate ranges per partition, acknowledged and pending together (Pulsar's managedLedgerMaxUnackedRangesToPersist)."""
+
+ACK_PENDING = "ack-pending"
+"""Kind of a conflict: a transaction that is not decided has acknowledged the record."""
+ALREADY_ACKNOWLEDGED = "already-acknowledged"
+"""Kind of a conflict: the record is acknowledged."""
+
+
+class AckConflict(NamedTuple):
+    """Why something cannot be acknowledged."""
+
+    kind: str
+    """ACK_PENDING or ALREADY_ACKNOWLEDGED."""
+    offset: int
+    """The first offset in conflict."""
+    transactional_id: str | None = None
+    """Whose transaction holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAcks:
+    """What one transaction that is not decided has acknowledged in a partition."""
+
+    ranges: Ranges = NO_RANGES
+    """Not below ``position``."""
+    position: int | None = None
+    """Everything below that was neither acknowledged nor pending (exclusive); None: nothing cumulative."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAcks:
+    """A subscription in one partition."""
+
+    mark: int = 0
+    """Everything below is acknowledged (exclusive), and the offset at the mark is not."""
+    acked: Ranges = NO_RANGES
+    """What is acknowledged above the mark."""
+    pending: Mapping[str, PendingAcks] = field(default_factory=dict)
+    """By transactional id. No offset is in two of them, or in one and acknowledged."""
+    _held: tuple[Ranges, int] | None = field(default=None, compare=False, repr=False)
+    """What all of them hold, and in how many ranges of their own: kept from one operation to the next."""
+
+    def held_together(self) -> tuple[Ranges, int]:
+        """Return what is pending, with everything below a position, and in how many ranges of transactions."""
+        if self._held is not None:
+            return self._held
+        bounds = [pair for held in self.pending.values() for pair in held.ranges.pairs()]
+        below = [(0, held.position) for held in self.pending.values() if held.position]
+        return Ranges.of(bounds + below), len(bounds)
+
+    def range_count(self) -> int:
+        """Return how many ranges there are, acknowledged and pending: an end of a transaction never makes it more."""
+        return len(self.acked) + (self.held_together()[1] if self.pending else 0)
+
+    def conflict(self, ranges: Ranges) -> AckConflict | None:
+        """Return the first reason why ranges cannot be acknowledged, whoever does it: also the own transaction twice."""
+        found: list[AckConflict] = []
+        if len(ranges) and ranges.starts[0] < self.mark:
+            found.append(AckConflict(ALREADY_ACKNOWLEDGED, int(ranges.starts[0])))
+        offset = self.acked.first_common(ranges)
+        if offset is not None:
+            found.append(AckConflict(ALREADY_ACKNOWLEDGED, offset))
+        if not self.pending or self.held_together()[0].first_common(ranges) is None:
+            return min(found, key=lambda one: one.offset, default=None)
+        for name, held in self.pending.items():
+            offset = held.ranges.first_common(ranges)
+            if offset is not None:
+                found.append(AckConflict(ACK_PENDING, offset, name))
+            if held.position is not None and len(ranges) and ranges.starts[0] < held.position:
+                found.append(AckConflict(ACK_PENDING, int(ranges.starts[0]), name))
+        return min(found, key=lambda one: one.offset, default=None)
+
+    def conflict_below(self, position: int, transactional_id: str | None) -> AckConflict | None:
+        """Return the first reason why everything below a position (exclusive) cannot be acknowledged.
+
+        What is acknowledged below it, but not all, is none; nor is what the same transaction holds individually.
+        """
+        if position <= self.mark:
+            return AckConflict(ALREADY_ACKNOWLEDGED, position - 1)
+        if not self.pending:
+            return None
+        own = self.pending.get(transactional_id or "", PendingAcks())
+        below = Ranges.of([(0, position)])
+        its = own.ranges | Ranges.of([(0, own.position or 0)])
+        is_further = own.position is None or position > own.position
+        if is_further and self.held_together()[0].common_offsets(below) == its.common_offsets(below):
+            return None  # nothing but its own
+        found: list[AckConflict] = []
+        for name, held in self.pending.items():
+            if name == transactional_id:
+                if held.position is not None and position <= held.position:
+                    found.append(AckConflict(ACK_PENDING, position - 1, name))
+                continue
+            if held.position is not None:
+                found.append(AckConflict(ACK_PENDING, self.mark, name))
+            if len(held.ranges) and held.ranges.starts[0] < position:
+                found.append(AckConflict(ACK_PENDING, int(held.ranges.starts[0]), name))
+        return min(found, key=lambda one: one.offset, default=None)
+
+    def first_pending(self) -> AckConflict | None:
+        """Return the first offset that is pending, None if nothing is."""
+        found = [
+            AckConflict(
+                ACK_PENDING, self.mark if held.position is not None else int(held.ranges.starts[0]), name
+            )
+            for name, held in self.pending.items()
+        ]
+        return min(found, key=lambda one: one.offset, default=None)
+
+    def acknowledged(self, ranges: Ranges, position: int = 0) -> PartitionAcks:
+        """Return the partition with more that is acknowledged: ranges, and everything below a position (exclusive)."""
+        mark = max(self.mark, position)
+        acked = (self.acked | ranges).above(mark)
+        if len(acked) and acked.starts[0] == mark:
+            mark = int(acked.ends[0])
+            acked = acked.above(mark)
+        return replace(self, mark=mark, acked=acked)
+
+    def with_pending(
+        self, transactional_id: str, ranges: Ranges, position: int | None = None, at: object = None
+    ) -> PartitionAcks:
+        """Return the partition with more that a transaction holds, in the fold ``at``; outside of one without it."""
+        held = self.pending.get(transactional_id, PendingAcks())
+        position = held.position if position is None else position
+        # What it holds individually below its own position is one with that.
+        more = PendingAcks((held.ranges | ranges).above(position or 0), position)
+        together, count = self.held_together()
+        together |= ranges
+        if position:
+            together |= Ranges.of([(0, position)])
+        count += len(more.ranges) - len(held.ranges)
+        return replace(self, pending=put(self.pending, transactional_id, more, at), _held=(together, count))
+
+    def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
+        """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
+        held = self.pending[transactional_id]
+        together, count = self.held_together()
+        still = None if held.position else (together - held.ranges, count - len(held.ranges))
+        rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)
+        return rest.acknowledged(held.ranges, held.position or 0) if commit else rest
+
+    def whole(self) -> Ranges:
+        """Return everything that is acknowledged, also below the mark."""
+        return Ranges.of([(0, self.mark)]) | self.acked
+
+    def held(self) -> Ranges:
+        """Return everything that is pending."""
+        found = NO_RANGES
+        for held in self.pending.values():
+            below = Ranges.of([(self.mark, held.position or 0)]) - self.acked
+            found = found | held.ranges | below
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """One subscription."""
+
+    partitions: Mapping[int, PartitionAcks] = field(default_factory=dict)
+    """Those that anything is acknowledged or pending in."""
+    created_entry: int = 0
+    used_entry: int = 0
+    """Last entry that had an operation of the subscription, or ended a transaction that did."""
+    used_ms: int = 0
+    """Log time of that entry."""
+
+    def partition(self, number: int) -> PartitionAcks:
+        """Return what is known of a partition; of one that nothing is known of everything is wanted."""
+        return self.partitions.get(number, _UNTOUCHED)
+
+    def with_partitions(self, changed: Mapping[int, PartitionAcks], at: object = None) -> SubscriptionState:
+        """Return the subscription with some partitions replaced, in the fold ``at``; outside of one without it."""
+        partitions = draft(self.partitions, at)
+        for number, acks in changed.items():
+            if acks == _UNTOUCHED:
+                partitions.pop(number, None)
+            else:
+                partitions[number] = acks
+        return replace(self, partitions=partitions)
+
+    def holders(self) -> frozenset[str]:
+        """Return the transactional ids whose transactions hold something."""
+        return frozenset(name for acks in self.partitions.values() for name in acks.pending)
+
+
+_UNTOUCHED = PartitionAcks()

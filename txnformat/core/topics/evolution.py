@@ -1,0 +1,196 @@
+"""How a topic may change: partitions are added, columns are added, types grow. Pure.
+
+A change is only ever one that old files can be read under: a column that they lack is null, and each of their values
+has exactly one value of the wider type. So nothing is rewritten, and writers of an older version go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from txnformat.arguments import items
+from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
+from txnformat.columns.spark_json import from_spark_json
+from txnformat.core.intents import ChangeTopic
+from txnformat.core.operations import AlterTopic
+from txnformat.core.topics.schema import TopicSchema
+from txnformat.errors import InvalidInputError
+from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
+
+__all__ = ["as_change", "evolve", "is_wider", "next_version"]
+
+KIND = "invalid-alter"
+
+
+def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
+    """Return whether ``new`` is another type than ``old`` that holds each of its values exactly.
+
+    int8 → int16 → int32 → int64; float32 → float64; decimals with no fewer digits before and after the point. These
+    are Spark's and Iceberg's promotions without those that change what a value is (a date into a timestamp).
+    """
+    if new.equals(old):
+        return False
+    if pt.is_signed_integer(old) and pt.is_signed_integer(new):
+        return bool(new.bit_width > old.bit_width)
+    if pt.is_float32(old):
+        return bool(pt.is_float64(new))
+    if pt.is_decimal128(old) and pt.is_decimal128(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    return False
+
+
+def next_version(schema: TopicSchema, fields: object) -> TopicSchema | None:
+    """Return the version of a schema after ``schema`` that metadata describes; None if it may not follow.
+
+    Raises
+    ------
+    CorruptDataError
+        Kind ``corrupt-schema``: the fields are none.
+    """
+    old, new = schema.arrow_schema, fields_from_json(list(fields) if isinstance(fields, tuple) else fields)
+    if len(new) < len(old) or new.equals(old) or schema.schema_id + 1 >= SCHEMAS_MAX:
+        return None
+    for before, after in zip(old, new, strict=False):  # further columns are new
+        stays = before.type.equals(after.type)
+        if before.name != after.name or not (stays or is_wider(after.type, before.type)):
+            return None
+        if before.name in schema.key_columns and not stays:
+            return None
+    return replace(schema, arrow_schema=new, earlier=(*schema.earlier, old))
+
+
+def as_change(
+    topic_id: str,
+    partitions: int | None,
+    add_columns: Any,
+    widen: object,
+) -> ChangeTopic:
+    """Return the change that a user describes; whether the topic can take it is for :func:`evolve` to say.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-alter``: what is given is of the wrong kind; every problem.
+    """
+    problems: list[str] = []
+    if partitions is not None and type(partitions) is not int:
+        problems.append(f"partitions is {partitions!r:.80}, not a whole number")
+    if hasattr(add_columns, "jsonValue"):
+        add_columns = from_spark_json(add_columns.jsonValue())
+    added: list[Any] = []
+    if isinstance(add_columns, str | bytes | Mapping) or not isinstance(add_columns, Iterable | None):
+        problems.append(
+            f"add_columns is {add_columns!r:.80}, not a pyarrow.Schema or a list of pyarrow.field(…)"
+        )
+    else:
+        added = items(add_columns or (), "add_columns")
+        problems += [
+            f"add_columns has {one!r:.80}, not a pyarrow.field(…)"
+            for one in added
+            if not isinstance(one, pa.Field)
+        ]
+    if not isinstance(widen, Mapping | None):
+        problems.append(f"widen is {widen!r:.80}, not a mapping of column to pyarrow type")
+        widen = None
+    wider = tuple((widen or {}).items())
+    problems += [
+        f"widen has {name!r:.80}: {type_!r:.80}, not a column name and its pyarrow type"
+        for name, type_ in wider
+        if not isinstance(name, str) or not isinstance(type_, pa.DataType)
+    ]
+    if problems:
+        raise _invalid(problems)
+    return ChangeTopic(topic_id, partitions, tuple(added), wider)
+
+
+def evolve(schema: TopicSchema, partitions: int, change: ChangeTopic) -> AlterTopic:
+    """Return the operation that changes a topic.
+
+    Parameters
+    ----------
+    schema : TopicSchema
+        The topic's newest.
+    partitions : int
+        How many the topic has.
+
+    Raises
+    ------
+    InvalidInputError
+        Kind ``invalid-alter``: the topic cannot change like that, or would stay as it is; every problem.
+    """
+    problems: list[str] = []
+    count = partitions if change.partitions is None else change.partitions
+    if change.partitions is not None and not partitions < count <= PARTITIONS_MAX:
+        problems.append(
+            f"the topic has {partitions} partitions and cannot have {count}: they only grow, to at most {PARTITIONS_MAX}"
+        )
+    if change.partitions is None and not change.add and not change.widen:
+        problems.append("nothing to change: give partitions, add_columns or widen")
+    fields = _columns(_widened(schema, change.widen, problems), change.add, problems)
+    changes = bool(change.add or change.widen)
+    if changes and schema.schema_id + 1 >= SCHEMAS_MAX:
+        problems.append(f"the topic has had {SCHEMAS_MAX} schemas, the most that are possible")
+    if problems or fields is None:
+        raise _invalid(problems)
+    return AlterTopic(
+        change.topic_id,
+        count,
+        schema.schema_id + int(changes),
+        tuple(fields_to_json(fields)) if changes else None,
+    )
+
+
+def _invalid(problems: Sequence[str]) -> InvalidInputError:
+    return InvalidInputError(problems, kind=KIND, hint="nothing was changed; look at the topic with describe")
+
+
+def _widened(
+    schema: TopicSchema, widen: Iterable[tuple[str, pa.DataType]], problems: list[str]
+) -> dict[str, pa.DataType]:
+    """Return the types of the topic's columns after widening."""
+    types = {field.name: field.type for field in schema.arrow_schema}
+    for name, wanted in widen:
+        if name not in types:
+            problems.append(f"there is no column {name!r:.300} to widen")
+            continue
+        try:
+            (field,) = canonical_schema(pa.schema([pa.field(name, wanted)]))
+        except InvalidInputError as error:
+            problems += error.problems
+            continue
+        if name in schema.key_columns:
+            problems.append(
+                f"column {name!r:.300} is a key column, whose type decides about partitions: it stays"
+            )
+        elif not is_wider(field.type, types[name]):
+            problems.append(
+                f"column {name!r:.300} is {types[name]} and cannot become {wanted}: only int8 to int16 to int32 to "
+                "int64, float32 to float64, and decimals with no fewer digits before and after the point"
+            )
+        else:
+            types[name] = field.type
+    return types
+
+
+def _columns(
+    types: Mapping[str, pa.DataType], add: Iterable[pa.Field], problems: list[str]
+) -> pa.Schema | None:
+    """Return the topic's columns and the added ones."""
+    add = tuple(add)
+    problems += [
+        f"column {field.name!r:.300} cannot be NOT NULL: older records have none"
+        for field in add
+        if not field.nullable
+    ]
+    try:
+        found = canonical_schema(pa.schema([*(pa.field(name, type_) for name, type_ in types.items()), *add]))
+        check_readable(pa.schema(list(found)[len(types) :]))
+        return found
+    except InvalidInputError as error:
+        problems += error.problems
+        return None
