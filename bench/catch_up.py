@@ -19,7 +19,7 @@ from bench.stream_runs import Inputs, Stream, details, from_files, from_log, run
 from bench.table import Benchmark, Context, Measurement, Row, ratio
 from bench.workers import Worker
 from spark_datasource.datasource import TxnLogDataSource
-from txnformat.commit import CommitSettings
+from txnformat.protocol.commit import CommitSettings
 from txnlog import Producer, TxnLog
 
 __all__ = ["BENCHMARKS"]

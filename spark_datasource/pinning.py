@@ -14,9 +14,9 @@ from spark_datasource.read_options import Order, ReadOptions
 from txnformat.core.records.scan import check_range, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.cuts import cut_at, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
+from txnformat.protocol.cuts import cut_at, topic_as_of
 from txnformat.time_lookup import first_at
 from txnformat.types import OffsetRange, TopicPartition
 

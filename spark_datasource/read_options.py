@@ -14,9 +14,9 @@ from spark_datasource.offset_options import LATEST, StartOrEnd, parse_offsets
 from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
 from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
 from spark_datasource.topics import TopicChoice, parse_topics
-from txnformat.cuts import check_version_options
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
+from txnformat.protocol.cuts import check_version_options
 from txnformat.types import IsolationLevel
 
 __all__ = ["BYTES_PER_PARTITION_DEFAULT", "Order", "ReadOptions", "parse_read_options"]

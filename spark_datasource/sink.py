@@ -29,7 +29,7 @@ from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.log import TxnLog
-from txnformat.reads import read_entry
+from txnformat.protocol.reads import read_entry
 from txnformat.types import TopicPartition
 from writers.job import Delegation
 from writers.upload import Uploaded, combine, topic_append, with_batch_table

@@ -21,16 +21,13 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
 from txnformat.background import Background
-from txnformat.bundling import bundle_due, write_bundles
 from txnformat.clock import Clock, Ids, waited_ms
-from txnformat.commit import CommitSettings, commit_group
 from txnformat.commit_counts import CommitCounter
 from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
 from txnformat.core.lifecycle.decide import expirable
 from txnformat.core.operations import Cause, Expire, Operation, Seal
 from txnformat.core.state import LogState
 from txnformat.driver import Driver
-from txnformat.effects import ReadClock, Steps, Times
 from txnformat.errors import (
     ConflictError,
     InternalError,
@@ -38,16 +35,19 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     TxnLogError,
 )
-from txnformat.expiry import Watch
-from txnformat.follow import open_view, refresh
 from txnformat.forking import renew_after_fork
-from txnformat.pace import Pace
-from txnformat.sealing import seal_due, sealable, stable_ends, write_segments
+from txnformat.protocol.bundles import bundle_due, write_bundles
+from txnformat.protocol.commit import CommitSettings, commit_group
+from txnformat.protocol.effects import ReadClock, Steps, Times
+from txnformat.protocol.expiry import Watch
+from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.pace import Pace
+from txnformat.protocol.sealing import seal_due, sealable, stable_ends, write_segments
+from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.shield import shielded
-from txnformat.snapshotting import snapshot_due, write_hint, write_snapshot
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
-from txnformat.view import View
 
 __all__ = ["Committer"]
 
@@ -365,7 +365,7 @@ class Committer:
         return done
 
     def end_expired(self) -> list[EndTransaction]:
-        """End all open transactions whose time is over, and return what was ended; see :class:`~txnformat.expiry.Watch`.
+        """End all open transactions whose time is over, and return what was ended; see :class:`~txnformat.protocol.expiry.Watch`.
 
         Requests: those of a refresh, and 1 entry for every 100 transactions.
         """

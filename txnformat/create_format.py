@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from txnformat import keys
 from txnformat.clock import Ids
-from txnformat.commit import writable
 from txnformat.committer import Committer
 from txnformat.core.document import encode_json
 from txnformat.core.entry import FORMAT_VERSION
 from txnformat.core.small_documents import FormatDocument
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError
+from txnformat.protocol.commit import writable
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.probe import require_fit
 

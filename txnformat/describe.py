@@ -11,10 +11,10 @@ from txnformat.core.producers.ids import IdBlock
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.transactions.listing import buffer_of
 from txnformat.core.transactions.state import UNDECIDED
-from txnformat.effects import Steps
 from txnformat.errors import NotFoundError
 from txnformat.keys import check_transactional_id
-from txnformat.reads import read_entry
+from txnformat.protocol.effects import Steps
+from txnformat.protocol.reads import read_entry
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from txnformat.clock import Clock, Ids
 from txnformat.commit_counts import CommitCounter
-from txnformat.effects import (
+from txnformat.errors import StorageError
+from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
     DrawUniform,
@@ -22,7 +23,6 @@ from txnformat.effects import (
     Steps,
     Times,
 )
-from txnformat.errors import StorageError
 from txnformat.store.base import ObjectStore, make_durable
 from txnformat.store.requests import Operation
 

@@ -21,10 +21,10 @@ from txnformat.core.operation_codec import operation_name
 from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
-from txnformat.effects import GetObject, Steps
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.reads import get_object, read_boundary, simultaneous
-from txnformat.tail import bundle_key_of, usable_bundle
+from txnformat.protocol.effects import GetObject, Steps
+from txnformat.protocol.reads import get_object, read_boundary, simultaneous
+from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
 
 __all__ = [

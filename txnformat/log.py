@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
-from txnformat.commit import CommitSettings
 from txnformat.committer import Committer
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState
@@ -35,6 +34,7 @@ from txnformat.log_reads import LogReads
 from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
 from txnformat.prepared import PreparedTransaction, end_prepared
+from txnformat.protocol.commit import CommitSettings
 from txnformat.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store

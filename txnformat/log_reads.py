@@ -11,9 +11,9 @@ import pyarrow as pa
 from txnformat.arguments import items
 from txnformat.committer import Committer
 from txnformat.core.state import LogState, TopicState
-from txnformat.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
 from txnformat.moments import Moment
 from txnformat.predicates.tree import Predicate
+from txnformat.protocol.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
 from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan, topic_predicate
 from txnformat.reader import output_schema
 from txnformat.sealed import SidecarCache

@@ -24,10 +24,10 @@ from txnformat.core.records.scan import (
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.cuts import check_isolation, topic_as_of
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
+from txnformat.protocol.cuts import check_isolation, topic_as_of
 from txnformat.pruning import SPAN, may_match_plan
 from txnformat.reader import METADATA_FIELDS, read_rows
 from txnformat.sealed import SidecarCache
@@ -124,7 +124,7 @@ def plan_read(
     open_sealed : bool
         False: leave sealed segments to whoever reads; they are in ``ReadPlan.sealed`` instead of the plans' rows.
     as_of : int, optional
-        With isolation snapshot the entry to read, from :func:`~txnformat.cuts.cut_at`; by default the state's.
+        With isolation snapshot the entry to read, from :func:`~txnformat.protocol.cuts.cut_at`; by default the state's.
 
     Raises
     ------

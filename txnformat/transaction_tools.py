@@ -42,7 +42,7 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.keys import check_transactional_id
-from txnformat.reads import read_entry
+from txnformat.protocol.reads import read_entry
 
 __all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
 

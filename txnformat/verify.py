@@ -33,8 +33,8 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.deep_child import Asked
 from txnformat.deep_files import NoProcessError, check_apart
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
-from txnformat.follow import empty_state, parse_hint
 from txnformat.persistent import Rows
+from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord

@@ -16,7 +16,7 @@ from txnformat.columns.text import bad_texts
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
 from txnformat.persistent import Rows
-from txnformat.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
+from txnformat.protocol.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema

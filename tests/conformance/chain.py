@@ -30,12 +30,12 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.driver import Driver
 from txnformat.errors import TxnLogError
-from txnformat.follow import fold_bytes
 from txnformat.keys import snapshot_key
 from txnformat.persistent import Columns, Vector
+from txnformat.protocol.follow import fold_bytes
+from txnformat.protocol.sealing import write_segments
 from txnformat.read_plan import plan_read
 from txnformat.sealed import SidecarCache
-from txnformat.sealing import write_segments
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import make_append, make_topic

@@ -23,7 +23,7 @@ from txnformat.core.operations import Cause, Operation
 from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionalIdState
-from txnformat.follow import fold_bytes
+from txnformat.protocol.follow import fold_bytes
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
 

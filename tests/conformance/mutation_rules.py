@@ -204,7 +204,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a segment's index has only transactions that end in it",
-        "txnformat/sealing.py",
+        "txnformat/protocol/sealing.py",
         'rows = rows[rows["first_offset"] < end]',
         'rows = rows[rows["last_offset"] < end]',
         ((CLEANER, "testAbortedTransactionSpanningSegments"),),
@@ -218,7 +218,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an opener stops at a damaged snapshot",
-        "txnformat/follow.py",
+        "txnformat/protocol/follow.py",
         "not isinstance(snapshot, bytes) or sha256_hex(snapshot) != checkpoint.sha256:",
         "not isinstance(snapshot, bytes):",
         (

@@ -124,14 +124,14 @@ FETCH = (
     ),
     Mutation(
         "undecided records are sealed",
-        "txnformat/sealing.py",
+        "txnformat/protocol/sealing.py",
         "    end = partition.last_stable_offset\n",
         "    end = partition.log_end\n",
         ((REMOTE, "testCandidateLogSegmentsSkipsSegmentsAfterLastStableOffset"),),
     ),
     Mutation(
         "a segment has no abort index",
-        "txnformat/sealing.py",
+        "txnformat/protocol/sealing.py",
         "encode_txnindex(part.aborted for part in parts)",
         "encode_txnindex(() for part in parts)",
         ((REMOTE, "testFindNextSegmentWithTxnIndex"),),

@@ -84,7 +84,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "a read that fails is not tried again",
-        "txnformat/reads.py",
+        "txnformat/protocol/reads.py",
         "if not error.transient or error.patience_over or attempt == READ_ATTEMPTS_MAX - 1:",
         "if True:",
         ((RECOVER, "testTBRecoverCanRetryIfTimeoutRead"),),

@@ -9,10 +9,10 @@ import pytest
 
 from txnformat.clock import Clock
 from txnformat.core.intents import TakeCheckpoint
-from txnformat.snapshotting import write_hint, write_snapshot
+from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
-from txnformat.view import View
 from txnlog import Producer, TxnLog
 from writers.settings import Buffer
 

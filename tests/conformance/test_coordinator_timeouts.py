@@ -27,10 +27,10 @@ from txnformat.core.transactions.state import (
     LastEnd,
     TransactionStatus,
 )
-from txnformat.effects import Times
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, TransactionTimedOutError
-from txnformat.expiry import Watch
 from txnformat.log import TxnLog
+from txnformat.protocol.effects import Times
+from txnformat.protocol.expiry import Watch
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome

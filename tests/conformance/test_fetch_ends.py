@@ -10,7 +10,7 @@ from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from tests.conformance.scenes import NUMBERS, Scene, read, rows
 from tests.integration.failing import QuickClock
 from txnformat.errors import OffsetOutOfRangeError
-from txnformat.sealing import LISTED_SEGMENTS, sealable
+from txnformat.protocol.sealing import LISTED_SEGMENTS, sealable
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -6,7 +6,6 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.commit import CommitSettings, commit_group
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
 from txnformat.core.fold import At, apply_operation
@@ -21,7 +20,8 @@ from txnformat.errors import (
     ProducerFencedError,
     UnknownProducerIdError,
 )
-from txnformat.follow import fold_bytes
+from txnformat.protocol.commit import CommitSettings, commit_group
+from txnformat.protocol.follow import fold_bytes
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome

@@ -27,10 +27,10 @@ from txnformat.core.operations import Checkpoint
 from txnformat.core.producers.state import WINDOW_APPENDS
 from txnformat.core.snapshot import state_digest
 from txnformat.core.state import LogState
-from txnformat.effects import GetObject, Simultaneous
 from txnformat.errors import ConflictError, OutOfOrderSequenceError, ProducerFencedError, StorageError
-from txnformat.follow import open_view
-from txnformat.snapshotting import TAIL_ENTRIES_MIN, snapshot_due, write_hint, write_snapshot
+from txnformat.protocol.effects import GetObject, Simultaneous
+from txnformat.protocol.follow import open_view
+from txnformat.protocol.snapshots import TAIL_ENTRIES_MIN, snapshot_due, write_hint, write_snapshot
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

@@ -9,7 +9,7 @@ from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import OutOfOrderSequenceError, ProducerFencedError
-from txnformat.sealing import sealable
+from txnformat.protocol.sealing import sealable
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED

@@ -17,7 +17,7 @@ from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import decode_txnindex
 from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
 from txnformat.errors import CorruptDataError, InternalError, StorageError
-from txnformat.sealing import write_segments
+from txnformat.protocol.sealing import write_segments
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 from txnformat.types import ObjectRecord

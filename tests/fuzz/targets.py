@@ -41,10 +41,10 @@ from txnformat.core.records.chunks import Chunk
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions import abort_index
 from txnformat.errors import TxnLogError
-from txnformat.follow import empty_state, parse_hint
 from txnformat.moments import as_moment_us
 from txnformat.predicates.sql import compile_where
 from txnformat.prepared import PreparedTransaction
+from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import parse_s3_options
 from txnformat.testing.entries import without_checksum

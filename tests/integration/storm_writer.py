@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from txnformat import commit, keys
+from txnformat import keys
 from txnformat.clock import SystemClock
 from txnformat.core.intents import (
     AllocateIds,
@@ -29,11 +29,12 @@ from txnformat.core.intents import (
 from txnformat.core.operations import AllocateProducerIds, InitProducer
 from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
-from txnformat.effects import CreateObject, ReadClock, Steps
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
-from txnformat.follow import get_object
 from txnformat.log import TxnLog
-from txnformat.slot import Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
+from txnformat.protocol import commit
+from txnformat.protocol.effects import CreateObject, ReadClock, Steps
+from txnformat.protocol.follow import get_object
+from txnformat.protocol.slot import Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.store.base import CreateOutcome
 from txnformat.store.open import open_store
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, Outcome

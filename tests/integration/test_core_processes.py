@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.core.state import LogState
-from txnformat.follow import empty_state, fold_bytes
 from txnformat.log import TxnLog
+from txnformat.protocol.follow import empty_state, fold_bytes
 from txnformat.store.local import LocalStore
 from txnformat.store.open import open_store
 

@@ -20,13 +20,13 @@ from txnformat.clock import Instant, SystemClock
 from txnformat.committer import UNSENT_MAX
 from txnformat.core.intents import AllocateIds, CommitResult, Intent
 from txnformat.core.operations import AllocateProducerIds
-from txnformat.effects import ReadClock, Steps
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.protocol.effects import ReadClock, Steps
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateResult
 from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
-from txnformat.view import View
 
 THREADS = 16
 COMMITS = 40

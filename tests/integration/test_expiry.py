@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import Instant
-from txnformat.commit import CommitSettings
 from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog

@@ -18,7 +18,7 @@ from tests.integration.failing import (
     unclear_commit,
 )
 from tests.integration.preparing import again, prepared, refused
-from txnformat.commit import CommitSettings
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (

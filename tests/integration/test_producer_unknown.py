@@ -18,7 +18,7 @@ from tests.integration.failing import (
     rows,
     unclear_commit,
 )
-from txnformat.commit import CommitSettings
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import Instant, SystemClock
-from txnformat.commit import CommitSettings
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError, TxnLogError
 from txnformat.keys import boundary_key, entry_key
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.open import open_store

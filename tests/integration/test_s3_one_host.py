@@ -12,9 +12,9 @@ import pytest
 from tests.integration.hostile_server import Answer, Got, HostileServer, answer
 from txnformat.clock import Clock, Instant, SystemClock, SystemIds
 from txnformat.driver import Driver
-from txnformat.effects import GetObject, ListObjects
 from txnformat.errors import StorageError, TxnLogError
-from txnformat.reads import request
+from txnformat.protocol.effects import GetObject, ListObjects
+from txnformat.protocol.reads import request
 from txnformat.store.base import CreateOutcome
 from txnformat.store.probe import ensure_fit
 from txnformat.store.s3 import ATTEMPTS_MAX, S3Store

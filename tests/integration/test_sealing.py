@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.commit import CommitSettings
 from txnformat.core.intents import Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.snapshot import encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.protocol.commit import CommitSettings
 from txnformat.sealed import SidecarCache
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore

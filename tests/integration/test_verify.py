@@ -10,14 +10,14 @@ import pytest
 from tests.integration.failing import QuickClock
 from txnformat import keys
 from txnformat.core.intents import AllocateIds, TakeCheckpoint
-from txnformat.snapshotting import write_hint, write_snapshot
+from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.verify import verify_log
-from txnformat.view import View
 from txnlog import NotFoundError, Producer, TxnLog, VerifyProgress, VerifyReport
 
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -16,15 +16,15 @@ from txnformat.core.records.state import ABORTED, PartitionState
 from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
-from txnformat.follow import empty_state, fold_bytes
 from txnformat.persistent import Columns
-from txnformat.snapshotting import write_hint, write_snapshot
+from txnformat.protocol.follow import empty_state, fold_bytes
+from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.types import TopicPartition
 from txnformat.verify import verify_log
 from txnformat.verify_offsets import OffsetDerivation
-from txnformat.view import View
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])

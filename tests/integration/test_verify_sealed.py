@@ -72,7 +72,7 @@ def test_a_sealed_log_has_no_problem(deep: bool) -> None:
 
 
 def test_a_log_with_segment_lists_has_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txnformat.sealing.LISTED_ROWS", 2)
+    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_ROWS", 2)
     store = MemoryStore()
     log = build(store, 6)
     report = verify_log(store)
@@ -92,7 +92,7 @@ def test_a_log_with_segment_lists_has_no_problem(monkeypatch: pytest.MonkeyPatch
 def test_segments_of_deleted_entries_are_learned_from_the_snapshot_and_the_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("txnformat.sealing.LISTED_ROWS", 2)
+    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_ROWS", 2)
     store = MemoryStore()
     log = build(store, 4)
     for _ in range(2):

@@ -19,9 +19,9 @@ from txnformat.core.groups.operations import CommitOffsets, PositionCommit
 from txnformat.core.operations import AppVersion, CreateTopic, InitProducer, Operation
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
-from txnformat.follow import empty_state, parse_hint
 from txnformat.log import TxnLog
 from txnformat.patterns import Pattern
+from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.local import LocalStore
 
 __all__ = ["CASES", "LOG", "MIB", "entry_of", "open_root", "plain_entry", "state_before"]

@@ -26,10 +26,10 @@ from txnformat.core.snapshot import decode_snapshot, encode_snapshot
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.errors import FormatError
-from txnformat.follow import fold_bytes
 from txnformat.log import TxnLog
+from txnformat.protocol.follow import fold_bytes
+from txnformat.protocol.tail import usable_bundle
 from txnformat.store.local import LocalStore
-from txnformat.tail import usable_bundle
 
 __all__ = ["CASES"]
 

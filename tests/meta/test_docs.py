@@ -17,9 +17,9 @@ from spark_datasource.read_options import parse_read_options
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
-from txnformat.commit import CommitSettings
 from txnformat.core.invariants import INVARIANTS
 from txnformat.errors import TxnLogError
+from txnformat.protocol.commit import CommitSettings
 from txnformat.reader import METADATA_FIELDS
 
 FILES = sorted(
@@ -307,7 +307,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "producer ids, epochs, sequences, offsets": (),
     "intents remembered": ("txnformat.core.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.core.producers.state:WINDOW_APPENDS",),
-    "age of a view that proves the tip by itself": ("txnformat.view:VIEW_AGE_MS_MAX",),
+    "age of a view that proves the tip by itself": ("txnformat.protocol.view:VIEW_AGE_MS_MAX",),
     "a transactional id that nobody uses": ("txnformat.core.lifecycle.decide:TRANSACTIONAL_ID_RETENTION_MS",),
     "a consumer group that nobody uses": ("txnformat.core.lifecycle.decide:GROUP_RETENTION_MS",),
     "session timeout of a group's member": ("txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",),
@@ -320,29 +320,36 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "a writer's clock against store time": ("txnformat.core.assemble:CLOCK_SKEW_MS_MAX",),
     "isolation level": (),
-    "extents in the state before a writer seals them": ("txnformat.commit:CommitSettings.seal_extents",),
-    "decoded sidecars that a process keeps for its next reads of a log": ("txnformat.sealed:KEPT_BYTES",),
-    "partitions that one seal takes": ("txnformat.sealing:PARTITIONS_MAX",),
-    "batches that one seal takes, unless a single append has more in a partition": (
-        "txnformat.sealing:BATCHES_MAX",
+    "extents in the state before a writer seals them": (
+        "txnformat.protocol.commit:CommitSettings.seal_extents",
     ),
-    "batches of one append in one partition that can be sealed": ("txnformat.sealing:UNSEALABLE_BATCHES",),
+    "decoded sidecars that a process keeps for its next reads of a log": ("txnformat.sealed:KEPT_BYTES",),
+    "partitions that one seal takes": ("txnformat.protocol.sealing:PARTITIONS_MAX",),
+    "batches that one seal takes, unless a single append has more in a partition": (
+        "txnformat.protocol.sealing:BATCHES_MAX",
+    ),
+    "batches of one append in one partition that can be sealed": (
+        "txnformat.protocol.sealing:UNSEALABLE_BATCHES",
+    ),
     "sealed segments in the state before they go to the segment list": (
-        "txnformat.sealing:LISTED_SEGMENTS",
-        "txnformat.sealing:LISTED_ROWS",
+        "txnformat.protocol.sealing:LISTED_SEGMENTS",
+        "txnformat.protocol.sealing:LISTED_ROWS",
     ),
     "rows of a record batch when reading": ("txnformat.reader:ROWS_PER_BATCH",),
     "lost slots before `ConflictError` (`commit-contention`)": (
-        "txnformat.commit:CommitSettings.attempts_max",
+        "txnformat.protocol.commit:CommitSettings.attempts_max",
     ),
     "time before an unclear commit answers `CommitStateUnknownError`": (
-        "txnformat.commit:CommitSettings.deadline_ms",
+        "txnformat.protocol.commit:CommitSettings.deadline_ms",
     ),
     "times that a Spark write hands in one commit while its outcome is unknown, each with that time": (
         "spark_datasource.sink:COMMIT_TRIES_MAX",
     ),
     "producer id block": ("txnformat.core.intents:AllocateIds.count",),
-    "snapshot": ("txnformat.snapshotting:TAIL_ENTRIES_MIN", "txnformat.snapshotting:BYTES_PER_ENTRY"),
+    "snapshot": (
+        "txnformat.protocol.snapshots:TAIL_ENTRIES_MIN",
+        "txnformat.protocol.snapshots:BYTES_PER_ENTRY",
+    ),
     "S3: attempts of a request that may be repeated": (
         "txnformat.store.s3:ATTEMPTS_MAX",
         "txnformat.store.s3:BACKOFF_MS_MAX",
@@ -401,7 +408,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "batches beyond which it does so": ("txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",),
     "others' transactions, whose time is over, that a writer ends with an entry of its own": (
-        "txnformat.expiry:PIGGYBACK_MAX",
+        "txnformat.protocol.expiry:PIGGYBACK_MAX",
     ),
     "buffer of one partition before it is written as a batch": (
         "writers.settings:ProducerSettings.batch_bytes",
@@ -447,7 +454,7 @@ def test_the_limits_name_the_place_of_the_constant(name: str) -> None:
 
 def test_the_default_isolation_level_is_named() -> None:
     assert codes(LIMIT_ROWS["isolation level"][1]) == [str(_parse("read", {}).isolation)]
-    assert CommitSettings().attempts_max == _constant("txnformat.commit:CommitSettings.attempts_max")
+    assert CommitSettings().attempts_max == _constant("txnformat.protocol.commit:CommitSettings.attempts_max")
 
 
 # --- ARCHITECTURE.md -------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from spark_datasource import option_values
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS
-from txnformat.commit import CommitSettings
 from txnformat.core.document import check_text
 from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
 from txnformat.core.lifecycle.decide import (
@@ -23,6 +22,7 @@ from txnformat.core.lifecycle.decide import (
 )
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.group_tools import Groups
+from txnformat.protocol.commit import CommitSettings
 from txnformat.reader import METADATA_FIELDS
 from txnformat.subscription_tools import Subscriptions
 

@@ -53,7 +53,7 @@ from txnformat.core.subscriptions.operations import AckedPartition
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions import abort_index
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
-from txnformat.follow import empty_state, parse_hint
+from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.reader import METADATA_FIELDS
 from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
 from txnformat.store.memory import MemoryStore

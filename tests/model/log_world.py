@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.integration.failing import Plan
 from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Readers, WhenAsked
-from txnformat.commit import CommitSettings
 from txnformat.core.transactions.state import TransactionStatus
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import FaultyStore
 from txnlog import (

@@ -220,10 +220,10 @@ def test_windows_that_follow_each_other_show_each_committed_record_once(
 ) -> None:
     """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers start anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txnformat.sealing.LISTED_ROWS", listed_rows)
-        patch.setattr("txnformat.sealing.BATCHES_MAX", batches_max)
+        patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
+        patch.setattr("txnformat.protocol.sealing.BATCHES_MAX", batches_max)
         # Entries that a thread makes when it comes to it would make what is drawn another in each run.
-        patch.setattr("txnformat.snapshotting.TAIL_ENTRIES_MIN", 1_000_000)
+        patch.setattr("txnformat.protocol.snapshots.TAIL_ENTRIES_MIN", 1_000_000)
         store = MemoryStore()
         log = TxnLog.create(store)
         # Small batches: an entry has several of a partition, which may be sealed apart.

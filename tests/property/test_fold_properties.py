@@ -29,8 +29,8 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.effects import Times
-from txnformat.expiry import Watch
+from txnformat.protocol.effects import Times
+from txnformat.protocol.expiry import Watch
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
 from txnformat.types import TopicPartition

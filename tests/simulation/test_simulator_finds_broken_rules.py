@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.simulation.broken_rules import expect_found
-from txnformat import commit
 from txnformat.core import decide
 from txnformat.core import fold as apply_module
 from txnformat.core.assemble import assemble
@@ -24,8 +23,9 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions import decide as decide_transaction
 from txnformat.core.transactions import fold as apply_transaction
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
-from txnformat.effects import DrawId, Times
-from txnformat.expiry import Watch, _Seen
+from txnformat.protocol import commit
+from txnformat.protocol.effects import DrawId, Times
+from txnformat.protocol.expiry import Watch, _Seen
 
 pytestmark = pytest.mark.simulation
 

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 import pytest
 
 from txnformat import keys
-from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.core.decide import decide
 from txnformat.core.intents import Intent, Rejected
 from txnformat.core.replacing import replace
-from txnformat.effects import CreateObject, DrawId, Effect, ListObjects, ReadClock, Steps
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
-from txnformat.follow import refresh
+from txnformat.protocol.commit import Answers, CommitSettings, commit_group
+from txnformat.protocol.effects import CreateObject, DrawId, Effect, ListObjects, ReadClock, Steps
+from txnformat.protocol.follow import refresh
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_actors import CommitStep, Protocol
 from txnformat.testing.simulator import SimulationError, run_history
-from txnformat.view import View
 
 pytestmark = pytest.mark.simulation
 

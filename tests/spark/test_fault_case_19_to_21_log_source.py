@@ -19,7 +19,7 @@ from tests.chaos.faults import Fault
 from tests.spark.case_log_stream import ORDERS, LogStream, open_log_stream
 from tests.spark.case_stream import when
 from txnformat import keys
-from txnformat.bundling import write_bundles
+from txnformat.protocol.bundles import write_bundles
 from txnlog import Producer
 
 BOTH = pytest.mark.parametrize("order", ["offset", "commit"])

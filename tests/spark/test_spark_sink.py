@@ -20,7 +20,6 @@ from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_in
 from spark_datasource.task_writer import Rechunker
 from spark_datasource.write_plan import WritePlan
 from tests.spark.histories import numbers
-from txnformat.commit import CommitSettings
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.replacing import replace
 from txnformat.errors import (
@@ -32,6 +31,7 @@ from txnformat.errors import (
 )
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation

@@ -13,8 +13,8 @@ from spark_datasource.transaction import NAMESPACE
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
 from tests.killing.points import Answer, KillingStore, Points
 from tests.spark.transactions import caught, rows, version
-from txnformat.commit import CommitSettings
 from txnformat.core.intents import AppRef, Write
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.open import open_store

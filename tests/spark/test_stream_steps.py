@@ -13,7 +13,6 @@ import pytest
 from spark_datasource import logs
 from spark_datasource.sink import COMMIT_TRIES_MAX
 from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
-from txnformat.commit import CommitSettings
 from txnformat.core.app_versions import Content
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import AppVersion, CreateTopic
@@ -26,6 +25,7 @@ from txnformat.errors import (
 )
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.counting import RequestClass
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore

@@ -9,10 +9,10 @@ import pytest
 
 from spark_datasource import logs
 from tests.spark.stream_steps import Cluster, Query, rows, table
-from txnformat.commit import CommitSettings
 from txnformat.errors import CommitStateUnknownError, StorageError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
+from txnformat.protocol.commit import CommitSettings
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.posix import Posix

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from txnformat import keys
-from txnformat.bundling import FILL_IN_MAX, bundle_due, write_bundles
 from txnformat.core.bundle import (
     BUNDLE_BYTES_MAX,
     BUNDLE_ENTRIES,
@@ -23,17 +22,18 @@ from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, 
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot import encode_snapshot, state_digest
 from txnformat.core.state import LogState
-from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
 from txnformat.errors import CorruptDataError, StorageError
-from txnformat.follow import open_view, refresh
 from txnformat.log import TxnLog
+from txnformat.protocol.bundles import FILL_IN_MAX, bundle_due, write_bundles
+from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
+from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.tail import usable_bundle
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
-from txnformat.tail import usable_bundle
 from txnformat.testing.sim_hand import Hand
-from txnformat.view import View
 
 ENTRIES = [bytes([number]) * (number + 1) for number in range(BUNDLE_ENTRIES)]
 

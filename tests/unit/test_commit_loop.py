@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from txnformat import keys
-from txnformat.commit import Answers, CommitSettings, backoff_ms, commit_group
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.intents import (
     Action,
@@ -21,13 +20,14 @@ from txnformat.core.intents import (
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot import encode_snapshot, state_digest
 from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow, LogState
-from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
 from txnformat.errors import CommitStateUnknownError, ConflictError, NotFoundError, StorageError, TxnLogError
+from txnformat.protocol.commit import Answers, CommitSettings, backoff_ms, commit_group
+from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.types import Outcome
-from txnformat.view import View
 
 NO_ANSWER = StorageError("no answer came", transient=True)
 AMBIGUOUS = CreateResult(CreateOutcome.AMBIGUOUS, NO_ANSWER)

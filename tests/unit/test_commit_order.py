@@ -198,7 +198,7 @@ def test_a_window_ends_within_its_limits_at_an_entry(log: TxnLog) -> None:
 def test_an_entry_whose_batches_are_in_two_segments_is_counted_as_a_whole(
     log: TxnLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnformat.sealing.BATCHES_MAX", 1)
+    monkeypatch.setattr("txnformat.protocol.sealing.BATCHES_MAX", 1)
     with Producer(log, "several", batch_bytes=1) as several, several.transaction() as txn:
         for number in range(4):
             txn.send("t", rows(number), partition=0)

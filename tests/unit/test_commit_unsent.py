@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from txnformat import keys
-from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.core.intents import AllocateIds, AppRef, CommitResult, Intent, Write
 from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState
-from txnformat.effects import CreateObject, Effect, ReadClock
 from txnformat.errors import CommitStateUnknownError
+from txnformat.protocol.commit import Answers, CommitSettings, commit_group
+from txnformat.protocol.effects import CreateObject, Effect, ReadClock
+from txnformat.protocol.view import View
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append
 from txnformat.types import TopicPartition
-from txnformat.view import View
 
 
 def _ids(hand: Hand, state: LogState) -> Intent:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from txnformat import keys
-from txnformat.commit import CommitSettings, commit_group
 from txnformat.core.intents import AllocateIds, CommitResult, Intent, OpenProducer, ProducerRef, Write
 from txnformat.core.state import LogState
-from txnformat.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous, Sleep
 from txnformat.errors import ProducerFencedError
+from txnformat.protocol.commit import CommitSettings, commit_group
+from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous, Sleep
 from txnformat.testing.sim_clients import create_topic
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append

@@ -20,9 +20,9 @@ from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.follow import fold_bytes
 from txnformat.log import TxnLog
 from txnformat.persistent import Columns
+from txnformat.protocol.follow import fold_bytes
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.testing.sim_clients import create_topic

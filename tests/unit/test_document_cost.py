@@ -19,7 +19,7 @@ from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, decode_entry, enco
 from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.operations import Cause, EndTxn, Marker
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.follow import empty_state, parse_hint
+from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.types import Outcome
 
 MIB = 1024 * 1024

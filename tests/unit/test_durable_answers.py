@@ -6,17 +6,17 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.core.intents import AppRef, CommitResult, Intent, Write
 from txnformat.core.state import LogState
 from txnformat.core.topics.creation import new_topic
-from txnformat.effects import Effect, MakeDurable
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
-from txnformat.follow import open_view, refresh
-from txnformat.slot import Ours, Unknown, create_slot
+from txnformat.protocol.commit import Answers, CommitSettings, commit_group
+from txnformat.protocol.effects import Effect, MakeDurable
+from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.slot import Ours, Unknown, create_slot
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
-from txnformat.view import View
 
 LOST_ANSWER = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("no answer came", transient=True))
 BROKEN = StorageError("the file system failed", kind="io-error")

@@ -11,9 +11,9 @@ from txnformat.core.intents import AppRef, Intent, TakeCheckpoint, Write
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot import encode_snapshot, state_digest
 from txnformat.core.state import LogState
-from txnformat.effects import Effect, GetObject, ListObjects, Simultaneous
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
-from txnformat.follow import open_view, refresh
+from txnformat.protocol.effects import Effect, GetObject, ListObjects, Simultaneous
+from txnformat.protocol.follow import open_view, refresh
 from txnformat.testing.entries import replaced_in_entry
 from txnformat.testing.sim_hand import Hand
 

@@ -29,8 +29,8 @@ from txnformat.core.state import LogState
 from txnformat.driver import Driver
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
 from txnformat.persistent import Columns, Vector
+from txnformat.protocol.sealing import write_segments
 from txnformat.sealed import SidecarCache
-from txnformat.sealing import write_segments
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import in_table, make_append, make_topic

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from txnformat.commit import CommitSettings, commit_group
 from txnformat.core.intents import AllocateIds, CommitResult, Intent
-from txnformat.effects import CreateObject, Simultaneous, Times
-from txnformat.pace import HOLD_MS_MAX, STREAK, Pace
+from txnformat.protocol.commit import CommitSettings, commit_group
+from txnformat.protocol.effects import CreateObject, Simultaneous, Times
+from txnformat.protocol.pace import HOLD_MS_MAX, STREAK, Pace
+from txnformat.protocol.view import View
 from txnformat.testing.sim_hand import Hand
-from txnformat.view import View
 
 ROUND_TRIP_MS = 30
 

@@ -41,9 +41,9 @@ from txnformat.core.transactions import abort_index
 from txnformat.driver import Driver
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import data_key, table_key, topic_directory
+from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.read_plan import plan_read
 from txnformat.sealed import SidecarCache
-from txnformat.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
@@ -234,7 +234,7 @@ def test_an_index_that_is_named_but_makes_no_sense_is_refused() -> None:
 
 
 def test_segments_go_to_the_list_and_are_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txnformat.sealing.LISTED_ROWS", 2)
+    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_ROWS", 2)
     store, ids = MemoryStore(), CountedIds()
     driver = Driver(store, SystemClock(), ids)
     state = LogState("0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11", entry_sha256=sha256_hex(b"format"))
@@ -310,7 +310,7 @@ def test_one_seal_takes_few_enough_batches_and_reads_each_table_once(monkeypatch
     with counting.measure() as measured:
         assert len(plan_read(SidecarCache(counting), state, "wide").partitions) == 3
     assert measured.counts.count(RequestKind.GET, KeyClass.TABLE) == 3
-    monkeypatch.setattr("txnformat.sealing.BATCHES_MAX", 8)
+    monkeypatch.setattr("txnformat.protocol.sealing.BATCHES_MAX", 8)
     ends = stable_ends(state)
     seals = []
     state = with_table(state, store, {0: 2}, "what comes later")
@@ -326,10 +326,10 @@ def test_one_seal_takes_few_enough_batches_and_reads_each_table_once(monkeypatch
 
 def test_an_append_with_too_many_batches_is_never_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
     _, state = wide()
-    monkeypatch.setattr("txnformat.sealing.UNSEALABLE_BATCHES", 8)
+    monkeypatch.setattr("txnformat.protocol.sealing.UNSEALABLE_BATCHES", 8)
     key = TopicPartition(WIDE.topic_id, 1)
     assert sealable(state)[key] == OffsetRange(0, 4)
-    monkeypatch.setattr("txnformat.sealing.UNSEALABLE_BATCHES", 3)
+    monkeypatch.setattr("txnformat.protocol.sealing.UNSEALABLE_BATCHES", 3)
     assert sealable(state) == {}
 
 
@@ -345,7 +345,7 @@ def test_the_largest_index_can_be_read() -> None:
 
 
 def test_a_segment_list_that_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txnformat.sealing.LISTED_SEGMENTS", 0)
+    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_SEGMENTS", 0)
     driver = Driver(SEALED.store, SystemClock(), CountedIds())
     state = step(SEALED.state, Write(replace(ETL, epoch=1), end=Outcome.ABORT))
     monkeypatch.setattr("txnformat.core.sealing.segment_list.METADATA_BYTES_MAX", 100)

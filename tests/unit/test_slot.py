@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.effects import CreateObject, Effect, GetObject
 from txnformat.errors import StorageError
-from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
+from txnformat.protocol.effects import CreateObject, Effect, GetObject
+from txnformat.protocol.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 

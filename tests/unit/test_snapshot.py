@@ -47,7 +47,9 @@ from txnformat.core.subscriptions.operations import (
     SubscriptionStart,
 )
 from txnformat.driver import Driver
-from txnformat.effects import (
+from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
+from txnformat.persistent import Columns, Vector
+from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
     DrawUniform,
@@ -58,17 +60,15 @@ from txnformat.effects import (
     Sleep,
     Times,
 )
-from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
-from txnformat.follow import parse_hint
-from txnformat.persistent import Columns, Vector
-from txnformat.snapshotting import create_object, snapshot_due, write_hint, write_snapshot
+from txnformat.protocol.follow import parse_hint
+from txnformat.protocol.snapshots import create_object, snapshot_due, write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import seal_of
 from txnformat.testing.sim_hand import Hand
 from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
-from txnformat.view import View
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 ORDERS, AUDIT = make_topic("orders"), make_topic("audit", partitions=1)

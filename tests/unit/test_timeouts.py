@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.test_deferred import stage, staged
-from txnformat.commit import CommitSettings, commit_group
 from txnformat.core.decide import decide
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import At, apply, apply_operation
@@ -18,7 +17,6 @@ from txnformat.core.transactions.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     TransactionStatus,
 )
-from txnformat.effects import Times
 from txnformat.errors import (
     CorruptDataError,
     InvalidInputError,
@@ -27,7 +25,9 @@ from txnformat.errors import (
     ProducerFencedError,
     TransactionTimedOutError,
 )
-from txnformat.expiry import Watch
+from txnformat.protocol.commit import CommitSettings, commit_group
+from txnformat.protocol.effects import Times
+from txnformat.protocol.expiry import Watch
 from txnformat.testing.sim_hand import Hand
 from txnformat.types import Outcome, TopicPartition
 

@@ -1,7 +1,7 @@
 """An object store in an S3 bucket: AWS, and every store that speaks S3 with atomic ``If-None-Match: *``.
 
 ``create`` is one PutObject with the condition, sent once: the outcome that it reports is the outcome of that request,
-never of a repeat that met its own success (:mod:`txnformat.slot` reads the slot back and decides). Reads, listings,
+never of a repeat that met its own success (:mod:`txnformat.protocol.slot` reads the slot back and decides). Reads, listings,
 deletions and plain PUTs may be repeated without harm, and are, for a while.
 
 See the specification, section "Stores".

@@ -16,7 +16,7 @@ from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Append
 from txnformat.core.state import LogState
 from txnformat.errors import NotFoundError, TxnLogError
-from txnformat.follow import empty_state, fold_bytes
+from txnformat.protocol.follow import empty_state, fold_bytes
 from txnformat.store.base import ObjectStore
 
 __all__ = ["Chain", "Report", "check_reports", "read_chain"]

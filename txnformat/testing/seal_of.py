@@ -8,7 +8,7 @@ from txnformat.clock import SystemClock
 from txnformat.core.operations import Seal
 from txnformat.core.state import LogState
 from txnformat.driver import Driver
-from txnformat.sealing import write_segments
+from txnformat.protocol.sealing import write_segments
 from txnformat.store.memory import MemoryStore
 
 __all__ = ["CountedIds", "seal_of"]

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txnformat import keys
-from txnformat.bundling import bundle_due, write_bundles
-from txnformat.commit import Answers, CommitSettings, commit_group
 from txnformat.core.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
-from txnformat.effects import ReadClock, Sleep, Steps, Times
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
-from txnformat.expiry import Watch
-from txnformat.follow import open_view, refresh
-from txnformat.pace import Pace
-from txnformat.sealing import write_segments
-from txnformat.snapshotting import write_hint, write_snapshot
+from txnformat.protocol.bundles import bundle_due, write_bundles
+from txnformat.protocol.commit import Answers, CommitSettings, commit_group
+from txnformat.protocol.effects import ReadClock, Sleep, Steps, Times
+from txnformat.protocol.expiry import Watch
+from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.pace import Pace
+from txnformat.protocol.sealing import write_segments
+from txnformat.protocol.snapshots import write_hint, write_snapshot
+from txnformat.protocol.view import View
 from txnformat.testing.sim_clients import Client
 from txnformat.testing.sim_oracle import Oracle, is_definite
 from txnformat.testing.sim_world import HistoryViolation, World
-from txnformat.view import View
 
 __all__ = ["CommitStep", "Operator", "Protocol", "SimProcess"]
 

@@ -13,7 +13,8 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import Intent
 from txnformat.core.state import LogState
-from txnformat.effects import (
+from txnformat.errors import StorageError
+from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
     DrawUniform,
@@ -28,10 +29,9 @@ from txnformat.effects import (
     Steps,
     Times,
 )
-from txnformat.errors import StorageError
-from txnformat.follow import empty_state
+from txnformat.protocol.follow import empty_state
+from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.view import View
 
 __all__ = ["Hand"]
 

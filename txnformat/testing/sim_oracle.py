@@ -24,10 +24,10 @@ from txnformat.core.operations import Append, AppVersion, Cause, EndTxn, InitPro
 from txnformat.core.snapshot import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
+from txnformat.protocol.view import View
 from txnformat.testing.sim_ledger import Ledger
 from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import Outcome, TopicPartition
-from txnformat.view import View
 
 __all__ = ["Oracle", "is_definite"]
 

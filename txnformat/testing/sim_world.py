@@ -17,7 +17,8 @@ from zlib import crc32
 
 from txnformat import keys
 from txnformat.clock import Instant
-from txnformat.effects import (
+from txnformat.errors import StorageError
+from txnformat.protocol.effects import (
     CreateObject,
     DrawId,
     DrawUniform,
@@ -32,7 +33,6 @@ from txnformat.effects import (
     Steps,
     Times,
 )
-from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.faulty import FaultyStore, SimulatedCrash
 from txnformat.testing.sim_store import FaultPlan, SimStore, VirtualTime

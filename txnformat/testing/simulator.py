@@ -15,7 +15,6 @@ from functools import cache
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.commit import CommitSettings
 from txnformat.core.assemble import assemble
 from txnformat.core.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.core.document import encode_json
@@ -26,8 +25,10 @@ from txnformat.core.operations import Checkpoint, Upgrade
 from txnformat.core.snapshot import encode_snapshot, state_digest
 from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
 from txnformat.errors import InternalError
+from txnformat.protocol.commit import CommitSettings
+from txnformat.protocol.tail import bundle_key_of
+from txnformat.protocol.view import View
 from txnformat.store.faulty import FaultKind
-from txnformat.tail import bundle_key_of
 from txnformat.testing.sim_acks import ACK_HITS, ACK_KINDS, ack_client
 from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
 from txnformat.testing.sim_clients import (
@@ -51,7 +52,6 @@ from txnformat.testing.sim_transactions import (
     TransactionalClient,
 )
 from txnformat.testing.sim_world import HistoryViolation, World
-from txnformat.view import View
 
 __all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_history"]
 

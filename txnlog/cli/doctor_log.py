@@ -60,7 +60,7 @@ def _check_features(state: LogState) -> Check:
 
 
 def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
-    from txnformat.snapshotting import snapshot_bound
+    from txnformat.protocol.snapshots import snapshot_bound
 
     bound = snapshot_bound(state)
     newest = state.checkpoints[-1] if state.checkpoints else None

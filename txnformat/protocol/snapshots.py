@@ -1,4 +1,4 @@
-"""Writing snapshots: when, and the steps. Without IO, like :mod:`txnformat.follow`.
+"""Writing snapshots: when, and the steps. Without IO, like :mod:`txnformat.protocol.follow`.
 
 A snapshot makes opening cheap; a log without any is complete. So every failure here leaves the log as it was, and
 an object that no entry came to name is left to the vacuum.
@@ -13,11 +13,20 @@ from txnformat.core.operations import Checkpoint
 from txnformat.core.small_documents import LatestDocument
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
-from txnformat.effects import CreateObject, DrawId, DrawUniform, PutObject, ReadClock, Sleep, Steps, Times
 from txnformat.errors import CorruptDataError, StorageError
-from txnformat.reads import get_object, make_durable
+from txnformat.protocol.effects import (
+    CreateObject,
+    DrawId,
+    DrawUniform,
+    PutObject,
+    ReadClock,
+    Sleep,
+    Steps,
+    Times,
+)
+from txnformat.protocol.reads import get_object, make_durable
+from txnformat.protocol.view import View, waited
 from txnformat.store.base import CreateOutcome
-from txnformat.view import View, waited
 
 __all__ = ["create_object", "snapshot_bound", "snapshot_due", "write_hint", "write_snapshot"]
 

@@ -17,7 +17,7 @@ from txnformat.core.intents import EndTransaction
 from txnformat.core.operations import Cause
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionalIdState
-from txnformat.effects import Times
+from txnformat.protocol.effects import Times
 
 __all__ = ["PIGGYBACK_MAX", "Watch"]
 

@@ -6,8 +6,8 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.intents import CommitResult, Done, Intent, Write, first_offsets
 from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.core.replacing import replace
-from txnformat.effects import Steps
-from txnformat.reads import read_boundary, read_entry
+from txnformat.protocol.effects import Steps
+from txnformat.protocol.reads import read_boundary, read_entry
 
 __all__ = ["original_result"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnformat.core.state import LogState
-from txnformat.effects import Times
+from txnformat.protocol.effects import Times
 
 __all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms", "waited"]
 

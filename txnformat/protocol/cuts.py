@@ -11,11 +11,11 @@ from txnformat import keys
 from txnformat.core.bundle import bundle_first
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.state import LogState, TopicState
-from txnformat.effects import ReadClock, Steps
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.moments import Moment, as_moment_ms
-from txnformat.reads import get_object, read_entry
-from txnformat.tail import bundle_key_of, usable_bundle
+from txnformat.protocol.effects import ReadClock, Steps
+from txnformat.protocol.reads import get_object, read_entry
+from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import IsolationLevel
 
 __all__ = [

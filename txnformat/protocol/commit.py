@@ -35,7 +35,6 @@ from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL
 from txnformat.core.operations import Upgrade
 from txnformat.core.replacing import replace
 from txnformat.core.state import FEATURES, LogState
-from txnformat.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -45,14 +44,15 @@ from txnformat.errors import (
     TxnLogError,
     UnsupportedFeatureError,
 )
-from txnformat.expiry import PIGGYBACK_MAX, Watch
-from txnformat.follow import confirm, fold_bytes, open_view, refresh
-from txnformat.pace import ROUND_TRIP_MS_MAX, Pace
-from txnformat.reads import read_boundary
-from txnformat.repeats import original_result
-from txnformat.sealing import SEAL_EXTENTS
-from txnformat.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
-from txnformat.view import View, waited
+from txnformat.protocol.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
+from txnformat.protocol.expiry import PIGGYBACK_MAX, Watch
+from txnformat.protocol.follow import confirm, fold_bytes, open_view, refresh
+from txnformat.protocol.pace import ROUND_TRIP_MS_MAX, Pace
+from txnformat.protocol.reads import read_boundary
+from txnformat.protocol.repeats import original_result
+from txnformat.protocol.sealing import SEAL_EXTENTS
+from txnformat.protocol.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
+from txnformat.protocol.view import View, waited
 
 __all__ = ["Answers", "CommitSettings", "backoff_ms", "commit_group", "writable"]
 

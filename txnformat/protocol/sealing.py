@@ -1,6 +1,6 @@
 """Sealing: offset ranges below the last stable offset move from the state into sidecars. When, what, and the steps.
 
-Without IO, like :mod:`txnformat.snapshotting`. A log that nobody seals is complete; its state only grows. So every
+Without IO, like :mod:`txnformat.protocol.snapshots`. A log that nobody seals is complete; its state only grows. So every
 failure here leaves the log as it was, and objects that no entry came to name are left to the vacuum.
 """
 
@@ -34,10 +34,10 @@ from txnformat.core.sealing.sidecar import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
-from txnformat.effects import DrawId, Steps
-from txnformat.follow import get_object
 from txnformat.persistent import Rows
-from txnformat.snapshotting import OTHERS_PROBABILITY, create_object
+from txnformat.protocol.effects import DrawId, Steps
+from txnformat.protocol.follow import get_object
+from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "stable_ends", "write_segments"]

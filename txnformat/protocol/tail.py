@@ -10,9 +10,9 @@ import pyarrow as pa
 from txnformat import keys
 from txnformat.core.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
 from txnformat.core.document import ZSTD_MAGIC, plain_bytes_max
-from txnformat.effects import GetObject, ReadClock, Steps, Times
 from txnformat.errors import CorruptDataError
-from txnformat.reads import simultaneous
+from txnformat.protocol.effects import GetObject, ReadClock, Steps, Times
+from txnformat.protocol.reads import simultaneous
 
 __all__ = ["Tail", "bundle_key_of", "read_back", "read_tail", "usable_bundle"]
 

@@ -11,7 +11,7 @@ No rule of the log depends on it: this is manners, not safety.
 
 from __future__ import annotations
 
-from txnformat.effects import Times
+from txnformat.protocol.effects import Times
 
 __all__ = ["Pace"]
 

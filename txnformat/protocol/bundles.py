@@ -1,4 +1,4 @@
-"""Writing bundles: when, and the steps. Without IO, like :mod:`txnformat.follow`.
+"""Writing bundles: when, and the steps. Without IO, like :mod:`txnformat.protocol.follow`.
 
 A log is complete without any bundle, and a bad one does no harm: readers go back to the entries. So every failure here
 leaves the log as it was.
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from txnformat import keys
 from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
 from txnformat.core.entry import decode_entry, sha256_hex
-from txnformat.effects import CreateObject, GetObject, Steps
 from txnformat.errors import CorruptDataError
-from txnformat.reads import list_keys, simultaneous
+from txnformat.protocol.effects import CreateObject, GetObject, Steps
+from txnformat.protocol.reads import list_keys, simultaneous
 from txnformat.store.base import CreateOutcome
 
 __all__ = ["bundle_due", "write_bundles"]

@@ -19,11 +19,18 @@ from txnformat.core.operations import Checkpoint
 from txnformat.core.small_documents import decode_format, decode_latest, decode_version
 from txnformat.core.snapshot import decode_snapshot
 from txnformat.core.state import LogState
-from txnformat.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
-from txnformat.reads import get_object, make_durable, read_boundary, read_entry, request, simultaneous
-from txnformat.tail import bundle_key_of, read_back, read_tail, usable_bundle
-from txnformat.view import View
+from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
+from txnformat.protocol.reads import (
+    get_object,
+    make_durable,
+    read_boundary,
+    read_entry,
+    request,
+    simultaneous,
+)
+from txnformat.protocol.tail import bundle_key_of, read_back, read_tail, usable_bundle
+from txnformat.protocol.view import View
 
 __all__ = [
     "confirm",

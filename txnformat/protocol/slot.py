@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from txnformat import keys
 from txnformat.core.entry_bytes import check_stored
-from txnformat.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.errors import CorruptDataError, StorageError
-from txnformat.reads import get_object, make_durable
+from txnformat.protocol.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
+from txnformat.protocol.reads import get_object, make_durable
+from txnformat.protocol.view import waited
 from txnformat.store.base import CreateOutcome
-from txnformat.view import waited
 
 __all__ = ["Gone", "Lost", "Ours", "Refused", "SlotOutcome", "Unknown", "create_slot"]
 

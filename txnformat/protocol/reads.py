@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry
-from txnformat.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.errors import StorageError
+from txnformat.protocol.effects import Effect, GetObject, ListObjects, MakeDurable, Simultaneous, Sleep, Steps
 from txnformat.store.object_sizes import TOO_LARGE, is_hint
 
 __all__ = [
