@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txnformat.arguments import items
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups.decide import known_group
 from txnformat.core.groups.listing import GroupDetails, GroupListing, describe_group, list_groups

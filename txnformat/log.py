@@ -9,13 +9,14 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.client.committer import Committer
+from txnformat.client.create import begin_log, check_max_timeout, create_format
+from txnformat.client.maintenance import MaintenanceReport, maintain
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
-from txnformat.committer import Committer
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
-from txnformat.create_format import begin_log, check_max_timeout, create_format
 from txnformat.describe import (
     LogDescription,
     PartitionOffsets,
@@ -31,7 +32,6 @@ from txnformat.errors import (
 from txnformat.group_tools import Groups
 from txnformat.history import HistoryEntry, read_history
 from txnformat.log_reads import LogReads
-from txnformat.maintenance import MaintenanceReport, maintain
 from txnformat.metrics import LogMetrics, measure
 from txnformat.prepared import PreparedTransaction, end_prepared
 from txnformat.protocol.commit import CommitSettings

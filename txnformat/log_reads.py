@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 
 from txnformat.arguments import items
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
 from txnformat.moments import Moment
 from txnformat.predicates.tree import Predicate

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from txnformat.commit_counts import CommitCounts, CommitOutcome, Summary
+from txnformat.client.commit_counts import CommitCounts, CommitOutcome, Summary
 from txnformat.core.records.state import PartitionState
 from txnformat.core.records.visibility import committed_mask
 from txnformat.core.state import LogState

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from txnformat import keys
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.transactions.state import TransactionStatus

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.intents import Acks, Write
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions import backlog

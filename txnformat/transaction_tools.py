@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from txnformat.arguments import items
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.intents import CommitResult, EndTransaction
 from txnformat.core.operations import Cause
 from txnformat.core.state import LogState

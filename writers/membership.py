@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from txnformat.client.committer import operation_of
 from txnformat.clock import Instant, waited_ms
-from txnformat.committer import operation_of
 from txnformat.core.groups.decide import check_generation
 from txnformat.core.groups.operations import (
     NO_OFFSET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from txnformat.committer import operation_of
+from txnformat.client.committer import operation_of
 from txnformat.core.intents import AllocateIds, Intent
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.errors import CommitStateUnknownError, InternalError

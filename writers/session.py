@@ -27,8 +27,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
-from txnformat.committer import operation_of
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     Acks,

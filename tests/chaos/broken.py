@@ -13,7 +13,7 @@ from spark_datasource.logs import log_with_id
 from spark_datasource.stream_commit import as_write
 from spark_datasource.stream_messages import as_batch
 from spark_datasource.stream_sink import TxnLogStreamWriter
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.intents import Write
 
 __all__ = ["DEFECTS", "break_sink"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.entry import sha256_hex
@@ -28,7 +29,6 @@ from txnformat.core.records.state import PartitionState
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
-from txnformat.driver import Driver
 from txnformat.errors import TxnLogError
 from txnformat.keys import snapshot_key
 from txnformat.persistent import Columns, Vector

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
-from txnformat.commit_counts import CommitCounts
+from txnformat.client.commit_counts import CommitCounts
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.background import Background
+from txnformat.client.background import Background
+from txnformat.client.committer import UNSENT_MAX
 from txnformat.clock import Instant, SystemClock
-from txnformat.committer import UNSENT_MAX
 from txnformat.core.intents import AllocateIds, CommitResult, Intent
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.keys import entry_key

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
 from tests.unit.test_transaction_tools import DAY, Actors
-from txnformat.commit_counts import CommitOutcome
+from txnformat.client.commit_counts import CommitOutcome
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import TIMEOUT_MS, Cause
 from txnformat.metrics import METRICS, LogMetrics, PartitionMetrics

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.hostile_server import Answer, Got, HostileServer, answer
+from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Instant, SystemClock, SystemIds
-from txnformat.driver import Driver
 from txnformat.errors import StorageError, TxnLogError
 from txnformat.protocol.effects import GetObject, ListObjects
 from txnformat.protocol.reads import request

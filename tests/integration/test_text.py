@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from txnformat.client.committer import Committer
 from txnformat.clock import SystemIds
-from txnformat.committer import Committer
 from txnformat.core.intents import Write
 from txnformat.store.memory import MemoryStore
 from txnlog import (

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from txnformat.background import Background
+from txnformat.client.background import Background
 from txnformat.clock import Clock, Instant, SystemClock
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from txnformat import keys
+from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
@@ -26,7 +27,6 @@ from txnformat.core.sealing.segment_list import decode_segment_list, encode_segm
 from txnformat.core.sealing.sidecar import decode_index, encode_index
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
-from txnformat.driver import Driver
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
 from txnformat.persistent import Columns, Vector
 from txnformat.protocol.sealing import write_segments

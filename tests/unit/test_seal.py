@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
@@ -38,7 +39,6 @@ from txnformat.core.sealing.sidecar import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.transactions import abort_index
-from txnformat.driver import Driver
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments

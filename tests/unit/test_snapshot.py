@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
+from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock, SystemIds
 from txnformat.core.assemble import assemble
 from txnformat.core.document import encode_json, plain_text
@@ -46,7 +47,6 @@ from txnformat.core.subscriptions.operations import (
     CreateSubscription,
     SubscriptionStart,
 )
-from txnformat.driver import Driver
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
 from txnformat.persistent import Columns, Vector
 from txnformat.protocol.effects import (

@@ -2,7 +2,7 @@
 
 A step is a generator: it yields an :class:`Effect` and is sent the answer, or has the
 :class:`~txnformat.errors.StorageError` of a failed request thrown into it. It touches nothing itself, so the
-same code runs on a real store (:mod:`txnformat.driver`) and in the deterministic simulator.
+same code runs on a real store (:mod:`txnformat.client.driver`) and in the deterministic simulator.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.operations import Seal
 from txnformat.core.state import LogState
-from txnformat.driver import Driver
 from txnformat.protocol.sealing import write_segments
 from txnformat.store.memory import MemoryStore
 

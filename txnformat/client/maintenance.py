@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from txnformat.committer import Committer
+from txnformat.client.committer import Committer
 from txnformat.core.intents import EndTransaction
 from txnformat.core.operations import Expire, Seal
 from txnformat.errors import InvalidInputError

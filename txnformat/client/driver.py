@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from txnformat.client.commit_counts import CommitCounter
 from txnformat.clock import Clock, Ids
-from txnformat.commit_counts import CommitCounter
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import (
     CreateObject,

@@ -20,14 +20,14 @@ from _thread import allocate_lock
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from txnformat.background import Background
+from txnformat.client.background import Background
+from txnformat.client.commit_counts import CommitCounter
+from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Ids, waited_ms
-from txnformat.commit_counts import CommitCounter
 from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
 from txnformat.core.lifecycle.decide import expirable
 from txnformat.core.operations import Cause, Expire, Operation, Seal
 from txnformat.core.state import LogState
-from txnformat.driver import Driver
 from txnformat.errors import (
     ConflictError,
     InternalError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from txnformat import keys
+from txnformat.client.committer import Committer
 from txnformat.clock import Ids
-from txnformat.committer import Committer
 from txnformat.core.document import encode_json
 from txnformat.core.entry import FORMAT_VERSION
 from txnformat.core.small_documents import FormatDocument
