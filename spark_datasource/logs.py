@@ -11,7 +11,7 @@ from txnformat.core.entry import sha256_hex
 from txnformat.errors import ConflictError
 from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 
 __all__ = [

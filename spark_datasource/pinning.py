@@ -17,7 +17,7 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
 from txnformat.protocol.cuts import cut_at, topic_as_of
-from txnformat.time_lookup import first_at
+from txnformat.reading.times import first_at
 from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = [

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 from spark_datasource.read_options import ReadOptions
 from spark_datasource.spark_schema import project
 from spark_datasource.splits import Split, TopicPlan, TopicRead, cut, split_count
-from txnformat.commit_order import committed_between
 from txnformat.core.state import LogState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.log import TxnLog
 from txnformat.persistent import Rows
-from txnformat.read_plan import topic_predicate
+from txnformat.reading.commits import committed_between
+from txnformat.reading.plan import topic_predicate
 from txnformat.types import OffsetRange
 
 __all__ = ["known_at", "plan_commits", "plan_offsets", "splits_of", "topic_read"]

@@ -18,7 +18,7 @@ from txnformat.columns.conform import conform
 from txnformat.columns.variants import as_spark_type, is_variant
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema
 from txnformat.errors import InvalidInputError
-from txnformat.reader import METADATA_FIELDS, output_schema
+from txnformat.reading.rows import METADATA_FIELDS, output_schema
 
 __all__ = ["Projection", "check_frame", "common_schema", "frame_names", "project", "spark_schema"]
 

@@ -17,8 +17,8 @@ from spark_datasource.stores import kept_store
 from txnformat.clock import SystemClock
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.read_plan import Keep, open_range, plan_filter
-from txnformat.reader import read_rows
+from txnformat.reading.plan import Keep, open_range, plan_filter
+from txnformat.reading.rows import read_rows
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
 from txnformat.types import FileRecord

@@ -18,7 +18,7 @@ from txnformat.core.records.scan import PLANNED, PartitionPlan
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.read_plan import SealedRange
+from txnformat.reading.plan import SealedRange
 from txnformat.types import FileRecord, OffsetRange
 
 __all__ = [

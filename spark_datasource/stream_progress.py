@@ -11,12 +11,12 @@ from spark_datasource.offset_options import LATEST, StartOrEnd
 from spark_datasource.pinning import check_partitions, check_topics, entry_before, offset_at, start_entry
 from spark_datasource.read_options import Order, ReadOptions
 from spark_datasource.stream_offsets import StreamOffset, TopicPosition
-from txnformat.commit_order import committed_between, next_end
 from txnformat.core.records.scan import check_range, extents_in, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
-from txnformat.sealed import SidecarCache
+from txnformat.reading.commits import committed_between, next_end
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["Limits", "available", "first_offset", "next_offset", "without_loss"]
@@ -158,7 +158,7 @@ def next_offset(
     Notes
     -----
     Requests in offset order: none, but with a limit of bytes that of a segment list; in commit order those of
-    :func:`txnformat.commit_order.next_end`.
+    :func:`txnformat.reading.commits.next_end`.
     """
     if start.order is Order.COMMIT:
         return _next_commits(sidecars, state, start, topics, limits)

@@ -25,9 +25,9 @@ from txnformat.core.intents import GroupOffsets, RemoveGroup, ResetOffsets
 from txnformat.core.state import LogState
 from txnformat.keys import check_reader_name
 from txnformat.moments import as_moment_us
-from txnformat.record_counts import count_records
-from txnformat.sealed import SidecarCache
-from txnformat.time_lookup import first_at
+from txnformat.reading.record_counts import count_records
+from txnformat.reading.sealed import SidecarCache
+from txnformat.reading.times import first_at
 from txnformat.types import OffsetRange, TopicPartition
 
 TIME_US_MIN = -(2**63) + 1

@@ -35,7 +35,7 @@ from txnformat.log_reads import LogReads
 from txnformat.metrics import LogMetrics, measure
 from txnformat.prepared import PreparedTransaction, end_prepared
 from txnformat.protocol.commit import CommitSettings
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
 from txnformat.subscription_tools import Subscriptions

@@ -14,15 +14,15 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.moments import Moment
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_version_options, cut_at, entry_time_ms, topic_as_of
-from txnformat.read_plan import OffsetSpec, ReadPlan, plan_read, read_plan, topic_predicate
-from txnformat.reader import output_schema
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, read_plan, topic_predicate
+from txnformat.reading.rows import output_schema
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.transaction_tools import Transactions
 from txnformat.types import IsolationLevel
 
 if TYPE_CHECKING:
-    from txnformat.arrow_dataset import LogDataset
+    from txnformat.reading.dataset import LogDataset
 
 __all__ = ["LogReads", "LogSnapshot"]
 
@@ -121,7 +121,7 @@ class LogReads:
         ------
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
         """
-        from txnformat.arrow_dataset import plan_dataset  # a quarter of a second that only datasets need
+        from txnformat.reading.dataset import plan_dataset  # a quarter of a second that only datasets need
 
         level = check_version_options(isolation, version_as_of, timestamp_as_of)
         state = self.committer.refresh()
@@ -165,7 +165,7 @@ class LogReads:
     ) -> ReadPlan:
         """Plan a read on the newest state (or on ``state``) without reading any data.
 
-        ``open_sealed`` and ``as_of`` are as in :func:`~txnformat.read_plan.plan_read`.
+        ``open_sealed`` and ``as_of`` are as in :func:`~txnformat.reading.plan.plan_read`.
         """
         return plan_read(
             self.sidecars,
@@ -241,7 +241,7 @@ class LogSnapshot:
         where: str | None = None,
     ) -> LogDataset:
         """Return a topic as a ``pyarrow.dataset.Dataset``; otherwise as :meth:`TxnLog.dataset`."""
-        from txnformat.arrow_dataset import plan_dataset
+        from txnformat.reading.dataset import plan_dataset
 
         plan = self._plan(topic, start, end, None, where)
         return plan_dataset(self._log.store, plan, items(columns, "columns"), may_be_cut=end is not None)

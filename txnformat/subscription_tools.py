@@ -21,9 +21,9 @@ from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.transactions.listing import named_partition
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError
 from txnformat.keys import check_reader_name
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
+from txnformat.reading.visible import Visible
 from txnformat.types import TopicPartition
-from txnformat.visible_records import Visible
 
 __all__ = ["Backlog", "SubscriptionDetails", "SubscriptionListing", "Subscriptions", "backlog_of"]
 

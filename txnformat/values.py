@@ -23,7 +23,7 @@ from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.core.topics.schema import KAFKA_SCHEMA
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog
-from txnformat.read_plan import OffsetSpec
+from txnformat.reading.plan import OffsetSpec
 from txnformat.types import IsolationLevel, TopicPartition
 
 __all__ = ["HELD_BYTES_MAX", "WholeRecord", "read_values"]

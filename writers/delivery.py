@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState
+from txnformat.reading.visible import Visible
 from txnformat.types import IsolationLevel, TopicPartition
-from txnformat.visible_records import Visible
 from writers.fetching import Assigned, Fetcher, Turns
 
 if TYPE_CHECKING:

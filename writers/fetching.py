@@ -25,9 +25,9 @@ from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
-from txnformat.read_plan import ReadPlan, plan_read
-from txnformat.reader import output_schema, read_rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import ReadPlan, plan_read
+from txnformat.reading.rows import output_schema, read_rows
+from txnformat.reading.sealed import SidecarCache
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition

@@ -11,8 +11,8 @@ from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
-from txnformat.record_counts import count_records
-from txnformat.time_lookup import first_at
+from txnformat.reading.record_counts import count_records
+from txnformat.reading.times import first_at
 from txnformat.types import OffsetRange, TopicPartition
 from writers.consumer_settings import ConsumerSettings
 from writers.fetching import Assigned, Fetched, Fetcher, Turns

@@ -34,8 +34,8 @@ from txnformat.keys import snapshot_key
 from txnformat.persistent import Columns, Vector
 from txnformat.protocol.follow import fold_bytes
 from txnformat.protocol.sealing import write_segments
-from txnformat.read_plan import plan_read
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import plan_read
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import make_append, make_topic

@@ -93,7 +93,7 @@ FETCH = (
     ),
     Mutation(
         "a segment of which nothing is to be read is looked up",
-        "txnformat/read_plan.py",
+        "txnformat/reading/plan.py",
         'if part.row["records"] <= hidden:',
         'if part.row["records"] < hidden:',
         (
@@ -204,7 +204,7 @@ FETCH = (
     ),
     Mutation(
         "aborted records count as lag",
-        "txnformat/record_counts.py",
+        "txnformat/reading/record_counts.py",
         "        extents = extents[committed(partition, extents)]",
         "        extents = extents[extents['records'] > 0]",
         ((FETCHER, "testReadCommittedLagMetric"),),

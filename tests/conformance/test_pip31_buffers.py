@@ -31,7 +31,7 @@ from txnformat.core.entry import decode_entry
 from txnformat.core.intents import Done
 from txnformat.core.operations import Append, EndTxn
 from txnformat.keys import entry_key
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.local import LocalStore

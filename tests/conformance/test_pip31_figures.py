@@ -16,7 +16,7 @@ import pytest
 from tests.conformance.pulsar import BUFFERS
 from txnformat.core.sealing.sidecar import decode_markers
 from txnformat.core.transactions.abort_index import AbortedTransaction
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog

@@ -14,7 +14,7 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import decode_txnindex
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import NO_PRODUCER, OffsetRange, Outcome, TopicPartition

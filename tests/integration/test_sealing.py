@@ -16,7 +16,7 @@ from txnformat.core.invariants import check_whole
 from txnformat.core.snapshot import encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.protocol.commit import CommitSettings
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore

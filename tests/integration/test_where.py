@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.core.records.state import EXTENT
-from txnformat.pruning import may_match_plan
-from txnformat.read_plan import topic_predicate
+from txnformat.reading.plan import topic_predicate
+from txnformat.reading.pruning import may_match_plan
 from txnformat.segments.writer import chunk_range
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore

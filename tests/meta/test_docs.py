@@ -20,7 +20,7 @@ from txnformat import errors
 from txnformat.core.invariants import INVARIANTS
 from txnformat.errors import TxnLogError
 from txnformat.protocol.commit import CommitSettings
-from txnformat.reader import METADATA_FIELDS
+from txnformat.reading.rows import METADATA_FIELDS
 
 FILES = sorted(
     path.relative_to(ROOT)
@@ -323,7 +323,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "extents in the state before a writer seals them": (
         "txnformat.protocol.commit:CommitSettings.seal_extents",
     ),
-    "decoded sidecars that a process keeps for its next reads of a log": ("txnformat.sealed:KEPT_BYTES",),
+    "decoded sidecars that a process keeps for its next reads of a log": (
+        "txnformat.reading.sealed:KEPT_BYTES",
+    ),
     "partitions that one seal takes": ("txnformat.protocol.sealing:PARTITIONS_MAX",),
     "batches that one seal takes, unless a single append has more in a partition": (
         "txnformat.protocol.sealing:BATCHES_MAX",
@@ -335,7 +337,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.protocol.sealing:LISTED_SEGMENTS",
         "txnformat.protocol.sealing:LISTED_ROWS",
     ),
-    "rows of a record batch when reading": ("txnformat.reader:ROWS_PER_BATCH",),
+    "rows of a record batch when reading": ("txnformat.reading.rows:ROWS_PER_BATCH",),
     "lost slots before `ConflictError` (`commit-contention`)": (
         "txnformat.protocol.commit:CommitSettings.attempts_max",
     ),

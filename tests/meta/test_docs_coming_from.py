@@ -23,7 +23,7 @@ from txnformat.core.lifecycle.decide import (
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.group_tools import Groups
 from txnformat.protocol.commit import CommitSettings
-from txnformat.reader import METADATA_FIELDS
+from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.subscription_tools import Subscriptions
 
 PAGES = ["from-delta.md", "from-kafka.md"]

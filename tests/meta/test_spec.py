@@ -54,7 +54,7 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions import abort_index
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.protocol.follow import empty_state, parse_hint
-from txnformat.reader import METADATA_FIELDS
+from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.segments.writer import CHUNK_CRC32_KEY, SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.property.cut_histories import COLUMNS, TOPICS, CutHistory, Row
 from tests.property.test_snapshot_properties import offsets_of
-from txnformat.commit_order import CommitWindow, committed_between, next_end
 from txnformat.core.state import LogState
-from txnformat.reader import read_rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.commits import CommitWindow, committed_between, next_end
+from txnformat.reading.rows import read_rows
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnlog import TxnLog
 

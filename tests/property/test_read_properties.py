@@ -24,9 +24,9 @@ from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
-from txnformat.read_plan import ReadPlan, open_range
-from txnformat.reader import METADATA_FIELDS, output_schema, read_rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import ReadPlan, open_range
+from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
+from txnformat.reading.sealed import SidecarCache
 from txnformat.segments.datafile import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import (

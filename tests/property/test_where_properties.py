@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txnformat.log import TxnLog
-from txnformat.read_plan import topic_predicate
-from txnformat.reader import METADATA_FIELDS
+from txnformat.reading.plan import topic_predicate
+from txnformat.reading.rows import METADATA_FIELDS
 from txnformat.store.memory import MemoryStore
 from writers.producer import Producer
 

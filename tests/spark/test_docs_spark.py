@@ -18,7 +18,7 @@ from tests.meta.runner import NOT_RUN
 from tests.spark.conftest import find_java
 from txnformat.core.topics.schema import as_topic_schema, from_spark_json
 from txnformat.errors import InvalidInputError
-from txnformat.reader import METADATA_FIELDS
+from txnformat.reading.rows import METADATA_FIELDS
 
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.integration.failing import NUMBERS, rows
-from txnformat.commit_order import CommitWindow, committed_between, committed_sizes, next_end
-from txnformat.read_plan import topic_predicate
-from txnformat.reader import read_rows
+from txnformat.reading.commits import CommitWindow, committed_between, committed_sizes, next_end
+from txnformat.reading.plan import topic_predicate
+from txnformat.reading.rows import read_rows
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

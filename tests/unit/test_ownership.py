@@ -30,7 +30,7 @@ from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
 from txnformat.persistent import Columns, Vector
 from txnformat.protocol.sealing import write_segments
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.seal_of import CountedIds
 from txnformat.testing.strategies import in_table, make_append, make_topic

@@ -18,7 +18,7 @@ from txnformat.core.topics.schema import (
     from_spark_json,
 )
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.reader import output_schema
+from txnformat.reading.rows import output_schema
 
 UTC = pa.timestamp("us", tz="UTC")
 

@@ -42,8 +42,8 @@ from txnformat.core.transactions import abort_index
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
-from txnformat.read_plan import plan_read
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import plan_read
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass

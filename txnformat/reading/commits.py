@@ -25,8 +25,8 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.read_plan import Keep, plan_filter, read_tables, topic_predicate
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import Keep, plan_filter, read_tables, topic_predicate
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, OffsetRange, TopicPartition
 
 __all__ = ["COMMITTED", "CommitWindow", "committed_between", "committed_sizes", "next_end"]

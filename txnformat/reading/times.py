@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat.core.state import LogState, TopicState
-from txnformat.read_plan import extents_since, plan_read
-from txnformat.reader import read_rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import extents_since, plan_read
+from txnformat.reading.rows import read_rows
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["first_at"]

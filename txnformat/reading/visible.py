@@ -14,8 +14,8 @@ from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.backlog import covering
 from txnformat.errors import NotFoundError
-from txnformat.read_plan import plan_read
-from txnformat.sealed import SidecarCache
+from txnformat.reading.plan import plan_read
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import TopicPartition
 
 __all__ = ["Visible"]

@@ -28,9 +28,9 @@ from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_isolation, topic_as_of
-from txnformat.pruning import SPAN, may_match_plan
-from txnformat.reader import METADATA_FIELDS, read_rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.pruning import SPAN, may_match_plan
+from txnformat.reading.rows import METADATA_FIELDS, read_rows
+from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition
 

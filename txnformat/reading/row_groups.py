@@ -7,7 +7,7 @@ import numpy as np
 from txnformat.columns.arrow_types import RESERVED_COLUMNS
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.pruning import Bounds, may_match, plan_bounds, statistics_bounds
+from txnformat.reading.pruning import Bounds, may_match, plan_bounds, statistics_bounds
 from txnformat.segments.datafile import SegmentFileReader
 
 __all__ = ["by_row_group", "narrowed"]

@@ -9,7 +9,7 @@ from txnformat.core.sealing.sidecar import BatchOutcome
 from txnformat.core.state import LogState
 from txnformat.errors import InternalError
 from txnformat.persistent import Rows
-from txnformat.sealed import SidecarCache
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["count_records"]

@@ -16,8 +16,8 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.pruning import may_match_plan
-from txnformat.row_groups import narrowed
+from txnformat.reading.pruning import may_match_plan
+from txnformat.reading.row_groups import narrowed
 from txnformat.segments.ahead import ahead
 from txnformat.segments.datafile import SegmentFileReader
 from txnformat.segments.reader import WINDOW_BYTES
