@@ -9,6 +9,20 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.admin.describe import (
+    LogDescription,
+    PartitionOffsets,
+    TransactionOutcome,
+    describe_log,
+    known_outcome,
+    partition_offsets,
+)
+from txnformat.admin.groups import Groups
+from txnformat.admin.history import HistoryEntry, read_history
+from txnformat.admin.metrics import LogMetrics, measure
+from txnformat.admin.prepared import PreparedTransaction, end_prepared
+from txnformat.admin.subscriptions import Subscriptions
+from txnformat.admin.transactions import Transactions
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.client.maintenance import MaintenanceReport, maintain
@@ -17,29 +31,15 @@ from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
-from txnformat.describe import (
-    LogDescription,
-    PartitionOffsets,
-    TransactionOutcome,
-    describe_log,
-    known_outcome,
-    partition_offsets,
-)
 from txnformat.errors import (
     ConflictError,
     NotFoundError,
 )
-from txnformat.group_tools import Groups
-from txnformat.history import HistoryEntry, read_history
 from txnformat.log_reads import LogReads
-from txnformat.metrics import LogMetrics, measure
-from txnformat.prepared import PreparedTransaction, end_prepared
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
-from txnformat.subscription_tools import Subscriptions
-from txnformat.transaction_tools import Transactions
 from txnformat.types import Outcome
 from txnformat.verify import verify_log
 from txnformat.verify_report import Progress, VerifyReport
@@ -337,7 +337,7 @@ class TxnLog(LogReads):
         Raises
         ------
         InvalidInputError, NotFoundError, InvalidTransactionStateError, ProducerFencedError, CommitStateUnknownError
-            See :func:`txnformat.prepared.end_prepared`.
+            See :func:`txnformat.admin.prepared.end_prepared`.
         """
         return end_prepared(self.committer, token, Outcome.COMMIT)
 

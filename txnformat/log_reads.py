@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
+from txnformat.admin.transactions import Transactions
 from txnformat.arguments import items
 from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
@@ -18,7 +19,6 @@ from txnformat.reading.plan import OffsetSpec, ReadPlan, plan_read, read_plan, t
 from txnformat.reading.rows import output_schema
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
-from txnformat.transaction_tools import Transactions
 from txnformat.types import IsolationLevel
 
 if TYPE_CHECKING:

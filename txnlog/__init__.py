@@ -37,6 +37,18 @@ from txnformat.version import __version__
 
 if TYPE_CHECKING:
     from spark_datasource.transaction import SparkTransaction
+    from txnformat.admin.describe import LogDescription, PartitionOffsets, TransactionOutcome
+    from txnformat.admin.groups import DeletedGroup, GroupReset, Groups
+    from txnformat.admin.history import HistoryEntry
+    from txnformat.admin.metrics import LogMetrics
+    from txnformat.admin.prepared import PreparedTransaction
+    from txnformat.admin.subscriptions import (
+        Backlog,
+        SubscriptionDetails,
+        SubscriptionListing,
+        Subscriptions,
+    )
+    from txnformat.admin.transactions import EndedTransaction, EndingOutcome, Transactions
     from txnformat.core.groups.listing import GroupDetails, GroupListing, GroupPosition
     from txnformat.core.transactions.hanging import HangingReport
     from txnformat.core.transactions.lingering import LingeringTransaction
@@ -45,20 +57,8 @@ if TYPE_CHECKING:
         TransactionDetails,
         TransactionListing,
     )
-    from txnformat.describe import LogDescription, PartitionOffsets, TransactionOutcome
-    from txnformat.group_tools import DeletedGroup, GroupReset, Groups
-    from txnformat.history import HistoryEntry
     from txnformat.log import TxnLog
     from txnformat.log_reads import LogSnapshot
-    from txnformat.metrics import LogMetrics
-    from txnformat.prepared import PreparedTransaction
-    from txnformat.subscription_tools import (
-        Backlog,
-        SubscriptionDetails,
-        SubscriptionListing,
-        Subscriptions,
-    )
-    from txnformat.transaction_tools import EndedTransaction, EndingOutcome, Transactions
     from txnformat.values import WholeRecord, read_values
     from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
     from writers.consumer import Consumer
@@ -139,40 +139,40 @@ __all__ = [
 # The names imported above for type checkers only, and the modules that they are loaded from. New names that need
 # pyarrow go to both places; tests/meta/test_facade.py tells what is missing.
 _LATER = {
-    "Backlog": "txnformat.subscription_tools",
+    "Backlog": "txnformat.admin.subscriptions",
     "CommitInfo": "writers.transaction",
     "Consumer": "writers.consumer",
-    "DeletedGroup": "txnformat.group_tools",
-    "EndedTransaction": "txnformat.transaction_tools",
-    "EndingOutcome": "txnformat.transaction_tools",
+    "DeletedGroup": "txnformat.admin.groups",
+    "EndedTransaction": "txnformat.admin.transactions",
+    "EndingOutcome": "txnformat.admin.transactions",
     "GroupDetails": "txnformat.core.groups.listing",
     "GroupListing": "txnformat.core.groups.listing",
     "GroupMetadata": "writers.group_offsets",
     "GroupPosition": "txnformat.core.groups.listing",
-    "GroupReset": "txnformat.group_tools",
-    "Groups": "txnformat.group_tools",
+    "GroupReset": "txnformat.admin.groups",
+    "Groups": "txnformat.admin.groups",
     "HangingReport": "txnformat.core.transactions.hanging",
-    "HistoryEntry": "txnformat.history",
+    "HistoryEntry": "txnformat.admin.history",
     "LingeringTransaction": "txnformat.core.transactions.lingering",
-    "LogDescription": "txnformat.describe",
-    "LogMetrics": "txnformat.metrics",
+    "LogDescription": "txnformat.admin.describe",
+    "LogMetrics": "txnformat.admin.metrics",
     "LogSnapshot": "txnformat.log_reads",
     "OffsetAndMetadata": "writers.group_offsets",
-    "PartitionOffsets": "txnformat.describe",
-    "PreparedTransaction": "txnformat.prepared",
+    "PartitionOffsets": "txnformat.admin.describe",
+    "PreparedTransaction": "txnformat.admin.prepared",
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.core.transactions.listing",
     "ProducerStatus": "writers.transaction",
     "SparkTransaction": "spark_datasource.transaction",
     "Subscription": "writers.subscription",
-    "SubscriptionDetails": "txnformat.subscription_tools",
-    "SubscriptionListing": "txnformat.subscription_tools",
-    "Subscriptions": "txnformat.subscription_tools",
+    "SubscriptionDetails": "txnformat.admin.subscriptions",
+    "SubscriptionListing": "txnformat.admin.subscriptions",
+    "Subscriptions": "txnformat.admin.subscriptions",
     "Transaction": "writers.transaction",
     "TransactionDetails": "txnformat.core.transactions.listing",
     "TransactionListing": "txnformat.core.transactions.listing",
-    "TransactionOutcome": "txnformat.describe",
-    "Transactions": "txnformat.transaction_tools",
+    "TransactionOutcome": "txnformat.admin.describe",
+    "Transactions": "txnformat.admin.transactions",
     "TxnLog": "txnformat.log",
     "VerifyNote": "txnformat.verify_report",
     "VerifyProblem": "txnformat.verify_report",

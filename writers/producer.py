@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from txnformat.admin.prepared import PreparedTransaction
 from txnformat.core.intents import CommitResult
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.errors import (
@@ -20,7 +21,6 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
-from txnformat.prepared import PreparedTransaction
 from writers.accumulator import Inbox, Prepared
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value

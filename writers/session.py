@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from txnformat.admin.prepared import PreparedTransaction
 from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
 from txnformat.core.groups.decide import commit_offsets
@@ -57,7 +58,6 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.log import TxnLog
-from txnformat.prepared import PreparedTransaction
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from txnformat.admin.prepared import PreparedTransaction
 from txnformat.clock import Instant
 from txnformat.core.intents import ProducerRef
 from txnformat.core.replacing import replace
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
-from txnformat.prepared import PreparedTransaction
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 
 __all__ = ["Standing"]

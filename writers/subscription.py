@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txnformat.admin.subscriptions import Backlog, Where, backlog_of
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
@@ -36,7 +37,6 @@ from txnformat.errors import (
 )
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
-from txnformat.subscription_tools import Backlog, Where, backlog_of
 from txnformat.types import TopicPartition
 from writers.delivery import Delivery
 from writers.reading import WAIT_MS_MAX, WAIT_MS_MIN

@@ -12,8 +12,8 @@ from txnformat.core.intents import CommitResult, Intent
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
 
 if TYPE_CHECKING:
+    from txnformat.admin.prepared import PreparedTransaction
     from txnformat.log import TxnLog
-    from txnformat.prepared import PreparedTransaction
     from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from writers.producer import Producer
     from writers.progress import AckSource

@@ -11,12 +11,12 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
+from txnformat.admin.metrics import measure
 from txnformat.client.commit_counts import CommitCounts
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect
 from txnformat.errors import OffsetOutOfRangeError
-from txnformat.metrics import measure
 from txnformat.types import IsolationLevel, Outcome, TopicPartition
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"

@@ -25,6 +25,7 @@ from tests.fuzz import rows
 from tests.fuzz.mutate import Mutate, changed_bytes, changed_json, changed_text, only_seed
 from tests.property.cut_histories import CutHistory
 from txnformat import keys
+from txnformat.admin.prepared import PreparedTransaction
 from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.columns.conform import conform
 from txnformat.columns.multiset import multiset_of
@@ -43,7 +44,6 @@ from txnformat.core.transactions import abort_index
 from txnformat.errors import TxnLogError
 from txnformat.moments import as_moment_us
 from txnformat.predicates.sql import compile_where
-from txnformat.prepared import PreparedTransaction
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import parse_s3_options

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
+from txnformat.admin.history import BATCH_MIN
 from txnformat.core.intents import AllocateIds
-from txnformat.history import BATCH_MIN
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

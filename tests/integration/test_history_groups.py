@@ -7,7 +7,9 @@ from operator import attrgetter
 import pyarrow as pa
 import pytest
 
-from txnformat import history, keys
+from txnformat import keys
+from txnformat.admin import history
+from txnformat.admin.history import GroupChange, GroupChangeKind
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import (
     Acks,
@@ -22,7 +24,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode, CreateSubscription
-from txnformat.history import GroupChange, GroupChangeKind
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

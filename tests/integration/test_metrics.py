@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
 from tests.unit.test_transaction_tools import DAY, Actors
+from txnformat.admin.metrics import METRICS, LogMetrics, PartitionMetrics
 from txnformat.client.commit_counts import CommitOutcome
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import TIMEOUT_MS, Cause
-from txnformat.metrics import METRICS, LogMetrics, PartitionMetrics
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.lingering.lingering import Scene
+from txnformat.admin.transactions import EndingOutcome
 from txnformat.errors import InvalidInputError
-from txnformat.transaction_tools import EndingOutcome
 
 
 def opened(scene: Scene, *names: str) -> None:

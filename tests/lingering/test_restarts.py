@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lingering.lingering import NUMBERS, Scene, send
+from txnformat.admin.transactions import EndingOutcome
 from txnformat.errors import ProducerFencedError
-from txnformat.transaction_tools import EndingOutcome
 from txnlog import Producer, TxnLog
 
 

@@ -13,6 +13,8 @@ from spark_datasource import option_values
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS
+from txnformat.admin.groups import Groups
+from txnformat.admin.subscriptions import Subscriptions
 from txnformat.core.document import check_text
 from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
 from txnformat.core.lifecycle.decide import (
@@ -21,10 +23,8 @@ from txnformat.core.lifecycle.decide import (
     TRANSACTIONAL_ID_RETENTION_MS,
 )
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
-from txnformat.group_tools import Groups
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.rows import METADATA_FIELDS
-from txnformat.subscription_tools import Subscriptions
 
 PAGES = ["from-delta.md", "from-kafka.md"]
 TEXTS = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES}

@@ -10,7 +10,7 @@ import pytest
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, section, tables
 from tests.meta.test_docs import KINDS
-from txnformat.metrics import METRICS
+from txnformat.admin.metrics import METRICS
 from txnformat.verify_report import ProblemKind
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

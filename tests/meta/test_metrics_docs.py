@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from tests.meta.markdown import ROOT, codes, section, tables
+from txnformat.admin.metrics import METRICS
 from txnformat.client.commit_counts import CommitOutcome
-from txnformat.metrics import METRICS
 
 TEXT = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 

@@ -7,6 +7,7 @@ import pytest
 from tests.integration.failing import QuickClock
 from tests.unit.test_decide import ORDERS, rows
 from tests.unit.test_deferred import staged
+from txnformat.admin.transactions import EndedTransaction, EndingOutcome
 from txnformat.core.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.replacing import replace
@@ -16,7 +17,6 @@ from txnformat.core.transactions.state import LastEnd, TransactionStatus
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.transaction_tools import EndedTransaction, EndingOutcome
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     InvalidInputError,

@@ -9,8 +9,8 @@ from txnlog.cli.diagnosis import Check, Status
 from txnlog.cli.output import instant
 
 if TYPE_CHECKING:
+    from txnformat.admin.metrics import LogMetrics
     from txnformat.core.state import LogState
-    from txnformat.metrics import LogMetrics
     from txnformat.store.base import ObjectStore
 
 __all__ = ["check_log"]

@@ -12,8 +12,8 @@ from txnlog.cli.options import IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import print_json, print_table, printable, say
 
 if TYPE_CHECKING:
+    from txnformat.admin.transactions import EndedTransaction
     from txnformat.core.transactions.lingering import LingeringTransaction
-    from txnformat.transaction_tools import EndedTransaction
 
 __all__ = ["COMMANDS"]
 

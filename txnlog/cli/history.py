@@ -10,7 +10,7 @@ from txnlog.cli.options import IntegerRange, Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table
 
 if TYPE_CHECKING:
-    from txnformat.history import GroupChange, HistoryEntry
+    from txnformat.admin.history import GroupChange, HistoryEntry
 
 __all__ = ["history"]
 

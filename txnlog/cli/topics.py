@@ -13,7 +13,7 @@ from txnlog.cli.options import Integer, Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from txnformat.describe import LogDescription, PartitionOffsets
+    from txnformat.admin.describe import LogDescription, PartitionOffsets
 
 __all__ = ["alter_topic", "create", "create_topic", "describe", "offsets", "topics"]
 

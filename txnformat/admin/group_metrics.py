@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from txnformat.admin.prometheus import Metric, Sample
 from txnformat.core.groups.listing import GroupStatus, Unread, group_status
 from txnformat.core.state import LogState
-from txnformat.prometheus import Metric, Sample
 from txnformat.types import TopicPartition
 
 __all__ = ["GROUP_METRICS", "GroupMetrics", "GroupPartitionMetrics", "group_samples", "measure_groups"]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from txnformat import keys
+from txnformat.admin.describe import TransactionOutcome, find_outcome
 from txnformat.client.committer import Committer
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.operations import Cause
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.describe import TransactionOutcome, find_outcome
 from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,

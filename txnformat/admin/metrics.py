@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from txnformat.admin.group_metrics import GROUP_METRICS, GroupMetrics, group_samples, measure_groups
+from txnformat.admin.prometheus import Metric, Sample, render
 from txnformat.client.commit_counts import CommitCounts, CommitOutcome, Summary
 from txnformat.core.records.state import PartitionState
 from txnformat.core.records.visibility import committed_mask
 from txnformat.core.state import LogState
 from txnformat.core.transactions.listing import is_late
 from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
-from txnformat.group_metrics import GROUP_METRICS, GroupMetrics, group_samples, measure_groups
-from txnformat.prometheus import Metric, Sample, render
 from txnformat.types import TopicPartition
 
 __all__ = [
