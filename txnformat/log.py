@@ -41,8 +41,8 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store
 from txnformat.types import Outcome
-from txnformat.verify import verify_log
-from txnformat.verify_report import Progress, VerifyReport
+from txnformat.verify.log import verify_log
+from txnformat.verify.report import Progress, VerifyReport
 
 __all__ = ["TxnLog"]
 
@@ -372,7 +372,7 @@ class TxnLog(LogReads):
     def verify(self, *, deep: bool = False, progress: Progress | None = None) -> VerifyReport:
         """Derive everything again from the log's objects, and report all that differs; damage raises nothing.
 
-        ``TxnLog(store).verify()`` and :func:`txnformat.verify.verify_log` do it for a log that cannot be opened.
+        ``TxnLog(store).verify()`` and :func:`txnformat.verify.log.verify_log` do it for a log that cannot be opened.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from txnformat.log import TxnLog
     from txnformat.log_reads import LogSnapshot
     from txnformat.values import WholeRecord, read_values
-    from txnformat.verify_report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
+    from txnformat.verify.report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
     from writers.consumer import Consumer
     from writers.group_offsets import GroupMetadata, OffsetAndMetadata
     from writers.producer import Producer
@@ -174,10 +174,10 @@ _LATER = {
     "TransactionOutcome": "txnformat.admin.describe",
     "Transactions": "txnformat.admin.transactions",
     "TxnLog": "txnformat.log",
-    "VerifyNote": "txnformat.verify_report",
-    "VerifyProblem": "txnformat.verify_report",
-    "VerifyProgress": "txnformat.verify_report",
-    "VerifyReport": "txnformat.verify_report",
+    "VerifyNote": "txnformat.verify.report",
+    "VerifyProblem": "txnformat.verify.report",
+    "VerifyProgress": "txnformat.verify.report",
+    "VerifyReport": "txnformat.verify.report",
     "WholeRecord": "txnformat.values",
     "read_values": "txnformat.values",
 }

@@ -21,8 +21,8 @@ from txnformat.protocol.sealing import write_segments
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.testing.sim_hand import Hand
 from txnformat.types import ObjectRecord
-from txnformat.verify_report import ProblemKind, Record
-from txnformat.verify_sidecars import check_txnindex, expected_segments
+from txnformat.verify.report import ProblemKind, Record
+from txnformat.verify.sidecars import check_txnindex, expected_segments
 from txnlog import Producer, TxnLog
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"

@@ -11,9 +11,9 @@ import signal
 import sys
 from collections.abc import Callable
 
-from txnformat.deep_child import Asked, check, serve
 from txnformat.store.base import ObjectStore
-from txnformat.verify_report import Record
+from txnformat.verify.deep_child import Asked, check, serve
+from txnformat.verify.report import Record
 
 HOSTILE = "TXNLOG_TEST_HOSTILE"
 """Environment variable: the key of the hostile file."""
@@ -78,7 +78,7 @@ def serve_ending(way: str) -> None:
 
 
 def program(way: str) -> str:
-    """Return what :func:`~txnformat.deep_files.check_apart` is to run."""
+    """Return what :func:`~txnformat.verify.deep_files.check_apart` is to run."""
     return f"from {__name__} import serve_ending; serve_ending({way!r})"
 
 

@@ -20,7 +20,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, key_class
 from txnformat.testing.entries import changed_entry, without_checksum
-from txnformat.verify import verify_log
+from txnformat.verify.log import verify_log
 from txnlog import CommitStateUnknownError, CorruptDataError, Producer, StorageError, TxnLog, VerifyReport
 
 NUMBERS = pa.schema([("n", pa.int64())])

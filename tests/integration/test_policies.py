@@ -18,7 +18,7 @@ from txnformat.errors import StorageError, TxnLogError
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
 from txnformat.testing.s3_server import REGION, S3Server, moto_server
-from txnformat.verify import verify_log
+from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])

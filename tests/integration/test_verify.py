@@ -17,7 +17,7 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
-from txnformat.verify import verify_log
+from txnformat.verify.log import verify_log
 from txnlog import NotFoundError, Producer, TxnLog, VerifyProgress, VerifyReport
 
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -23,17 +23,17 @@ from tests.integration.failing import QuickClock
 from tests.integration.hostile_server import Got, HostileServer
 from txnformat import keys
 from txnformat.clock import SystemClock
-from txnformat.deep_child import AT_ONCE, Asked, Limits
-from txnformat.deep_files import NoProcessError, check_apart
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.open import open_store, reopening
 from txnformat.store.s3 import S3Store
-from txnformat.verify import verify_log
-from txnformat.verify_references import FileUse
-from txnformat.verify_report import ProblemKind, VerifyProgress
+from txnformat.verify.deep_child import AT_ONCE, Asked, Limits
+from txnformat.verify.deep_files import NoProcessError, check_apart
+from txnformat.verify.log import verify_log
+from txnformat.verify.references import FileUse
+from txnformat.verify.report import ProblemKind, VerifyProgress
 from txnlog import Producer, TxnLog, VerifyReport
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -369,7 +369,7 @@ FORKING = """
 import json, os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 from txnformat.store.s3 import S3Store
-from txnformat.verify import verify_log
+from txnformat.verify.log import verify_log
 store = S3Store("s3://bucket/log", json.loads(sys.argv[1]))
 threading.Thread(target=verify_log, args=(store,), kwargs={"deep": True}, daemon=True).start()
 sys.stdin.readline()

@@ -23,8 +23,8 @@ from txnformat.protocol.view import View
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.types import TopicPartition
-from txnformat.verify import verify_log
-from txnformat.verify_offsets import OffsetDerivation
+from txnformat.verify.log import verify_log
+from txnformat.verify.offsets import OffsetDerivation
 from txnlog import Producer, TxnLog
 
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -18,7 +18,7 @@ from txnformat.persistent import Rows
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.entries import changed_entry
 from txnformat.types import ObjectRecord
-from txnformat.verify import verify_log
+from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog, VerifyReport
 
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -11,7 +11,7 @@ from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, section, tables
 from tests.meta.test_docs import KINDS
 from txnformat.admin.metrics import METRICS
-from txnformat.verify_report import ProblemKind
+from txnformat.verify.report import ProblemKind
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DATABRICKS = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")

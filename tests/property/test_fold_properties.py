@@ -34,7 +34,7 @@ from txnformat.protocol.expiry import Watch
 from txnformat.testing.naive_model import NaiveModel
 from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
 from txnformat.types import TopicPartition
-from txnformat.verify_offsets import OffsetDerivation
+from txnformat.verify.offsets import OffsetDerivation
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 

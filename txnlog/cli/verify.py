@@ -12,7 +12,7 @@ from txnlog.cli.output import print_json, say
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
-    from txnformat.verify_report import VerifyProgress, VerifyReport
+    from txnformat.verify.report import VerifyProgress, VerifyReport
 
 __all__ = ["verify"]
 
@@ -27,7 +27,7 @@ def verify(place: Place, deep: bool, as_json: bool) -> int:
     Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and reports all
     that differs. Exit code 1 when something is wrong. Nothing is written.
     """
-    from txnformat.verify import verify_log
+    from txnformat.verify.log import verify_log
 
     with progress(wanted=not as_json) as advance:
 

@@ -1,6 +1,6 @@
 """The process in which ``verify(deep=True)`` decodes data files: what a file does to a decoder, it does to this one only.
 
-``txnformat.deep_files`` starts it and reads its answers. Requests are pickles, which the parent makes; answers are JSON, which cannot make
+``txnformat.verify.deep_files`` starts it and reads its answers. Requests are pickles, which the parent makes; answers are JSON, which cannot make
 the parent run anything. A thread reads requests for as long as there are any, so the end of the parent ends this process at once.
 """
 
@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from txnformat.clock import SystemClock
 from txnformat.store.base import ObjectStore
-from txnformat.verify_files import check_patiently
-from txnformat.verify_references import FileUse
-from txnformat.verify_report import Record
+from txnformat.verify.files import check_patiently
+from txnformat.verify.references import FileUse
+from txnformat.verify.report import Record
 
 try:
     import resource

@@ -23,10 +23,10 @@ from txnformat.core.snapshot import decode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.types import TopicPartition
-from txnformat.verify_bytes import check_bytes, decode_problem
-from txnformat.verify_offsets import OffsetDerivation
-from txnformat.verify_report import ProblemKind, Record
-from txnformat.verify_sidecars import ExpectedSegment, expected_segments
+from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.offsets import OffsetDerivation
+from txnformat.verify.report import ProblemKind, Record
+from txnformat.verify.sidecars import ExpectedSegment, expected_segments
 
 __all__ = ["ChainCheck"]
 

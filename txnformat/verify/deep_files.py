@@ -20,16 +20,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from typing import IO, Any
 
-from txnformat.deep_child import AT_ONCE, LENGTH, Asked, Limits, Start
 from txnformat.errors import printable
 from txnformat.store.base import ObjectStore
-from txnformat.verify_report import ProblemKind, Record, VerifyProblem
+from txnformat.verify.deep_child import AT_ONCE, LENGTH, Asked, Limits, Start
+from txnformat.verify.report import ProblemKind, Record, VerifyProblem
 
 __all__ = ["PROGRAM", "NoProcessError", "check_apart"]
 
 logger = logging.getLogger("txnlog")
 
-PROGRAM = "from txnformat.deep_child import serve; serve()"
+PROGRAM = "from txnformat.verify.deep_child import serve; serve()"
 """What the process runs."""
 
 _FIRST = "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "

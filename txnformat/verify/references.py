@@ -12,7 +12,7 @@ from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentRecord
-from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["FileUse", "References", "SegmentUse", "TableUse"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txnformat.core.entry import sha256_hex
 from txnformat.errors import CorruptDataError, FormatError
-from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["check_bytes", "decode_problem"]
 

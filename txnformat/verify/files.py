@@ -23,9 +23,9 @@ from txnformat.segments.footer_schema import decode_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
-from txnformat.verify_bytes import check_bytes, decode_problem
-from txnformat.verify_references import FileUse, TableUse
-from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.references import FileUse, TableUse
+from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["check_file", "check_patiently", "check_table", "patiently"]
 

@@ -28,8 +28,8 @@ from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.errors import FormatError
 from txnformat.persistent import Rows
 from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
-from txnformat.verify_bytes import check_bytes, decode_problem
-from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["ExpectedSegment", "check_index", "check_markers", "check_txnindex", "expected_segments"]
 

@@ -6,7 +6,7 @@ from txnformat import keys
 from txnformat.core.bundle import BUNDLE_ENTRIES, decode_bundle
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.errors import CorruptDataError, FormatError, StorageError
-from txnformat.verify_report import ProblemKind, Record
+from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["check_bundle"]
 

@@ -30,21 +30,21 @@ from txnformat.core.small_documents import decode_latest
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.deep_child import Asked
-from txnformat.deep_files import NoProcessError, check_apart
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
-from txnformat.verify_bundles import check_bundle
-from txnformat.verify_bytes import check_bytes, decode_problem
-from txnformat.verify_chain import ChainCheck
-from txnformat.verify_files import check_patiently, check_table, patiently
-from txnformat.verify_references import FileUse, References
-from txnformat.verify_report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
-from txnformat.verify_sidecars import check_index, check_markers, check_txnindex
+from txnformat.verify.bundles import check_bundle
+from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.chain import ChainCheck
+from txnformat.verify.deep_child import Asked
+from txnformat.verify.deep_files import NoProcessError, check_apart
+from txnformat.verify.files import check_patiently, check_table, patiently
+from txnformat.verify.references import FileUse, References
+from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
+from txnformat.verify.sidecars import check_index, check_markers, check_txnindex
 
 __all__ = ["verify_log"]
 
