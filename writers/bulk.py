@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 from txnformat.core.intents import Intent, Write
 from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError, TxnLogError
 from txnformat.log import TxnLog
+from txnformat.lookup import topic_named
 from writers.calls import Calls
-from writers.lookup import topic_named
 from writers.ownership import OwnLock
 from writers.settings import ProducerSettings
 from writers.staging import Staging

@@ -13,7 +13,7 @@ from txnformat.core.intents import GroupOffsets
 from txnformat.errors import InvalidInputError
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
-from writers.lookup import topic_named
+from txnformat.lookup import topic_named
 
 __all__ = [
     "GroupMetadata",

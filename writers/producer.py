@@ -21,12 +21,12 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
+from txnformat.lookup import now_of, topic_named
 from writers.accumulator import Inbox, Prepared
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
 from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from writers.linger import Linger
-from writers.lookup import now_of, topic_named
 from writers.ownership import OwnLock
 from writers.progress import AckSource
 from writers.record_ids import Records
