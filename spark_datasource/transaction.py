@@ -27,6 +27,8 @@ from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.storage import s3a_settings, storage_for
 from spark_datasource.transaction_jobs import ENTER, EXIT, FORSAKE, JobCalls, Writing, check_frame, run_job
 from spark_datasource.transaction_settings import ID_PREFIX, problems_of, write_options
+from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
+from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import AppRef
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS
 from txnformat.core.state import LogState
@@ -39,10 +41,8 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
-from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
 from writers.job import Delegation, JobProducer
 from writers.progress import AckSource
-from writers.record_ids import Records
 from writers.transaction import CommitInfo, ProducerStatus
 
 if TYPE_CHECKING:

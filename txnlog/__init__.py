@@ -49,6 +49,9 @@ if TYPE_CHECKING:
         Subscriptions,
     )
     from txnformat.admin.transactions import EndedTransaction, EndingOutcome, Transactions
+    from txnformat.consumers.consumer import Consumer
+    from txnformat.consumers.group_offsets import GroupMetadata, OffsetAndMetadata
+    from txnformat.consumers.subscription import Subscription
     from txnformat.core.groups.listing import GroupDetails, GroupListing, GroupPosition
     from txnformat.core.transactions.hanging import HangingReport
     from txnformat.core.transactions.lingering import LingeringTransaction
@@ -61,10 +64,7 @@ if TYPE_CHECKING:
     from txnformat.log_reads import LogSnapshot
     from txnformat.values import WholeRecord, read_values
     from txnformat.verify.report import VerifyNote, VerifyProblem, VerifyProgress, VerifyReport
-    from writers.consumer import Consumer
-    from writers.group_offsets import GroupMetadata, OffsetAndMetadata
     from writers.producer import Producer
-    from writers.subscription import Subscription
     from writers.transaction import CommitInfo, ProducerStatus, Transaction
 
 __all__ = [
@@ -141,13 +141,13 @@ __all__ = [
 _LATER = {
     "Backlog": "txnformat.admin.subscriptions",
     "CommitInfo": "writers.transaction",
-    "Consumer": "writers.consumer",
+    "Consumer": "txnformat.consumers.consumer",
     "DeletedGroup": "txnformat.admin.groups",
     "EndedTransaction": "txnformat.admin.transactions",
     "EndingOutcome": "txnformat.admin.transactions",
     "GroupDetails": "txnformat.core.groups.listing",
     "GroupListing": "txnformat.core.groups.listing",
-    "GroupMetadata": "writers.group_offsets",
+    "GroupMetadata": "txnformat.consumers.group_offsets",
     "GroupPosition": "txnformat.core.groups.listing",
     "GroupReset": "txnformat.admin.groups",
     "Groups": "txnformat.admin.groups",
@@ -157,14 +157,14 @@ _LATER = {
     "LogDescription": "txnformat.admin.describe",
     "LogMetrics": "txnformat.admin.metrics",
     "LogSnapshot": "txnformat.log_reads",
-    "OffsetAndMetadata": "writers.group_offsets",
+    "OffsetAndMetadata": "txnformat.consumers.group_offsets",
     "PartitionOffsets": "txnformat.admin.describe",
     "PreparedTransaction": "txnformat.admin.prepared",
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.core.transactions.listing",
     "ProducerStatus": "writers.transaction",
     "SparkTransaction": "spark_datasource.transaction",
-    "Subscription": "writers.subscription",
+    "Subscription": "txnformat.consumers.subscription",
     "SubscriptionDetails": "txnformat.admin.subscriptions",
     "SubscriptionListing": "txnformat.admin.subscriptions",
     "Subscriptions": "txnformat.admin.subscriptions",

@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from txnformat.admin.prepared import PreparedTransaction
+from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
+from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import CommitResult
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.errors import (
@@ -25,11 +27,9 @@ from txnformat.lookup import now_of, topic_named
 from writers.accumulator import Inbox, Prepared
 from writers.calls import Calls, Interrupted
 from writers.chunks import LargeValue, Value, large_value
-from writers.group_offsets import GroupMetadata, Offsets, OffsetSource, group_offsets, offsets_of
 from writers.linger import Linger
 from writers.ownership import OwnLock
 from writers.progress import AckSource
-from writers.record_ids import Records
 from writers.rows import Headers, kafka_record, kafka_rows
 from writers.session import Session
 from writers.settings import MIB, Buffer, ProducerSettings
@@ -299,7 +299,7 @@ class Producer:
         subscription : Subscription
             Of the same log.
         records : RecordBatch, Table, dicts, or (partition, offset) pairs
-            As for :meth:`writers.subscription.Subscription.acknowledge`.
+            As for :meth:`txnformat.consumers.subscription.Subscription.acknowledge`.
 
         Raises
         ------

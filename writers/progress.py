@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
+from txnformat.consumers.group_offsets import OffsetSource
+from txnformat.consumers.record_ids import Records
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
 from txnformat.core.replacing import replace
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
-from writers.group_offsets import OffsetSource
-from writers.record_ids import Records
 
 __all__ = ["AckSource", "Progress"]
 

@@ -30,6 +30,7 @@ from typing import TypeVar
 from txnformat.admin.prepared import PreparedTransaction
 from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
+from txnformat.consumers.group_offsets import OffsetSource
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     Acks,
@@ -61,7 +62,6 @@ from txnformat.log import TxnLog
 from txnformat.types import Outcome
 from writers.accumulator import Inbox
 from writers.chunks import LargeValue
-from writers.group_offsets import OffsetSource
 from writers.producer_ids import next_producer_id
 from writers.progress import AckSource, Progress
 from writers.settings import Buffer, ProducerSettings

@@ -13,11 +13,11 @@ from txnformat.errors import InvalidTransactionStateError, TxnLogError
 
 if TYPE_CHECKING:
     from txnformat.admin.prepared import PreparedTransaction
+    from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
+    from txnformat.consumers.record_ids import Records
     from txnformat.log import TxnLog
-    from writers.group_offsets import GroupMetadata, Offsets, OffsetSource
     from writers.producer import Producer
     from writers.progress import AckSource
-    from writers.record_ids import Records
 
 __all__ = [
     "LEGAL_IN",

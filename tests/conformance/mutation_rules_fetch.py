@@ -113,7 +113,7 @@ FETCH = (
     ),
     Mutation(
         "a poll that returns nothing leaves the position where it was",
-        "writers/fetching.py",
+        "txnformat/consumers/fetching.py",
         "            filling.positions[one.key] = one.read.offset",
         "            filling.positions[one.key] = one.read.offset if filling.parts else one.position or 0",
         (
@@ -182,7 +182,7 @@ FETCH = (
     ),
     Mutation(
         "a consumer stays behind the last record that it returned",
-        "writers/fetching.py",
+        "txnformat/consumers/fetching.py",
         "            self.offset = self._end\n            self.close()",
         "            self.close()",
         (
@@ -193,7 +193,7 @@ FETCH = (
     ),
     Mutation(
         "a consumer stays before what it has not returned",
-        "writers/fetching.py",
+        "txnformat/consumers/fetching.py",
         "self.offset = part.range.start if self._left else self._end",
         "self.offset = part.range.start",
         (
@@ -211,7 +211,7 @@ FETCH = (
     ),
     Mutation(
         "a consumer's end is that of the log",
-        "writers/reading.py",
+        "txnformat/consumers/reading.py",
         "return partition.log_start, readable_end(partition, self._settings.isolation)",
         "return partition.log_start, partition.log_end",
         (

@@ -186,7 +186,7 @@ GROUPS = (
     ),
     Mutation(
         "who asks for a position does not wait while it is pending",
-        "writers/membership.py",
+        "txnformat/consumers/membership.py",
         "            if not pending:\n                break",
         "            if pending is not None:\n                break",
         (
@@ -196,7 +196,7 @@ GROUPS = (
     ),
     Mutation(
         "a consumer goes on after an abort where it had read to",
-        "writers/committing.py",
+        "txnformat/consumers/committing.py",
         "                one.seek(starts.get(key, reading.later.get(key)))",
         "                starts.get(key)",
         (

@@ -265,7 +265,7 @@ PULSAR_AND_FLINK = (
     ),
     Mutation(
         "an instance does not receive again what its aborted transaction gave back",
-        "writers/delivery.py",
+        "txnformat/consumers/delivery.py",
         "known.passed = known.passed - given",
         "known.passed = known.passed | given",
         (

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.integration.consuming import World, drained, refuses
+from txnformat.consumers.positions import is_in_range, reset_position
+from txnformat.consumers.settings import OffsetReset
 from txnformat.core.records.state import PartitionState
 from txnformat.types import IsolationLevel
 from txnlog import (
@@ -21,8 +23,6 @@ from txnlog import (
     OffsetOutOfRangeError,
     TxnLogError,
 )
-from writers.consumer_settings import OffsetReset
-from writers.positions import is_in_range, reset_position
 
 
 def test_all_that_is_wrong_with_the_settings_is_told_at_once() -> None:

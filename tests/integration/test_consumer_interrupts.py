@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.integration.consuming import T0, World, committed, drained, numbers, refuses
+from txnformat.consumers import fetching
+from txnformat.consumers.reading import Reading
+from txnformat.consumers.uncut import Uncut
 from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import Consumer, InvalidTransactionStateError, TxnLog
-from writers import fetching
-from writers.reading import Reading
-from writers.uncut import Uncut
 
 T1 = ("t", 1)
 

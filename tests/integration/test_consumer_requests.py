@@ -13,13 +13,13 @@ import pytest
 from tests.integration.consuming import DATA_GET, ENTRY_GET, World, drained, numbers, refuses
 from tests.integration.failing import NUMBERS, Plan, QuickClock, rows
 from tests.integration.forked import do_in_child
+from txnformat.consumers import fetching
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Consumer, InvalidTransactionStateError, Producer, StorageError, TxnLog
-from writers import fetching
 
 SIDECAR_GET = RequestClass(Operation.GET, KeyClass.SIDECAR)
 TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
+from txnformat.consumers.group_offsets import GroupMetadata, OffsetAndMetadata
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.errors import TxnLogError
@@ -24,7 +25,6 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
 )
-from writers.group_offsets import GroupMetadata, OffsetAndMetadata
 
 RAW = ("raw", 0)
 

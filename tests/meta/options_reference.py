@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_datasource.option_docs import OPTION_DOCS, OptionDoc
 from tests.meta.markdown import ROOT
-from writers.consumer_settings import ConsumerSettings
+from txnformat.consumers.settings import ConsumerSettings
 from writers.settings import ProducerSettings
 
 __all__ = ["OPTIONS_PAGE", "SPARK_PAGE", "generated", "options_page", "spark_page"]

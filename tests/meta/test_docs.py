@@ -379,19 +379,21 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
     "split of a Spark read": ("spark_datasource.read_options:BYTES_PER_PARTITION_DEFAULT",),
-    "records of one poll": ("writers.consumer_settings:ConsumerSettings.max_poll_records",),
-    "wait between two looks of an idle consumer": ("writers.reading:WAIT_MS_MAX",),
+    "records of one poll": ("txnformat.consumers.settings:ConsumerSettings.max_poll_records",),
+    "wait between two looks of an idle consumer": ("txnformat.consumers.reading:WAIT_MS_MAX",),
     "time between commits that a consumer makes by itself, if it is told to": (
-        "writers.consumer_settings:ConsumerSettings.auto_commit_interval_ms",
+        "txnformat.consumers.settings:ConsumerSettings.auto_commit_interval_ms",
     ),
     "time after the last use of its group that a member counts as live for resets and deletion; at most": (
-        "writers.consumer_settings:ConsumerSettings.session_timeout_ms",
+        "txnformat.consumers.settings:ConsumerSettings.session_timeout_ms",
         "txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",
     ),
     "time that a consumer waits for positions that are pending in a transaction": (
-        "writers.consumer_settings:ConsumerSettings.default_api_timeout_ms",
+        "txnformat.consumers.settings:ConsumerSettings.default_api_timeout_ms",
     ),
-    "compressed data that a consumer holds over all partitions": ("writers.fetching:OPEN_BYTES_MAX",),
+    "compressed data that a consumer holds over all partitions": (
+        "txnformat.consumers.fetching:OPEN_BYTES_MAX",
+    ),
     "linger of a producer without transactions": ("writers.settings:ProducerSettings.linger_ms",),
     "time of a transaction whose records have offsets, from its first flush": (
         "writers.settings:ProducerSettings.transaction_timeout_ms",

@@ -14,8 +14,8 @@ from spark_datasource.options import parse_stream_write_options, parse_write_opt
 from spark_datasource.read_options import parse_read_options
 from tests.meta.markdown import codes, tables
 from tests.meta.options_reference import COMMAND, OPTIONS_PAGE, SPARK_PAGE, generated
+from txnformat.consumers.settings import ConsumerSettings
 from txnformat.errors import InvalidInputError
-from writers.consumer_settings import ConsumerSettings
 from writers.settings import ProducerSettings
 
 PARSERS: dict[str, Callable[[dict[str, str]], Any]] = {

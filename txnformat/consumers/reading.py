@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from txnformat.clock import Instant, waited_ms
+from txnformat.consumers.fetching import Assigned, Fetched, Fetcher, Turns
+from txnformat.consumers.handing import Handed, handed_out
+from txnformat.consumers.positions import Names, as_pairs, is_in_range, reset_position
+from txnformat.consumers.settings import ConsumerSettings
 from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
@@ -14,10 +18,6 @@ from txnformat.log import TxnLog
 from txnformat.reading.record_counts import count_records
 from txnformat.reading.times import first_at
 from txnformat.types import OffsetRange, TopicPartition
-from writers.consumer_settings import ConsumerSettings
-from writers.fetching import Assigned, Fetched, Fetcher, Turns
-from writers.handing import Handed, handed_out
-from writers.positions import Names, as_pairs, is_in_range, reset_position
 
 __all__ = ["Reading"]
 

@@ -12,6 +12,9 @@ from typing import Any
 
 from txnformat.client.committer import operation_of
 from txnformat.clock import Instant, waited_ms
+from txnformat.consumers.group_offsets import GroupMetadata
+from txnformat.consumers.settings import ConsumerSettings
+from txnformat.consumers.uncut import Caller
 from txnformat.core.groups.decide import check_generation
 from txnformat.core.groups.operations import (
     NO_OFFSET,
@@ -34,9 +37,6 @@ from txnformat.errors import (
 )
 from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, TopicPartition
-from writers.consumer_settings import ConsumerSettings
-from writers.group_offsets import GroupMetadata
-from writers.uncut import Caller
 
 __all__ = ["Membership"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from txnformat.arguments import items
+from txnformat.consumers.settings import OffsetReset
 from txnformat.core.records.scan import readable_end
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
 from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.types import IsolationLevel, TopicPartition
-from writers.consumer_settings import OffsetReset
 
 __all__ = [
     "Names",

@@ -29,7 +29,7 @@ class OffsetReset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Settings of a :class:`~writers.consumer.Consumer`.
+    """Settings of a :class:`~txnformat.consumers.consumer.Consumer`.
 
     Raises
     ------

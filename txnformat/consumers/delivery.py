@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from txnformat.consumers.fetching import Assigned, Fetcher, Turns
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState
 from txnformat.reading.visible import Visible
 from txnformat.types import IsolationLevel, TopicPartition
-from writers.fetching import Assigned, Fetcher, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from txnformat.clock import Instant
+from txnformat.consumers.group_offsets import GroupMetadata, Offsets, group_offsets
+from txnformat.consumers.membership import Membership
+from txnformat.consumers.positions import Names, as_pairs, named_partitions
+from txnformat.consumers.reading import Reading
+from txnformat.consumers.settings import ConsumerSettings, OffsetReset
 from txnformat.core.intents import GroupOffsets
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
 from txnformat.log import TxnLog
 from txnformat.types import TopicPartition
-from writers.consumer_settings import ConsumerSettings, OffsetReset
-from writers.group_offsets import GroupMetadata, Offsets, group_offsets
-from writers.membership import Membership
-from writers.positions import Names, as_pairs, named_partitions
-from writers.reading import Reading
 
 __all__ = ["Committing", "nothing_to_read"]
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Committing(ABC):
-    """Committing and fetching positions of a :class:`~writers.consumer.Consumer`, which all users see it as."""
+    """Committing and fetching positions of a :class:`~txnformat.consumers.consumer.Consumer`, which all users see it as."""
 
     settings: ConsumerSettings
     _log: TxnLog

@@ -1,7 +1,7 @@
 """Consumer: reads topics on and on, as they grow, from positions that it keeps.
 
-This is what users call: it checks what is asked. How it stands and waits is in :mod:`writers.reading`; what is fetched,
-and in which turn, in :mod:`writers.fetching`.
+This is what users call: it checks what is asked. How it stands and waits is in :mod:`txnformat.consumers.reading`; what is fetched,
+and in which turn, in :mod:`txnformat.consumers.fetching`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ import pyarrow as pa
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
+from txnformat.consumers.committing import Committing, nothing_to_read
+from txnformat.consumers.handing import Front, Handed
+from txnformat.consumers.membership import Membership
+from txnformat.consumers.placing import Placing
+from txnformat.consumers.positions import Names, as_pairs, named_partitions
+from txnformat.consumers.reading import LOOK_MS, Reading
+from txnformat.consumers.settings import ConsumerSettings, OffsetReset
+from txnformat.consumers.uncut import Caller, Uncut
 from txnformat.errors import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -25,14 +33,6 @@ from txnformat.errors import (
 from txnformat.log import TxnLog
 from txnformat.shield import is_interruptible
 from txnformat.types import IsolationLevel, TopicPartition
-from writers.committing import Committing, nothing_to_read
-from writers.consumer_settings import ConsumerSettings, OffsetReset
-from writers.handing import Front, Handed
-from writers.membership import Membership
-from writers.placing import Placing
-from writers.positions import Names, as_pairs, named_partitions
-from writers.reading import LOOK_MS, Reading
-from writers.uncut import Caller, Uncut
 
 __all__ = ["Consumer"]
 

@@ -20,6 +20,10 @@ from txnformat.admin.subscriptions import Backlog, Where, backlog_of
 from txnformat.arguments import items
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
+from txnformat.consumers.delivery import Delivery
+from txnformat.consumers.reading import WAIT_MS_MAX, WAIT_MS_MIN
+from txnformat.consumers.record_ids import Records, offsets_by_partition
+from txnformat.consumers.uncut import Caller, Uncut
 from txnformat.core.intents import Acks, Intent, ProducerRef, Write
 from txnformat.core.ranges import Ranges
 from txnformat.core.state import LogState, TopicState
@@ -38,10 +42,6 @@ from txnformat.errors import (
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
 from txnformat.types import TopicPartition
-from writers.delivery import Delivery
-from writers.reading import WAIT_MS_MAX, WAIT_MS_MIN
-from writers.record_ids import Records, offsets_by_partition
-from writers.uncut import Caller, Uncut
 
 __all__ = ["Subscription"]
 

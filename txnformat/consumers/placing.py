@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from txnformat.consumers.positions import Names, as_pairs, check_offset, named_partitions
+from txnformat.consumers.reading import Reading
 from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.moments import Moment, as_moment_us
-from writers.positions import Names, as_pairs, check_offset, named_partitions
-from writers.reading import Reading
 
 __all__ = ["Placing"]
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Placing(ABC):
-    """Positions, seeking, lag and pausing of a :class:`~writers.consumer.Consumer`, which all users see it as."""
+    """Positions, seeking, lag and pausing of a :class:`~txnformat.consumers.consumer.Consumer`, which all users see it as."""
 
     _log: TxnLog
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from txnformat.clock import Instant
+from txnformat.consumers.fetching import Assigned, Fetched, Turns
 from txnformat.core.state import LogState
-from writers.fetching import Assigned, Fetched, Turns
 
 __all__ = ["Front", "Handed", "handed_out"]
 
