@@ -19,7 +19,7 @@ from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
 from bench.workers import SinkSteps, Worker
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.followed_log import FollowedLog
-from spark_datasource.read_options import parse_read_options
+from spark_datasource.options.read import parse_read_options
 from txnformat.clock import Instant
 from txnformat.store.counting import RequestClass, RequestCounts
 from txnformat.store.requests import KeyClass, Operation

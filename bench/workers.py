@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 import spark_datasource.logs
-import spark_datasource.storage
+import spark_datasource.options.storage
 import spark_datasource.stores
 import spark_datasource.stream_sink
 import txnformat.log
@@ -35,7 +35,7 @@ _GLOBALS = (
     (spark_datasource.stream_sink, "_runs"),
 )
 """What a process keeps between calls."""
-_OPENERS = ((spark_datasource.storage, "open_store"), (txnformat.log, "as_store"))
+_OPENERS = ((spark_datasource.options.storage, "open_store"), (txnformat.log, "as_store"))
 
 
 class Worker:

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator
 from spark_datasource.logs import open_log
+from spark_datasource.options.read import Order, ReadOptions
 from spark_datasource.pinning import Pin
 from spark_datasource.planning import plan_commits, plan_offsets, splits_of, topic_read
-from spark_datasource.read_options import Order, ReadOptions
 from spark_datasource.split_reader import read_split
 from spark_datasource.splits import Split
 from txnformat.errors import ConflictError

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_datasource.batch_reader import TxnLogBatchReader
+    from spark_datasource.options.read import ReadOptions
+    from spark_datasource.options.storage import S3aSettings
     from spark_datasource.pinning import Pin
-    from spark_datasource.read_options import ReadOptions
     from spark_datasource.sink import TxnLogBatchWriter
-    from spark_datasource.storage import S3aSettings
     from spark_datasource.stream_sink import TxnLogStreamWriter
 
 __all__ = ["TxnLogDataSource", "register"]
@@ -82,8 +82,8 @@ class TxnLogDataSource(DataSource):
 
     def _pin(self) -> tuple[ReadOptions, Pin]:
         from spark_datasource.logs import open_log
+        from spark_datasource.options.read import parse_read_options
         from spark_datasource.pinning import pin_read
-        from spark_datasource.read_options import parse_read_options
 
         if self._pinned is None:
             options = parse_read_options(self.options, self.s3a)
@@ -93,7 +93,7 @@ class TxnLogDataSource(DataSource):
     @clean_errors
     def writer(self, schema: StructType, overwrite: bool) -> TxnLogBatchWriter:
         """Return the writer of one atomic append."""
-        from spark_datasource.options import parse_write_options
+        from spark_datasource.options.write import parse_write_options
         from spark_datasource.sink import TxnLogBatchWriter, plan_write
 
         if overwrite:
@@ -116,7 +116,7 @@ class TxnLogDataSource(DataSource):
     @clean_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
         """Return the writer of one batch of a stream: Spark makes one to plan it, and another one to commit it."""
-        from spark_datasource.options import parse_stream_write_options
+        from spark_datasource.options.write import parse_stream_write_options
         from spark_datasource.stream_sink import TxnLogStreamWriter
 
         settle()
@@ -152,7 +152,7 @@ def register(spark: SparkSession) -> None:
 
     A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """
-    from spark_datasource.storage import hide_options, s3a_settings
+    from spark_datasource.options.storage import hide_options, s3a_settings
     from spark_datasource.writer_sessions import active, is_classic, mend_writers
 
     settings = {

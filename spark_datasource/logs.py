@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from spark_datasource.storage import NO_STORAGE, Storage
+from spark_datasource.options.storage import NO_STORAGE, Storage
 from txnformat.core.entry import sha256_hex
 from txnformat.errors import ConflictError
 from txnformat.keys import FORMAT_KEY, entry_key

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from pyspark.sql.types import StructType
 
-from spark_datasource.read_options import ReadOptions
+from spark_datasource.options.read import ReadOptions
 from spark_datasource.spark_schema import project
 from spark_datasource.splits import Split, TopicPlan, TopicRead, cut, split_count
 from txnformat.core.state import LogState

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import COMMIT_TRIES_MAX, check_same, open_log
 from spark_datasource.messages import TaskUpload, check_messages, of_tasks
-from spark_datasource.options import ROUTED, topic_app_id
+from spark_datasource.options.write import ROUTED, topic_app_id
 from spark_datasource.repeats import Repetition, content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
 from spark_datasource.task_writer import compare_task, upload_task

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from spark_datasource.names import matched
+from spark_datasource.options.names import matched
 from txnformat.columns.conform import conform
 from txnformat.columns.variants import as_spark_type, is_variant
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.collector import settle
 from spark_datasource.logs import sidecars_of
+from spark_datasource.options.read import ReadOptions
 from spark_datasource.planning import known_at
-from spark_datasource.read_options import ReadOptions
 from spark_datasource.spark_schema import Projection
 from spark_datasource.splits import Split, TopicRead
 from spark_datasource.stores import kept_store

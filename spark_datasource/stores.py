@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_datasource.storage import Storage
+from spark_datasource.options.storage import Storage
 from txnformat.store.base import ObjectStore
 
 __all__ = ["STORES_MAX", "kept_store"]

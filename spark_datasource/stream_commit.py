@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from spark_datasource.messages import Destination, check_uploads, invalid_message
-from spark_datasource.options import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
 from spark_datasource.repeats import content_of, rows_of
 from spark_datasource.routing import ROUTED_TOPICS_MAX, new_topic_id
 from spark_datasource.stream_messages import Batch, TopicStamp

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import forget_log, log_with_id
-from spark_datasource.options import STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.options.write import STREAM_NAMESPACE, StreamWriteOptions
 from spark_datasource.repeats import Repetition, rows_of
 from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
 from spark_datasource.stream_commit import as_write

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from spark_datasource.logs import open_log
-from spark_datasource.names import matched
-from spark_datasource.options import WriteOptions
+from spark_datasource.options.names import matched
+from spark_datasource.options.storage import NO_STORAGE, Storage
+from spark_datasource.options.write import WriteOptions
 from spark_datasource.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
 from spark_datasource.spark_schema import check_frame, frame_names
-from spark_datasource.storage import NO_STORAGE, Storage
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState

@@ -115,7 +115,7 @@ class _Current:
 
 
 def _patch_open_store() -> None:
-    from spark_datasource import storage
+    from spark_datasource.options import storage
 
     real = store_open.open_store
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_datasource.messages import TaskUpload
-from spark_datasource.options import parse_stream_write_options, parse_write_options
-from spark_datasource.read_options import parse_read_options
+from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from spark_datasource.stream_messages import BatchStamp, StreamUpload, TopicStamp, as_batch
 from spark_datasource.stream_offsets import parse_stream_offset
 from tests.fuzz import rows

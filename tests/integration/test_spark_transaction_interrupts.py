@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 import pytest
 from pyspark.sql import DataFrame
 
-from spark_datasource.delegation import delegated_by
+from spark_datasource.options.delegation import delegated_by
 from spark_datasource.transaction import SparkTransaction
 from tests.integration.failing import NUMBERS, read, rows
 from tests.integration.test_job_producer import stage

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from spark_datasource.option_docs import OPTION_DOCS, OptionDoc
+from spark_datasource.options.docs import OPTION_DOCS, OptionDoc
 from tests.meta.markdown import ROOT
 from txnformat.consumers.settings import ConsumerSettings
 from writers.settings import ProducerSettings

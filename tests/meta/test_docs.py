@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from spark_datasource import option_values
-from spark_datasource.options import parse_stream_write_options, parse_write_options
-from spark_datasource.read_options import parse_read_options
+from spark_datasource.options import values as option_values
+from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
@@ -378,7 +378,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.reader:WHOLE_BYTES_MAX",
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
-    "split of a Spark read": ("spark_datasource.read_options:BYTES_PER_PARTITION_DEFAULT",),
+    "split of a Spark read": ("spark_datasource.options.read:BYTES_PER_PARTITION_DEFAULT",),
     "records of one poll": ("txnformat.consumers.settings:ConsumerSettings.max_poll_records",),
     "wait between two looks of an idle consumer": ("txnformat.consumers.reading:WAIT_MS_MAX",),
     "time between commits that a consumer makes by itself, if it is told to": (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from spark_datasource import option_values
+from spark_datasource.options import values as option_values
 from tests.meta.cli_reference import commands
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from tests.meta.test_docs import KINDS

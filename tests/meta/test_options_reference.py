@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_datasource.option_docs import OPTION_DOCS
-from spark_datasource.options import parse_stream_write_options, parse_write_options
-from spark_datasource.read_options import parse_read_options
+from spark_datasource.options.docs import OPTION_DOCS
+from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.markdown import codes, tables
 from tests.meta.options_reference import COMMAND, OPTIONS_PAGE, SPARK_PAGE, generated
 from txnformat.consumers.settings import ConsumerSettings
@@ -40,7 +40,7 @@ def test_every_use_is_described() -> None:
 
 @pytest.mark.parametrize("use", PARSERS)
 def test_every_option_that_a_parser_knows_is_described_and_no_other(use: str) -> None:
-    """If not: mend spark_datasource/option_docs.py."""
+    """If not: mend spark_datasource/options/docs.py."""
     assert sorted(OPTION_DOCS[use]) == sorted(_known(use))
 
 

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 import spark_datasource.logs
-import spark_datasource.storage
+import spark_datasource.options.storage
 import spark_datasource.stream_sink
 import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
@@ -63,7 +63,7 @@ class Cluster:
         self._runs: dict[str, dict[Any, Any]] = {}
         self.stores: dict[str, CountingStore] = {}
         self._worker = ""
-        patch.setattr(spark_datasource.storage, "open_store", self._opened(open_store))
+        patch.setattr(spark_datasource.options.storage, "open_store", self._opened(open_store))
         patch.setattr(txnformat.log, "as_store", self._opened(as_store))
 
     def _opened(self, real: Any) -> Any:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_datasource.messages import TaskUpload, check_messages
-from spark_datasource.options import parse_write_options
+from spark_datasource.options.write import parse_write_options
 from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, Route, first_turn
 from spark_datasource.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.task_writer import Rechunker, TopicUploads, write_rows

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_datasource.delegation import TRANSACTION, transaction_option
 from spark_datasource.messages import TaskUpload, check_messages
-from spark_datasource.options import parse_write_options
+from spark_datasource.options.delegation import TRANSACTION, transaction_option
+from spark_datasource.options.write import parse_write_options
 from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
 from spark_datasource.task_writer import Rechunker
 from spark_datasource.write_plan import WritePlan

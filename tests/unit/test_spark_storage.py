@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from spark_datasource.options import parse_write_options
-from spark_datasource.read_options import parse_read_options
-from spark_datasource.storage import NO_STORAGE, S3aSettings, storage_for
+from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.storage import NO_STORAGE, S3aSettings, storage_for
+from spark_datasource.options.write import parse_write_options
 from txnformat.errors import InvalidInputError
 
 KEYS = {"access.key": "K", "secret.key": "SECRET"}

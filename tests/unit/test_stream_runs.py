@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from spark_datasource.options import parse_stream_write_options
+from spark_datasource.options.write import parse_stream_write_options
 from spark_datasource.stream_messages import BatchStamp, StreamUpload
 from spark_datasource.stream_sink import TxnLogStreamWriter
 from spark_datasource.task_writer import upload_task

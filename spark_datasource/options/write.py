@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_datasource.delegation import delegated_by
-from spark_datasource.names import parse_name
-from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
-from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
+from spark_datasource.options.delegation import delegated_by
+from spark_datasource.options.names import parse_name
+from spark_datasource.options.storage import NO_STORAGE, S3aSettings, Storage
+from spark_datasource.options.values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
 from txnformat.core.intents import AppRef
 from txnformat.errors import TxnLogError
 from txnformat.field_types import PARTITIONS_MAX

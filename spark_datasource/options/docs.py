@@ -1,6 +1,6 @@
 """What every option of ``format("txnlog")`` is for: the one place that describes them.
 
-:mod:`spark_datasource.options` parses them. ``python -m tests.meta.options_reference`` makes docs/options.md and the
+:mod:`spark_datasource.options.write` parses them. ``python -m tests.meta.options_reference`` makes docs/options.md and the
 tables of docs/spark.md of what is here; tests hold names, defaults and examples against the parsers.
 """
 

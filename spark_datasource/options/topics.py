@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_datasource.option_values import OptionValues
+from spark_datasource.options.values import OptionValues
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, NotFoundError, TxnLogError
 from txnformat.keys import check_topic_name

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_datasource.option_values import OptionValues
+from spark_datasource.options.values import OptionValues
 from txnformat.digits import whole
 
 __all__ = ["EARLIEST", "LATEST", "StartOrEnd", "parse_offsets"]

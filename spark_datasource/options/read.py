@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from spark_datasource.offset_options import LATEST, StartOrEnd, parse_offsets
-from spark_datasource.option_values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
-from spark_datasource.storage import NO_STORAGE, S3aSettings, Storage
-from spark_datasource.topics import TopicChoice, parse_topics
+from spark_datasource.options.offsets import LATEST, StartOrEnd, parse_offsets
+from spark_datasource.options.storage import NO_STORAGE, S3aSettings, Storage
+from spark_datasource.options.topics import TopicChoice, parse_topics
+from spark_datasource.options.values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.protocol.cuts import check_version_options
