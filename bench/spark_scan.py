@@ -16,7 +16,7 @@ from bench.processor_time import children_seconds
 from bench.spark_session import drain, session
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.splits import Split
+from spark_datasource.read.splits import Split
 
 __all__ = ["BENCHMARKS"]
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_datasource.batch_reader import TxnLogBatchReader
     from spark_datasource.options.read import ReadOptions
     from spark_datasource.options.storage import S3aSettings
-    from spark_datasource.pinning import Pin
+    from spark_datasource.read.pinning import Pin
+    from spark_datasource.read.reader import TxnLogBatchReader
     from spark_datasource.sink import TxnLogBatchWriter
     from spark_datasource.stream_sink import TxnLogStreamWriter
 
@@ -58,7 +58,7 @@ class TxnLogDataSource(DataSource):
     @clean_errors
     def schema(self) -> StructType:
         """Pin the read and return its schema; Spark calls it in ``load()`` without ``.schema()``."""
-        from spark_datasource.planning import topic_read
+        from spark_datasource.read.planning import topic_read
         from spark_datasource.spark_schema import common_schema
 
         options, pin = self._pin()
@@ -74,7 +74,7 @@ class TxnLogDataSource(DataSource):
     @clean_errors
     def reader(self, schema: StructType) -> TxnLogBatchReader:
         """Return the reader of the pinned read; with ``.schema()`` it is pinned here."""
-        from spark_datasource.batch_reader import TxnLogBatchReader
+        from spark_datasource.read.reader import TxnLogBatchReader
 
         options, pin = self._pin()
         options.check_batch()
@@ -83,7 +83,7 @@ class TxnLogDataSource(DataSource):
     def _pin(self) -> tuple[ReadOptions, Pin]:
         from spark_datasource.logs import open_log
         from spark_datasource.options.read import parse_read_options
-        from spark_datasource.pinning import pin_read
+        from spark_datasource.read.pinning import pin_read
 
         if self._pinned is None:
             options = parse_read_options(self.options, self.s3a)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_datasource.batch_reader import TxnLogBatchReader
+from spark_datasource.read.reader import TxnLogBatchReader
 from tests.spark.histories import NUMBERS, append, numbers
 from txnformat.log import TxnLog
 

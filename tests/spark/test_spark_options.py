@@ -15,7 +15,7 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.failures import code_of, coded
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
-from spark_datasource.splits import SPLIT_BYTES_MIN, TopicPlan, TopicRead, cut, split_count
+from spark_datasource.read.splits import SPLIT_BYTES_MIN, TopicPlan, TopicRead, cut, split_count
 from txnformat.core.records.scan import PLANNED, PartitionPlan
 from txnformat.core.topics.schema import as_topic_schema
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError

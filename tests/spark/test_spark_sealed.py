@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.splits import Split
+from spark_datasource.read.splits import Split
 from tests.spark.conftest import Read
 from tests.spark.histories import NUMBERS, Transactions, append, numbers
 from txnformat.errors import TxnLogError

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.splits import Split
+from spark_datasource.read.splits import Split
 from tests.property.cut_histories import TOPICS, CutHistory, Row
 from tests.spark.conftest import Read
 from tests.spark.histories import NUMBERS, Transactions, append, numbers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from spark_datasource.splits import Split
+from spark_datasource.read.splits import Split
 from spark_datasource.stream_reader import TxnLogStreamReader
 from tests.integration.failing import NUMBERS, rows
 from tests.spark.reading import (

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 from spark_datasource.collector import settle
 from spark_datasource.logs import sidecars_of
 from spark_datasource.options.read import ReadOptions
-from spark_datasource.planning import known_at
+from spark_datasource.read.planning import known_at
+from spark_datasource.read.splits import Split, TopicRead
 from spark_datasource.spark_schema import Projection
-from spark_datasource.splits import Split, TopicRead
 from spark_datasource.stores import kept_store
 from txnformat.clock import SystemClock
 from txnformat.persistent import Rows
