@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from spark_datasource.options.storage import S3aSettings
     from spark_datasource.read.pinning import Pin
     from spark_datasource.read.reader import TxnLogBatchReader
-    from spark_datasource.sink import TxnLogBatchWriter
     from spark_datasource.stream_sink import TxnLogStreamWriter
+    from spark_datasource.write.sink import TxnLogBatchWriter
 
 __all__ = ["TxnLogDataSource", "register"]
 
@@ -94,7 +94,7 @@ class TxnLogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> TxnLogBatchWriter:
         """Return the writer of one atomic append."""
         from spark_datasource.options.write import parse_write_options
-        from spark_datasource.sink import TxnLogBatchWriter, plan_write
+        from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
@@ -146,14 +146,14 @@ def register(spark: SparkSession) -> None:
     * the settings ``spark.hadoop.fs.s3a.*`` and ``spark.sql.caseSensitive`` known, as they are at this moment: call it
       again when they change;
     * writes of a classic session found in other threads than the one that made the session, and ``saveAsTable`` and
-      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.writer_sessions`);
+      ``toTable`` refused before Spark makes a table (:mod:`spark_datasource.write.sessions`);
     * ``storage.key`` and its like hidden in plans, the UI and event logs: they are added to the session's setting
       ``spark.sql.redaction.options.regex``.
 
     A session made by ``newSession()`` is another one: register it, too. Calling it again does no harm.
     """
     from spark_datasource.options.storage import hide_options, s3a_settings
-    from spark_datasource.writer_sessions import active, is_classic, mend_writers
+    from spark_datasource.write.sessions import active, is_classic, mend_writers
 
     settings = {
         "s3a": s3a_settings(spark),

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructType
 
-from spark_datasource.messages import Destination, check_uploads, invalid_message
 from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
-from spark_datasource.repeats import content_of, rows_of
-from spark_datasource.routing import ROUTED_TOPICS_MAX, new_topic_id
 from spark_datasource.stream_messages import Batch, TopicStamp
-from spark_datasource.write_plan import topic_to_create, without_topic
+from spark_datasource.write.messages import Destination, check_uploads, invalid_message
+from spark_datasource.write.plan import topic_to_create, without_topic
+from spark_datasource.write.repeats import content_of, rows_of
+from spark_datasource.write.routing import ROUTED_TOPICS_MAX, new_topic_id
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from spark_datasource.messages import TaskUpload, invalid_message, of_tasks
-from spark_datasource.routing import OneTopic, Route
-from spark_datasource.write_plan import WritePlan
+from spark_datasource.write.messages import TaskUpload, invalid_message, of_tasks
+from spark_datasource.write.plan import WritePlan
+from spark_datasource.write.routing import OneTopic, Route
 from txnformat.errors import InternalError
 
 __all__ = ["PROPERTIES", "Batch", "BatchStamp", "StreamUpload", "TopicStamp", "as_batch", "stamp_of"]

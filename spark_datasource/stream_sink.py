@@ -3,14 +3,14 @@
 Spark makes two writers for a batch, in two processes: one is pickled to the tasks, the other commits what these
 report. Nothing but messages goes from one to the other.
 
-1. The driver pins topics, schemas and partition counts (:func:`~spark_datasource.write_plan.plan_write`).
+1. The driver pins topics, schemas and partition counts (:func:`~spark_datasource.write.plan.plan_write`).
 2. Tasks upload, and report what, with the ids of query, run and batch that Spark tells only them.
 3. The driver holds that against the log, and commits one entry: the files of the tasks in the order of their numbers, and
    the number of the batch as the query's version, also without any rows.
 
 A batch that the log holds already was committed before Spark could note it: it is done, and the files of its repetition
 are nobody's, if they hold the same rows. If not, either the query gives other rows each time, or another run has written other
-rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it go on (:mod:`spark_datasource.repeats`).
+rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it go on (:mod:`spark_datasource.write.repeats`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from pyspark.sql.types import StructType
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import forget_log, log_with_id
 from spark_datasource.options.write import STREAM_NAMESPACE, StreamWriteOptions
-from spark_datasource.repeats import Repetition, rows_of
-from spark_datasource.sink import COMMIT_TRIES_MAX, commit_intent
 from spark_datasource.stream_commit import as_write
 from spark_datasource.stream_messages import (
     PROPERTIES,
@@ -36,8 +34,10 @@ from spark_datasource.stream_messages import (
     as_batch,
     stamp_of,
 )
-from spark_datasource.task_writer import upload_task
-from spark_datasource.write_plan import WritePlan, plan_write
+from spark_datasource.write.plan import WritePlan, plan_write
+from spark_datasource.write.repeats import Repetition, rows_of
+from spark_datasource.write.sink import COMMIT_TRIES_MAX, commit_intent
+from spark_datasource.write.task import upload_task
 from txnformat.core.intents import CommitResult, Write
 from txnformat.core.operations import Append, AppVersion
 from txnformat.errors import (

@@ -36,7 +36,7 @@ from txnformat.types import IsolationLevel, Outcome
 from txnformat.version import __version__
 
 if TYPE_CHECKING:
-    from spark_datasource.transaction import SparkTransaction
+    from spark_datasource.write.transaction import SparkTransaction
     from txnformat.admin.describe import LogDescription, PartitionOffsets, TransactionOutcome
     from txnformat.admin.groups import DeletedGroup, GroupReset, Groups
     from txnformat.admin.history import HistoryEntry
@@ -163,7 +163,7 @@ _LATER = {
     "Producer": "writers.producer",
     "ProducerOfPartition": "txnformat.core.transactions.listing",
     "ProducerStatus": "writers.transaction",
-    "SparkTransaction": "spark_datasource.transaction",
+    "SparkTransaction": "spark_datasource.write.transaction",
     "Subscription": "txnformat.consumers.subscription",
     "SubscriptionDetails": "txnformat.admin.subscriptions",
     "SubscriptionListing": "txnformat.admin.subscriptions",

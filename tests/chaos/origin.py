@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark import TaskContext
 
-import spark_datasource.task_writer
+import spark_datasource.write.task
 from tests.chaos.points import begin_task
 from txnformat.columns.multiset import Multiset, multiset_of
 
@@ -43,7 +43,7 @@ def compared_without_origin() -> Iterator[None]:
 
     Else no repetition would be like the first: every query of these tests had to allow it, and a false alarm was not seen.
     """
-    real, sink = multiset_of, cast("Any", spark_datasource.task_writer)
+    real, sink = multiset_of, cast("Any", spark_datasource.write.task)
 
     def of_input(table: pa.Table) -> Multiset:
         return real(table.drop_columns([name for name in ORIGIN if name in table.schema.names]))

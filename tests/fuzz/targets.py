@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_datasource.messages import TaskUpload
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from spark_datasource.stream_messages import BatchStamp, StreamUpload, TopicStamp, as_batch
 from spark_datasource.stream_offsets import parse_stream_offset
+from spark_datasource.write.messages import TaskUpload
 from tests.fuzz import rows
 from tests.fuzz.mutate import Mutate, changed_bytes, changed_json, changed_text, only_seed
 from tests.property.cut_histories import CutHistory

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_datasource.options.delegation import delegated_by
-from spark_datasource.transaction import SparkTransaction
+from spark_datasource.write.transaction import SparkTransaction
 from tests.integration.failing import NUMBERS, read, rows
 from tests.integration.test_job_producer import stage
 from txnformat.core.transactions.state import TransactionStatus

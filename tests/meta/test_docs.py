@@ -303,7 +303,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "levels of a column in Parquet: a list or a map counts two, a struct and a value one": (
         "txnformat.columns.arrow_types:PARQUET_LEVELS_MAX",
     ),
-    "topics that one Spark write may route rows to": ("spark_datasource.routing:ROUTED_TOPICS_MAX",),
+    "topics that one Spark write may route rows to": ("spark_datasource.write.routing:ROUTED_TOPICS_MAX",),
     "producer ids, epochs, sequences, offsets": (),
     "intents remembered": ("txnformat.core.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.core.producers.state:WINDOW_APPENDS",),
@@ -345,7 +345,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.protocol.commit:CommitSettings.deadline_ms",
     ),
     "times that a Spark write hands in one commit while its outcome is unknown, each with that time": (
-        "spark_datasource.sink:COMMIT_TRIES_MAX",
+        "spark_datasource.write.sink:COMMIT_TRIES_MAX",
     ),
     "producer id block": ("txnformat.core.intents:AllocateIds.count",),
     "snapshot": (

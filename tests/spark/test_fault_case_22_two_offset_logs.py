@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_datasource.transaction import NAMESPACE
+from spark_datasource.write.transaction import NAMESPACE
 from tests.chaos.drivers import Driver, cluster
 from tests.chaos.faults import Fault, wait_until
 from tests.chaos.jobs import Job

@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_datasource.messages import TaskUpload
 from spark_datasource.options.write import parse_write_options
-from spark_datasource.sink import TxnLogBatchWriter, plan_write
+from spark_datasource.write.messages import TaskUpload
+from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from tests.spark.histories import NUMBERS, append, numbers
 from txnformat.errors import ConflictError, InternalError
 from txnformat.log import TxnLog

@@ -18,11 +18,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options.write import parse_write_options
-from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, Route, first_turn
-from spark_datasource.sink import TxnLogBatchWriter, plan_write
-from spark_datasource.task_writer import Rechunker, TopicUploads, write_rows
+from spark_datasource.write.messages import TaskUpload, check_messages
+from spark_datasource.write.routing import ROUTED_TOPICS_MAX, ByColumn, Route, first_turn
+from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
+from spark_datasource.write.task import Rechunker, TopicUploads, write_rows
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
 from txnformat.core.entry import decode_entry

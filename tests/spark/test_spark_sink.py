@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_datasource.messages import TaskUpload, check_messages
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.write import parse_write_options
-from spark_datasource.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
-from spark_datasource.task_writer import Rechunker
-from spark_datasource.write_plan import WritePlan
+from spark_datasource.write.messages import TaskUpload, check_messages
+from spark_datasource.write.plan import WritePlan
+from spark_datasource.write.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
+from spark_datasource.write.task import Rechunker
 from tests.spark.histories import numbers
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.replacing import replace

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_datasource.transaction import NAMESPACE, transactional_id_of
+from spark_datasource.write.transaction import NAMESPACE, transactional_id_of
 from tests.spark.sessions import BOTH_SESSIONS
 from tests.spark.transactions import Numbers, caught, rows, status, version
 from txnformat.core.transactions.state import TransactionStatus

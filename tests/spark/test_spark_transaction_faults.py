@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_datasource.transaction import NAMESPACE
+from spark_datasource.write.transaction import NAMESPACE
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
 from tests.killing.points import Answer, KillingStore, Points
 from tests.spark.transactions import caught, rows, version

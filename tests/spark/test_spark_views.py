@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_datasource.writer_sessions import is_classic
+from spark_datasource.write.sessions import is_classic
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 from writers.producer import Producer

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_datasource import logs
-from spark_datasource.sink import COMMIT_TRIES_MAX
+from spark_datasource.write.sink import COMMIT_TRIES_MAX
 from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
 from txnformat.core.app_versions import Content
 from txnformat.core.entry import decode_entry

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from spark_datasource.transaction import NAMESPACE, SparkTransaction
+from spark_datasource.write.transaction import NAMESPACE, SparkTransaction
 from tests.jvm import java_options
 from tests.killing.points import KillingStore, Points
 from txnformat.store.open import open_store

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 from pyspark.sql import DataFrame
 
-from spark_datasource.transaction import NAMESPACE, transactional_id_of
+from spark_datasource.write.transaction import NAMESPACE, transactional_id_of
 from txnformat.core.transactions.state import TransactionStatus
 from txnlog import TxnLog
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructType
 from spark_datasource.options.write import parse_stream_write_options
 from spark_datasource.stream_messages import BatchStamp, StreamUpload
 from spark_datasource.stream_sink import TxnLogStreamWriter
-from spark_datasource.task_writer import upload_task
+from spark_datasource.write.task import upload_task
 from txnformat.errors import StaleAppVersionError
 from txnlog import TxnLog
 

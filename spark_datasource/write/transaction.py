@@ -25,8 +25,16 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.storage import s3a_settings, storage_for
-from spark_datasource.transaction_jobs import ENTER, EXIT, FORSAKE, JobCalls, Writing, check_frame, run_job
-from spark_datasource.transaction_settings import ID_PREFIX, problems_of, write_options
+from spark_datasource.write.transaction_jobs import (
+    ENTER,
+    EXIT,
+    FORSAKE,
+    JobCalls,
+    Writing,
+    check_frame,
+    run_job,
+)
+from spark_datasource.write.transaction_settings import ID_PREFIX, problems_of, write_options
 from txnformat.consumers.group_offsets import GroupMetadata, Offsets, OffsetSource
 from txnformat.consumers.record_ids import Records
 from txnformat.core.intents import AppRef

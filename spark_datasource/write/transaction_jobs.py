@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_datasource.failures import error_in
-from spark_datasource.writer_sessions import activate, is_classic
+from spark_datasource.write.sessions import activate, is_classic
 from txnformat.errors import InvalidInputError
 from txnformat.shield import POLL_SECONDS
 from writers.calls import Calls

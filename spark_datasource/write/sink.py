@@ -1,6 +1,6 @@
 """The batch writer: tasks upload files, the driver commits all of them in one entry of the log.
 
-The write of a :class:`~spark_datasource.transaction.SparkTransaction` is the same, but that the entry stages what it names
+The write of a :class:`~spark_datasource.write.transaction.SparkTransaction` is the same, but that the entry stages what it names
 in the open transaction, in place of appending it.
 """
 
@@ -14,12 +14,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import COMMIT_TRIES_MAX, check_same, open_log
-from spark_datasource.messages import TaskUpload, check_messages, of_tasks
 from spark_datasource.options.write import ROUTED, topic_app_id
-from spark_datasource.repeats import Repetition, content_of, rows_of
-from spark_datasource.routing import ROUTED_TOPICS_MAX, OneTopic, Route
-from spark_datasource.task_writer import compare_task, upload_task
-from spark_datasource.write_plan import WritePlan, plan_write
+from spark_datasource.write.messages import TaskUpload, check_messages, of_tasks
+from spark_datasource.write.plan import WritePlan, plan_write
+from spark_datasource.write.repeats import Repetition, content_of, rows_of
+from spark_datasource.write.routing import ROUTED_TOPICS_MAX, OneTopic, Route
+from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
 from txnformat.core.app_versions import Content
 from txnformat.core.intents import AppRef, CommitResult, Intent, Write
@@ -109,7 +109,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
     def _check(
         self, log: TxnLog, rows: dict[str, Multiset] | None, operations: Sequence[Operation], entry: int
     ) -> None:
-        """Compare rows with those that an entry says of the version; see :class:`~spark_datasource.repeats.Repetition`."""
+        """Compare rows with those that an entry says of the version; see :class:`~spark_datasource.write.repeats.Repetition`."""
         plan = self._plan
         for op in operations:
             if isinstance(op, AppVersion) and plan.app is not None and plan.app.is_held_by(op):

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_datasource.collector import settle
-from spark_datasource.messages import TaskUpload
-from spark_datasource.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn
 from spark_datasource.stores import kept_store
-from spark_datasource.write_plan import WritePlan
+from spark_datasource.write.messages import TaskUpload
+from spark_datasource.write.plan import WritePlan
+from spark_datasource.write.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn
 from txnformat.clock import SystemIds
 from txnformat.columns.conform import conform
 from txnformat.columns.multiset import NO_ROWS, Multiset, multiset_of

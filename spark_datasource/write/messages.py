@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 from msgspec import structs
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_datasource.routing import Route
-from spark_datasource.write_plan import WritePlan
+from spark_datasource.write.plan import WritePlan
+from spark_datasource.write.routing import Route
 from txnformat.columns.multiset import Multiset
 from txnformat.errors import InternalError, InvalidInputError
 from txnformat.keys import data_key, parse_data_key

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_datasource.messages import TaskUpload
+from spark_datasource.write.messages import TaskUpload
 from txnformat.columns.multiset import NO_ROWS, Multiset
 from txnformat.core.app_versions import Content, TopicContent
 from txnformat.core.state import LogState
