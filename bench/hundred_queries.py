@@ -18,8 +18,8 @@ from bench.contention import FAR_MS, Run, crew
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
 from bench.workers import SinkSteps, Worker
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.followed_log import FollowedLog
 from spark_datasource.options.read import parse_read_options
+from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.clock import Instant
 from txnformat.store.counting import RequestClass, RequestCounts
 from txnformat.store.requests import KeyClass, Operation

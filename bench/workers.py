@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 import spark_datasource.logs
 import spark_datasource.options.storage
 import spark_datasource.stores
-import spark_datasource.stream_sink
+import spark_datasource.stream.sink
 import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.stream_messages import BATCH_ID, QUERY_ID, RUN_ID
+from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore, RequestCounts
 
@@ -32,7 +32,7 @@ _GLOBALS = (
     (spark_datasource.logs, "_logs"),
     (spark_datasource.logs, "_sidecars"),
     (spark_datasource.stores, "_stores"),
-    (spark_datasource.stream_sink, "_runs"),
+    (spark_datasource.stream.sink, "_runs"),
 )
 """What a process keeps between calls."""
 _OPENERS = ((spark_datasource.options.storage, "open_store"), (txnformat.log, "as_store"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spark_datasource.options.storage import S3aSettings
     from spark_datasource.read.pinning import Pin
     from spark_datasource.read.reader import TxnLogBatchReader
-    from spark_datasource.stream_sink import TxnLogStreamWriter
+    from spark_datasource.stream.sink import TxnLogStreamWriter
     from spark_datasource.write.sink import TxnLogBatchWriter
 
 __all__ = ["TxnLogDataSource", "register"]
@@ -109,7 +109,7 @@ class TxnLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""
-        from spark_datasource.stream_reader import TxnLogStreamReader
+        from spark_datasource.stream.reader import TxnLogStreamReader
 
         return TxnLogStreamReader(self.options, self.s3a, schema)
 
@@ -117,7 +117,7 @@ class TxnLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxnLogStreamWriter:  # Spark's
         """Return the writer of one batch of a stream: Spark makes one to plan it, and another one to commit it."""
         from spark_datasource.options.write import parse_stream_write_options
-        from spark_datasource.stream_sink import TxnLogStreamWriter
+        from spark_datasource.stream.sink import TxnLogStreamWriter
 
         settle()
         if overwrite:

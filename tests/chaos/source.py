@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.stream_reader import TxnLogStreamReader
+from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.chaos.broken import break_sink
 from tests.chaos.origin import compared_without_origin
 from tests.chaos.points import Points, begin_task, install

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
-from spark_datasource.stream_messages import BatchStamp, StreamUpload, TopicStamp, as_batch
-from spark_datasource.stream_offsets import parse_stream_offset
+from spark_datasource.stream.messages import BatchStamp, StreamUpload, TopicStamp, as_batch
+from spark_datasource.stream.offsets import parse_stream_offset
 from spark_datasource.write.messages import TaskUpload
 from tests.fuzz import rows
 from tests.fuzz.mutate import Mutate, changed_bytes, changed_json, changed_text, only_seed

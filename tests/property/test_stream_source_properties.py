@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spark_datasource.stream_reader import TxnLogStreamReader
+from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.property.cut_histories import TOPICS, CutHistory
 from tests.spark.reading import LIMITED, batch, make_reader, schema_of, travelled
 from txnformat.store.memory import MemoryStore

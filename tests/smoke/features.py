@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_datasource.stream_reader import HAS_LIMITS
+from spark_datasource.stream.reader import HAS_LIMITS
 from txnformat.log import TxnLog
 from txnlog import Producer
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_datasource.stream_reader import TxnLogStreamReader
+from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.integration.failing import NUMBERS
 from tests.jvm import java_options, spark_home
 from tests.spark.case_stream import Stream, open_stream

@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 import spark_datasource.logs
 import spark_datasource.options.storage
-import spark_datasource.stream_sink
+import spark_datasource.stream.sink
 import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.stream_messages import BATCH_ID, QUERY_ID, RUN_ID, StreamUpload
-from spark_datasource.stream_sink import TxnLogStreamWriter
+from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID, StreamUpload
+from spark_datasource.stream.sink import TxnLogStreamWriter
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
@@ -86,7 +86,7 @@ class Cluster:
         """Run a block in a worker."""
         with self._patch.context() as patch:
             patch.setattr(spark_datasource.logs, "_logs", self._logs.setdefault(worker, {}))
-            patch.setattr(spark_datasource.stream_sink, "_runs", self._runs.setdefault(worker, {}))
+            patch.setattr(spark_datasource.stream.sink, "_runs", self._runs.setdefault(worker, {}))
             self._worker = worker
             try:
                 yield

@@ -100,7 +100,7 @@ def test_case_11_a_frozen_driver_wakes_up_beside_its_successor(
 def test_case_11_a_copied_checkpoint(stream: Stream, driver: Driver, tmp_path: Path) -> None:
     """Two runs of one query take turns: whoever comes second twice is stopped, and so is whoever was taken over from.
 
-    The guards: what the committing process remembers of its run (:func:`spark_datasource.stream_sink._check_first`;
+    The guards: what the committing process remembers of its run (:func:`spark_datasource.stream.sink._check_first`;
     without it the copy goes on, and writes nothing), and the instances of the version (without them the last batch of the
     driver is found done, whatever its rows are).
     """

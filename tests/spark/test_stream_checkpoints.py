@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_datasource.stream_offsets import VERSION, parse_stream_offset
-from spark_datasource.stream_progress import without_loss
-from spark_datasource.stream_reader import TxnLogStreamReader
+from spark_datasource.stream.offsets import VERSION, parse_stream_offset
+from spark_datasource.stream.progress import without_loss
+from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.integration.failing import NUMBERS, rows
 from tests.spark.reading import (
     ALL,

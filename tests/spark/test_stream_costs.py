@@ -8,8 +8,8 @@ import pytest
 
 from bench.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
 from bench.workers import Worker
-from spark_datasource.followed_log import FollowedLog
 from spark_datasource.options.read import parse_read_options
+from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
-from spark_datasource.stream_messages import StreamUpload
+from spark_datasource.stream.messages import StreamUpload
 from spark_datasource.write.messages import TaskUpload
 from tests.spark.stream_steps import FRAME, Cluster, Query, files, rows, table
 from txnformat.columns.multiset import Multiset

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from spark_datasource.read.splits import Split
-from spark_datasource.stream_reader import TxnLogStreamReader
+from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.integration.failing import NUMBERS, rows
 from tests.spark.reading import (
     ALL,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_datasource.admission import Backlog, granted
+from spark_datasource.stream.admission import Backlog, granted
 
 
 def backlog(*sizes: int, start: int = 100) -> Backlog:

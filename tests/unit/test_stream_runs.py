@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from spark_datasource.options.write import parse_stream_write_options
-from spark_datasource.stream_messages import BatchStamp, StreamUpload
-from spark_datasource.stream_sink import TxnLogStreamWriter
+from spark_datasource.stream.messages import BatchStamp, StreamUpload
+from spark_datasource.stream.sink import TxnLogStreamWriter
 from spark_datasource.write.task import upload_task
 from txnformat.errors import StaleAppVersionError
 from txnlog import TxnLog

@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 from spark_datasource.failures import clean_errors
 from spark_datasource.logs import forget_log, log_with_id
 from spark_datasource.options.write import STREAM_NAMESPACE, StreamWriteOptions
-from spark_datasource.stream_commit import as_write
-from spark_datasource.stream_messages import (
+from spark_datasource.stream.commit import as_write
+from spark_datasource.stream.messages import (
     PROPERTIES,
     Batch,
     StreamUpload,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
-from spark_datasource.stream_messages import Batch, TopicStamp
+from spark_datasource.stream.messages import Batch, TopicStamp
 from spark_datasource.write.messages import Destination, check_uploads, invalid_message
 from spark_datasource.write.plan import topic_to_create, without_topic
 from spark_datasource.write.repeats import content_of, rows_of

@@ -17,14 +17,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator, unsupported
-from spark_datasource.followed_log import FollowedLog
 from spark_datasource.options.read import Order, ReadOptions, parse_read_options
 from spark_datasource.options.storage import S3aSettings
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead
-from spark_datasource.stream_offsets import SeenEntry, StreamOffset, check_same, parse_stream_offset
-from spark_datasource.stream_progress import (
+from spark_datasource.stream.followed_log import FollowedLog
+from spark_datasource.stream.offsets import SeenEntry, StreamOffset, check_same, parse_stream_offset
+from spark_datasource.stream.progress import (
     Limits,
     available,
     first_offset,

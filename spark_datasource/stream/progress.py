@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from spark_datasource.admission import Backlog, granted
 from spark_datasource.options.offsets import LATEST, StartOrEnd
 from spark_datasource.options.read import Order, ReadOptions
 from spark_datasource.read.pinning import check_partitions, check_topics, entry_before, offset_at, start_entry
-from spark_datasource.stream_offsets import StreamOffset, TopicPosition
+from spark_datasource.stream.admission import Backlog, granted
+from spark_datasource.stream.offsets import StreamOffset, TopicPosition
 from txnformat.core.records.scan import check_range, extents_in, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, OffsetOutOfRangeError
