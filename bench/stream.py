@@ -193,7 +193,7 @@ _TAKEN = (
     "What is timed is the whole micro-batch (`triggerExecution` of the query's progress; `addBatch` is beside it). All queries "
     "are open all the time in one session, local[2], and get one micro-batch each in turn; the system is synced, untimed, before "
     "each. Python workers are shared by the Python sinks, so the one that drops its rows profits from "
-    "`spark_datasource/collector.py`, too: without that it takes about 100 ms more."
+    "`spark_datasource/worker/collector.py`, too: without that it takes about 100 ms more."
 )
 
 

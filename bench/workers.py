@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-import spark_datasource.logs
 import spark_datasource.options.storage
-import spark_datasource.stores
 import spark_datasource.stream.sink
+import spark_datasource.worker.logs
+import spark_datasource.worker.stores
 import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID
@@ -29,9 +29,9 @@ from txnformat.store.counting import CountingStore, RequestCounts
 __all__ = ["SinkSteps", "Worker"]
 
 _GLOBALS = (
-    (spark_datasource.logs, "_logs"),
-    (spark_datasource.logs, "_sidecars"),
-    (spark_datasource.stores, "_stores"),
+    (spark_datasource.worker.logs, "_logs"),
+    (spark_datasource.worker.logs, "_sidecars"),
+    (spark_datasource.worker.stores, "_stores"),
     (spark_datasource.stream.sink, "_runs"),
 )
 """What a process keeps between calls."""

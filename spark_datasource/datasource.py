@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from spark_datasource.collector import settle
 from spark_datasource.failures import clean_errors, unsupported
+from spark_datasource.worker.collector import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,9 +81,9 @@ class TxnLogDataSource(DataSource):
         return TxnLogBatchReader(options, pin, schema)
 
     def _pin(self) -> tuple[ReadOptions, Pin]:
-        from spark_datasource.logs import open_log
         from spark_datasource.options.read import parse_read_options
         from spark_datasource.read.pinning import pin_read
+        from spark_datasource.worker.logs import open_log
 
         if self._pinned is None:
             options = parse_read_options(self.options, self.s3a)

@@ -11,9 +11,9 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from spark_datasource.failures import USE_VIEW
-from spark_datasource.logs import absolute
 from spark_datasource.options.names import parse_names
 from spark_datasource.options.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
+from spark_datasource.worker.logs import absolute
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.moments import as_moment_ms

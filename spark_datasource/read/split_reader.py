@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_datasource.collector import settle
-from spark_datasource.logs import sidecars_of
 from spark_datasource.options.read import ReadOptions
 from spark_datasource.read.planning import known_at
 from spark_datasource.read.splits import Split, TopicRead
 from spark_datasource.spark_schema import Projection
-from spark_datasource.stores import kept_store
+from spark_datasource.worker.collector import settle
+from spark_datasource.worker.logs import sidecars_of
+from spark_datasource.worker.stores import kept_store
 from txnformat.clock import SystemClock
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate

@@ -24,7 +24,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.logs import forget_log, log_with_id
 from spark_datasource.options.write import STREAM_NAMESPACE, StreamWriteOptions
 from spark_datasource.stream.commit import as_write
 from spark_datasource.stream.messages import (
@@ -34,6 +33,7 @@ from spark_datasource.stream.messages import (
     as_batch,
     stamp_of,
 )
+from spark_datasource.worker.logs import forget_log, log_with_id
 from spark_datasource.write.plan import WritePlan, plan_write
 from spark_datasource.write.repeats import Repetition, rows_of
 from spark_datasource.write.sink import COMMIT_TRIES_MAX, commit_intent

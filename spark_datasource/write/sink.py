@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.logs import COMMIT_TRIES_MAX, check_same, open_log
 from spark_datasource.options.write import ROUTED, topic_app_id
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX, check_same, open_log
 from spark_datasource.write.messages import TaskUpload, check_messages, of_tasks
 from spark_datasource.write.plan import WritePlan, plan_write
 from spark_datasource.write.repeats import Repetition, content_of, rows_of

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_datasource.collector import settle
-from spark_datasource.stores import kept_store
+from spark_datasource.worker.collector import settle
+from spark_datasource.worker.stores import kept_store
 from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.plan import WritePlan
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX, ByColumn, OneTopic, Route, first_turn

@@ -22,9 +22,9 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from spark_datasource.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.storage import s3a_settings, storage_for
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX, absolute
 from spark_datasource.write.transaction_jobs import (
     ENTER,
     EXIT,

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from spark_datasource.logs import log_with_id
 from spark_datasource.stream.commit import as_write
 from spark_datasource.stream.messages import as_batch
 from spark_datasource.stream.sink import TxnLogStreamWriter
+from spark_datasource.worker.logs import log_with_id
 from spark_datasource.write import task as task_writer
 from txnformat.client.committer import Committer
 from txnformat.core.intents import Write

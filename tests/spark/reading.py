@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from spark_datasource import logs, stores
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.storage import NO_STORAGE
 from spark_datasource.stream.followed_log import FollowedLog
 from spark_datasource.stream.reader import TxnLogStreamReader
+from spark_datasource.worker import logs, stores
 from tests.integration.failing import rows
 from txnformat.clock import Clock, Instant
 from txnformat.log import TxnLog

@@ -16,9 +16,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-import spark_datasource.logs
 import spark_datasource.options.storage
 import spark_datasource.stream.sink
+import spark_datasource.worker.logs
 import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID, StreamUpload
@@ -85,7 +85,7 @@ class Cluster:
     def in_worker(self, worker: str) -> Iterator[None]:
         """Run a block in a worker."""
         with self._patch.context() as patch:
-            patch.setattr(spark_datasource.logs, "_logs", self._logs.setdefault(worker, {}))
+            patch.setattr(spark_datasource.worker.logs, "_logs", self._logs.setdefault(worker, {}))
             patch.setattr(spark_datasource.stream.sink, "_runs", self._runs.setdefault(worker, {}))
             self._worker = worker
             try:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_datasource import collector
-from spark_datasource.collector import FREEZES_MAX, OBJECTS_MAX, settle
+from spark_datasource.worker import collector
+from spark_datasource.worker.collector import FREEZES_MAX, OBJECTS_MAX, settle
 from txnlog import TxnLog
 
 

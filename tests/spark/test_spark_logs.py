@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_datasource import logs
-from spark_datasource.logs import LOGS_MAX, open_log, sidecars_of
+from spark_datasource.worker import logs
+from spark_datasource.worker.logs import LOGS_MAX, open_log, sidecars_of
 from txnformat.store.local import LocalStore
 from txnlog import TxnLog
 

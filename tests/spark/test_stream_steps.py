@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_datasource import logs
+from spark_datasource.worker import logs
 from spark_datasource.write.sink import COMMIT_TRIES_MAX
 from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
 from txnformat.core.app_versions import Content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from spark_datasource.collector import OBJECTS_MAX, settle
+from spark_datasource.worker.collector import OBJECTS_MAX, settle
 
 
 def test_nothing_is_frozen_outside_of_sparks_workers() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_datasource.options.storage import NO_STORAGE
-from spark_datasource.stores import STORES_MAX, kept_store
+from spark_datasource.worker.stores import STORES_MAX, kept_store
 from txnformat.errors import StorageError
 
 
