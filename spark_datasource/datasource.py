@@ -59,7 +59,7 @@ class TxnLogDataSource(DataSource):
     def schema(self) -> StructType:
         """Pin the read and return its schema; Spark calls it in ``load()`` without ``.schema()``."""
         from spark_datasource.read.planning import topic_read
-        from spark_datasource.spark_schema import common_schema
+        from spark_datasource.schema import common_schema
 
         options, pin = self._pin()
         schema = common_schema(

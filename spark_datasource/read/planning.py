@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.options.read import ReadOptions
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead, cut, split_count
-from spark_datasource.spark_schema import project
+from spark_datasource.schema import project
 from txnformat.core.state import LogState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.log import TxnLog

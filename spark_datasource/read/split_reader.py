@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from spark_datasource.options.read import ReadOptions
 from spark_datasource.read.planning import known_at
 from spark_datasource.read.splits import Split, TopicRead
-from spark_datasource.spark_schema import Projection
+from spark_datasource.schema import Projection
 from spark_datasource.worker.collector import settle
 from spark_datasource.worker.logs import sidecars_of
 from spark_datasource.worker.stores import kept_store

@@ -56,7 +56,7 @@ def make_reader(
 
 def schema_of(log: TxnLog, topic: str, columns: str | None = None) -> StructType:
     """Return the schema that load() finds."""
-    from spark_datasource.spark_schema import spark_schema
+    from spark_datasource.schema import spark_schema
 
     return spark_schema(log.refresh().topic(topic).schema, columns.split(",") if columns else None)
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_datasource.spark_schema import spark_schema
+from spark_datasource.schema import spark_schema
 from tests.jvm import spark_environment
 from tests.meta.markdown import ROOT, blocks, codes, section, tables
 from tests.meta.runner import NOT_RUN

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import txnformat.columns.variants
 from spark_datasource.datasource import TxnLogDataSource, register
 from spark_datasource.options.names import matched, parse_name, parse_names
-from spark_datasource.spark_schema import arrow_code
+from spark_datasource.schema import arrow_code
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.log import TxnLog
 from writers.producer import Producer

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import Row, StructType, VariantVal
 
-from spark_datasource.spark_schema import spark_schema
+from spark_datasource.schema import spark_schema
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema
 from txnformat.log import TxnLog
