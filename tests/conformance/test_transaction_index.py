@@ -19,11 +19,11 @@ from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransact
 from txnformat.errors import CorruptDataError, InternalError, StorageError
 from txnformat.protocol.sealing import write_segments
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.sim_hand import Hand
 from txnformat.types import ObjectRecord
 from txnformat.verify.report import ProblemKind, Record
 from txnformat.verify.sidecars import check_txnindex, expected_segments
 from txnlog import Producer, TxnLog
+from txnlog_testing.simulator.hand import Hand
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
 VECTORS: dict[str, Any] = json.loads((DATA / "abort_index_collect.json").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from txnformat.testing.simulator import SimulationError, run_history
+from txnlog_testing.simulator.simulator import SimulationError, run_history
 
 __all__ = ["expect_found"]
 

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from txnformat.testing.replay import main as replay
-from txnformat.testing.simulator import REQUIRED_HITS, STEPS_MIN, WRITERS_MIN, run_histories, run_history
+from txnlog_testing.simulator.simulator import (
+    REQUIRED_HITS,
+    STEPS_MIN,
+    WRITERS_MIN,
+    run_histories,
+    run_history,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORIES = 1_800

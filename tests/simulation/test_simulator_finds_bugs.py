@@ -22,8 +22,8 @@ from txnformat.protocol.effects import CreateObject, DrawId, Effect, ListObjects
 from txnformat.protocol.follow import refresh
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.sim_actors import CommitStep, Protocol
-from txnformat.testing.simulator import SimulationError, run_history
+from txnlog_testing.simulator.actors import CommitStep, Protocol
+from txnlog_testing.simulator.simulator import SimulationError, run_history
 
 pytestmark = pytest.mark.simulation
 

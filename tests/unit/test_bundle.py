@@ -33,7 +33,7 @@ from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
-from txnformat.testing.sim_hand import Hand
+from txnlog_testing.simulator.hand import Hand
 
 ENTRIES = [bytes([number]) * (number + 1) for number in range(BUNDLE_ENTRIES)]
 

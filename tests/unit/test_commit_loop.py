@@ -25,9 +25,9 @@ from txnformat.protocol.commit import Answers, CommitSettings, backoff_ms, commi
 from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.sim_clients import create_topic
-from txnformat.testing.sim_hand import Hand
 from txnformat.types import Outcome
+from txnlog_testing.simulator.clients import create_topic
+from txnlog_testing.simulator.hand import Hand
 
 NO_ANSWER = StorageError("no answer came", transient=True)
 AMBIGUOUS = CreateResult(CreateOutcome.AMBIGUOUS, NO_ANSWER)

@@ -16,7 +16,7 @@ from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.slot import Ours, Unknown, create_slot
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.sim_hand import Hand
+from txnlog_testing.simulator.hand import Hand
 
 LOST_ANSWER = CreateResult(CreateOutcome.AMBIGUOUS, StorageError("no answer came", transient=True))
 BROKEN = StorageError("the file system failed", kind="io-error")

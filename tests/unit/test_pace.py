@@ -7,7 +7,7 @@ from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import CreateObject, Simultaneous, Times
 from txnformat.protocol.pace import HOLD_MS_MAX, STREAK, Pace
 from txnformat.protocol.view import View
-from txnformat.testing.sim_hand import Hand
+from txnlog_testing.simulator.hand import Hand
 
 ROUND_TRIP_MS = 30
 

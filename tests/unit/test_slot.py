@@ -7,7 +7,7 @@ from txnformat.errors import StorageError
 from txnformat.protocol.effects import CreateObject, Effect, GetObject
 from txnformat.protocol.slot import Gone, Lost, Ours, Refused, SlotOutcome, Unknown, create_slot
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.sim_hand import Hand
+from txnlog_testing.simulator.hand import Hand
 
 KEY = keys.entry_key(7)
 THEIRS = b'{"format": 1}'

@@ -28,8 +28,8 @@ from txnformat.errors import (
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import Times
 from txnformat.protocol.expiry import Watch
-from txnformat.testing.sim_hand import Hand
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.simulator.hand import Hand
 
 KEY = TopicPartition(ORDERS.topic_id, 0)
 MINUTE = 60_000

@@ -27,10 +27,10 @@ from txnformat.core.lifecycle.decide import expirable
 from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
-from txnformat.testing.sim_clients import BulkClient, Client
-from txnformat.testing.sim_group_ledger import Claim
-from txnformat.testing.sim_transactions import TIMEOUTS, Decisions, TransactionalClient
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.simulator.clients import BulkClient, Client
+from txnlog_testing.simulator.group_ledger import Claim
+from txnlog_testing.simulator.transactions import TIMEOUTS, Decisions, TransactionalClient
 
 __all__ = [
     "GROUP_HITS",

@@ -22,9 +22,9 @@ from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import write_segments
 from txnformat.protocol.snapshots import write_hint, write_snapshot
 from txnformat.protocol.view import View
-from txnformat.testing.sim_clients import Client
-from txnformat.testing.sim_oracle import Oracle, is_definite
-from txnformat.testing.sim_world import HistoryViolation, World
+from txnlog_testing.simulator.clients import Client
+from txnlog_testing.simulator.oracle import Oracle, is_definite
+from txnlog_testing.simulator.world import HistoryViolation, World
 
 __all__ = ["CommitStep", "Operator", "Protocol", "SimProcess"]
 

@@ -20,8 +20,8 @@ from txnformat.core.subscriptions.operations import (
     DeleteSubscription,
     SubscriptionKey,
 )
-from txnformat.testing.sim_world import HistoryViolation
 from txnformat.types import TopicPartition
+from txnlog_testing.simulator.world import HistoryViolation
 
 __all__ = ["AckClaim", "AckLedger"]
 

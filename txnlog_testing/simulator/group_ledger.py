@@ -24,8 +24,8 @@ from txnformat.core.groups.operations import (
 from txnformat.core.intents import Action, LeaveGroup, RemoveGroup, ResetOffsets, Write
 from txnformat.core.operations import Expire
 from txnformat.core.state import LogState
-from txnformat.testing.sim_world import HistoryViolation
 from txnformat.types import TopicPartition
+from txnlog_testing.simulator.world import HistoryViolation
 
 __all__ = ["Claim", "GroupLedger"]
 

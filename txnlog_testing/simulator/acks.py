@@ -18,10 +18,10 @@ from txnformat.core.subscriptions.operations import (
     SubscriptionStart,
 )
 from txnformat.errors import TxnLogError
-from txnformat.testing.sim_ack_ledger import AckClaim
-from txnformat.testing.sim_clients import Client
-from txnformat.testing.sim_transactions import TIMEOUTS, Decisions, TransactionalClient
 from txnformat.types import TopicPartition
+from txnlog_testing.simulator.ack_ledger import AckClaim
+from txnlog_testing.simulator.clients import Client
+from txnlog_testing.simulator.transactions import TIMEOUTS, Decisions, TransactionalClient
 
 __all__ = ["ACK_HITS", "ACK_KINDS", "AcknowledgingClient", "SharingClient", "WorkingClient", "ack_client"]
 

@@ -31,10 +31,10 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.testing.sim_ack_ledger import AckLedger
-from txnformat.testing.sim_group_ledger import GroupLedger
-from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.simulator.ack_ledger import AckLedger
+from txnlog_testing.simulator.group_ledger import GroupLedger
+from txnlog_testing.simulator.world import HistoryViolation, Sender
 
 __all__ = ["Ledger"]
 

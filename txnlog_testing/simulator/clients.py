@@ -30,8 +30,8 @@ from txnformat.core.operations import AllocateProducerIds, CreateTopic
 from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
-from txnformat.testing.sim_oracle import is_definite
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition
+from txnlog_testing.simulator.oracle import is_definite
 
 __all__ = [
     "BulkClient",

@@ -25,9 +25,9 @@ from txnformat.core.snapshot import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
 from txnformat.protocol.view import View
-from txnformat.testing.sim_ledger import Ledger
-from txnformat.testing.sim_world import HistoryViolation, Sender
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.simulator.ledger import Ledger
+from txnlog_testing.simulator.world import HistoryViolation, Sender
 
 __all__ = ["Oracle", "is_definite"]
 

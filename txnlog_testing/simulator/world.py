@@ -35,7 +35,7 @@ from txnformat.protocol.effects import (
 )
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.faulty import FaultyStore, SimulatedCrash
-from txnformat.testing.sim_store import FaultPlan, SimStore, VirtualTime
+from txnlog_testing.simulator.store import FaultPlan, SimStore, VirtualTime
 
 __all__ = ["Actor", "HistoryViolation", "Process", "Sender", "World"]
 

@@ -23,8 +23,8 @@ from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CommitStateUnknownError, TxnLogError
-from txnformat.testing.sim_clients import Client
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.simulator.clients import Client
 
 __all__ = ["TIMEOUTS", "CleaningClient", "DecidingClient", "Decisions", "TransactionalClient"]
 

@@ -29,9 +29,9 @@ from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.protocol.view import View
 from txnformat.store.faulty import FaultKind
-from txnformat.testing.sim_acks import ACK_HITS, ACK_KINDS, ack_client
-from txnformat.testing.sim_actors import Operator, Protocol, SimProcess
-from txnformat.testing.sim_clients import (
+from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
+from txnlog_testing.simulator.actors import Operator, Protocol, SimProcess
+from txnlog_testing.simulator.clients import (
     BulkClient,
     Client,
     GrowingClient,
@@ -40,18 +40,18 @@ from txnformat.testing.sim_clients import (
     ToldClient,
     TopicClient,
 )
-from txnformat.testing.sim_groups import GROUP_HITS, KINDS, group_clients
-from txnformat.testing.sim_ledger import Ledger
-from txnformat.testing.sim_oracle import Oracle
-from txnformat.testing.sim_store import EPOCH_MS
-from txnformat.testing.sim_transactions import (
+from txnlog_testing.simulator.groups import GROUP_HITS, KINDS, group_clients
+from txnlog_testing.simulator.ledger import Ledger
+from txnlog_testing.simulator.oracle import Oracle
+from txnlog_testing.simulator.store import EPOCH_MS
+from txnlog_testing.simulator.transactions import (
     TIMEOUTS,
     CleaningClient,
     DecidingClient,
     Decisions,
     TransactionalClient,
 )
-from txnformat.testing.sim_world import HistoryViolation, World
+from txnlog_testing.simulator.world import HistoryViolation, World
 
 __all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_history"]
 
