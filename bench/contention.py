@@ -24,7 +24,7 @@ from txnformat.core.intents import AppRef, Write
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
-from txnformat.testing.latency_store import LatencyStore
+from txnlog_testing.stores.latency import LatencyStore
 
 __all__ = ["BENCHMARKS", "Crew", "Run"]
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from bench.one_shot import rows
 from bench.table import Benchmark, Context, Measurement, Row, ratio
 from txnformat.store.open import open_store
-from txnformat.testing.fault_proxy import FaultProxy
-from txnformat.testing.s3_server import S3Server, seaweedfs_server
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.fault_proxy import FaultProxy
+from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 __all__ = ["BENCHMARKS"]
 

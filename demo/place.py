@@ -28,7 +28,7 @@ def bucket() -> Iterator[str]:
     StorageError
         The server is not installed, or does not start.
     """
-    from txnformat.testing.s3_server import REGION, seaweedfs_server
+    from txnlog_testing.stores.s3_server import REGION, seaweedfs_server
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]  # nothing of the user's own may reach the demo

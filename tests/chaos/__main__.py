@@ -172,7 +172,7 @@ def _place(folder: str, *, s3: bool) -> Iterator[tuple[str, dict[str, str]]]:
     if not s3:
         yield f"{folder}/logs", {}
         return
-    from txnformat.testing.s3_server import seaweedfs_server
+    from txnlog_testing.stores.s3_server import seaweedfs_server
 
     with seaweedfs_server() as server:
         yield server.url("chaos"), server.storage_options

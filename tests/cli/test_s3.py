@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import Answer, Command
-from txnformat.testing.s3_server import S3Server, moto_server
+from txnlog_testing.stores.s3_server import S3Server, moto_server
 
 SECRET = "hush-hush-hush"
 

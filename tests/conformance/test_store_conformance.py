@@ -11,7 +11,7 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.store_conformance import StoreConformance
+from txnlog_testing.stores.conformance import StoreConformance
 
 
 class TestMemoryStore(StoreConformance):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from txnformat.keys import LOG_PREFIX, entry_key
 from txnformat.store.local import LocalStore
-from txnformat.testing.create_race import slot_bytes
+from txnlog_testing.stores.create_race import slot_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 RACERS = 16
@@ -17,7 +17,7 @@ SLOTS = 1000
 
 
 def test_sixteen_processes_and_a_thousand_slots_have_one_winner_each(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "txnformat.testing.create_race", str(tmp_path)]
+    command = [sys.executable, "-m", "txnlog_testing.stores.create_race", str(tmp_path)]
     racers = [
         subprocess.Popen(
             [*command, str(number), str(SLOTS)],

@@ -15,9 +15,9 @@ import pytest
 from txnformat.keys import entry_key
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
-from txnformat.testing.create_race import slot_bytes
-from txnformat.testing.s3_server import S3Server, moto_server, seaweedfs_server
-from txnformat.testing.store_conformance import StoreConformance
+from txnlog_testing.stores.conformance import StoreConformance
+from txnlog_testing.stores.create_race import slot_bytes
+from txnlog_testing.stores.s3_server import S3Server, moto_server, seaweedfs_server
 
 ROOT = Path(__file__).resolve().parents[2]
 RACERS = 16
@@ -81,7 +81,7 @@ def _race(server: S3Server, slots: int) -> None:
     url = server.url("race")
     racers = [
         subprocess.Popen(
-            [sys.executable, "-m", "txnformat.testing.create_race", url, str(number), str(slots)],
+            [sys.executable, "-m", "txnlog_testing.stores.create_race", url, str(number), str(slots)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pytest
 
 from txnformat.store.open import open_store
-from txnformat.testing.s3_server import S3Server, moto_server
 from txnlog import Consumer, InvalidInputError, Producer, TxnLog
 from txnlog.cli.app import run
+from txnlog_testing.stores.s3_server import S3Server, moto_server
 
 WAYS = ("options", "environment", "profile", "url", "file", "argument")
 PARTS = ("key", "secret", "token")

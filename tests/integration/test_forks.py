@@ -31,8 +31,8 @@ from txnformat.store.s3 import S3Store
 from txnformat.store.s3_options import parse_s3_options
 from txnformat.store.s3_upload import PART_BYTES
 from txnformat.store.store_time import StoreTime
-from txnformat.testing.s3_server import moto_server
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.s3_server import moto_server
 from writers import producer_ids
 from writers.bulk import BulkAppend
 

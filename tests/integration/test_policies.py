@@ -17,9 +17,9 @@ from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, TxnLogError
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
-from txnformat.testing.s3_server import REGION, S3Server, moto_server
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.s3_server import REGION, S3Server, moto_server
 
 NUMBERS = pa.schema([("n", pa.int64())])
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

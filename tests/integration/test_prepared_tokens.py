@@ -22,7 +22,6 @@ from tests.integration.failing import (
 from tests.integration.preparing import again, prepared, refused
 from txnformat.store.faulty import FaultKind
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.s3_server import seaweedfs_server
 from txnlog import (
     CommitInfo,
     InvalidInputError,
@@ -35,6 +34,7 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
 )
+from txnlog_testing.stores.s3_server import seaweedfs_server
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3_600_000

@@ -22,7 +22,7 @@ from txnformat import keys
 from txnformat.log import TxnLog
 from txnformat.store.open import open_store
 from txnformat.testing.chain_oracle import Report, check_reports, read_chain
-from txnformat.testing.fault_proxy import (
+from txnlog_testing.stores.fault_proxy import (
     FaultProxy,
     Plan,
     ProxyFault,
@@ -30,7 +30,7 @@ from txnformat.testing.fault_proxy import (
     Request,
     seeded_plan,
 )
-from txnformat.testing.s3_server import S3Server, seaweedfs_server
+from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 CREATES = 5_000
 WAIT_SECONDS_MAX = 500

@@ -23,8 +23,8 @@ from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
-from txnformat.testing.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server
 
 NUMBERS = pa.schema([("n", pa.int64())])
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)

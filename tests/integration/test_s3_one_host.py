@@ -19,8 +19,8 @@ from txnformat.store.base import CreateOutcome
 from txnformat.store.probe import ensure_fit
 from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
 from txnformat.store.s3_upload import PART_BYTES
-from txnformat.testing.s3_server import moto_server
 from txnformat.verify.files import patiently
+from txnlog_testing.stores.s3_server import moto_server
 
 KEY = "_txnlog/log/00000000000000000000.json"
 TOKEN = "the-session-token"

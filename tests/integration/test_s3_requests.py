@@ -13,8 +13,8 @@ from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
 from txnformat.store.s3 import S3Store
 from txnformat.store.s3_upload import PART_BYTES
-from txnformat.testing.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
-from txnformat.testing.s3_server import S3Server, dead_endpoint, seaweedfs_server
+from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
+from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, seaweedfs_server
 
 KEY = "_txnlog/log/00000000000000000000.json"
 _numbers = itertools.count()

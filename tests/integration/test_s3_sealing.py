@@ -11,8 +11,8 @@ import pytest
 from txnformat.store.counting import CountingStore
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.s3_server import S3Server, seaweedfs_server
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 
 @pytest.fixture(scope="module")

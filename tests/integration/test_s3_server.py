@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from txnformat.testing.s3_server import S3Server, free_ports, moto_server, seaweedfs_server
+from txnlog_testing.stores.s3_server import S3Server, free_ports, moto_server, seaweedfs_server
 
 HOLDER = """
 import sys
-from txnformat.testing.s3_server import seaweedfs_server
+from txnlog_testing.stores.s3_server import seaweedfs_server
 with seaweedfs_server() as server:
     print(server.endpoint_url, flush=True)
     sys.stdin.read()

@@ -20,7 +20,7 @@ from tests.interrupts.world import Stores, World
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.store.base import ObjectStore
 from txnformat.testing.interrupts import Point, interrupt, record, thinned
-from txnformat.testing.signalling_store import SignallingStore
+from txnlog_testing.stores.signalling import SignallingStore
 
 __all__ = [
     "HUNG_SECONDS",

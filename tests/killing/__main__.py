@@ -136,7 +136,7 @@ def _place(folder: str, *, s3: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     if not s3:
         yield f"{folder}/logs", {}
         return
-    from txnformat.testing.s3_server import seaweedfs_server
+    from txnlog_testing.stores.s3_server import seaweedfs_server
 
     with seaweedfs_server() as server:
         yield server.url("kill-rounds"), {"storage_options": server.storage_options}

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.model.log_machine import LogMachine, MemoryMachine, RealMachine
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import open_store
-from txnformat.testing.s3_server import S3Server, moto_server
+from txnlog_testing.stores.s3_server import S3Server, moto_server
 
 NIGHTLY_EXAMPLES = 1_000
 """From here on (HYPOTHESIS_PROFILE=nightly) real stores get their share of a long run, too."""

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tests.spark.test_spark_stream import Feed
 from txnformat.keys import LOG_PREFIX, entry_key
 from txnformat.log import TxnLog
-from txnformat.testing.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults
-from txnformat.testing.s3_server import S3Server
+from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults
+from txnlog_testing.stores.s3_server import S3Server
 
 __all__ = [
     "BEGUN",

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_datasource.datasource import register
-from txnformat.testing.s3_server import S3Server, seaweedfs_server
 from txnlog import InvalidInputError, Producer, SparkTransaction, StorageError, TxnLog
+from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from txnformat.testing.s3_server import S3Server, moto_server
 from txnlog import TxnLog
+from txnlog_testing.stores.s3_server import S3Server, moto_server
 
 WAYS = ("options", "view", "hadoop", "environment", "url", "names", "launch", "file")
 PARTS = ("key", "secret", "token")

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.outages import BEGUN, Bucket, Matches, Outage, answered, is_data_put, is_entry_put, is_read
 from tests.spark.test_spark_stream import entries, rows
-from txnformat.testing.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults
-from txnformat.testing.s3_server import S3Server, seaweedfs_server
+from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults
+from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 KEY_ID, SECRET, TOKEN = "SENTINELKEYID00001", "SENTINELSECRETVALUE00001", "SENTINELTOKEN00001"
 SENTINEL = {

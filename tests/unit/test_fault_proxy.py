@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnformat.testing.fault_proxy import (
+from txnlog_testing.stores.fault_proxy import (
     FaultProxy,
     ProxyFault,
     ProxyFaultKind,

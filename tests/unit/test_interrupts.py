@@ -14,7 +14,7 @@ from txnformat.store import memory
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
 from txnformat.testing.interrupts import Point, PointKind, interrupt, record, thinned
-from txnformat.testing.signalling_store import SignallingStore
+from txnlog_testing.stores.signalling import SignallingStore
 
 ROOTS = (str(Path(sample.__file__)),)
 ALL = [2, 4, 6]

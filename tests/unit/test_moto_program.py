@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from txnformat.testing.moto_program import OneAtATime
+from txnlog_testing.stores.moto_program import OneAtATime
 
 
 class Inner:

@@ -20,7 +20,7 @@ from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.patient import PatientStore
 from txnformat.store.posix import Posix
-from txnformat.testing.latency_store import LatencyStore
+from txnlog_testing.stores.latency import LatencyStore
 
 KEY = "a/b/object"
 

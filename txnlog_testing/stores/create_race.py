@@ -1,4 +1,4 @@
-"""One racer of many processes that create the same slots: ``python -m txnformat.testing.create_race``.
+"""One racer of many processes that create the same slots: ``python -m txnlog_testing.stores.create_race``.
 
 Arguments: location of the store, the racer's number, number of slots. It prints ``ready``, waits for a line, creates
 every slot in order, and prints one letter per slot: ``C`` created, ``E`` exists, ``A`` ambiguous, ``R`` refused.

@@ -31,7 +31,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from txnformat.errors import InternalError, InvalidInputError
-from txnformat.testing.http_wire import (
+from txnlog_testing.stores.http_wire import (
     HEAD_BYTES_MAX,
     Answer,
     Closed,
