@@ -21,7 +21,7 @@ import pytest
 from txnformat import keys
 from txnformat.log import TxnLog
 from txnformat.store.open import open_store
-from txnformat.testing.chain_oracle import Report, check_reports, read_chain
+from txnlog_testing.models.chain_oracle import Report, check_reports, read_chain
 from txnlog_testing.stores.fault_proxy import (
     FaultProxy,
     Plan,

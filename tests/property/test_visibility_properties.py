@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from txnformat.core.records.visibility import aborted_ranges, committed_mask, last_stable_offset
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect, decode, encode
-from txnformat.testing.reference_filters import (
+from txnformat.types import NO_PRODUCER, Outcome
+from txnlog_testing.models.reference_filters import (
     Batch,
     CompletedFetch,
     FetchedAbort,
@@ -21,7 +22,6 @@ from txnformat.testing.reference_filters import (
     range_filter,
     replay,
 )
-from txnformat.types import NO_PRODUCER, Outcome
 
 PRODUCERS = 4
 

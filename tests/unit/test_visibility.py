@@ -17,7 +17,8 @@ from txnformat.core.records.visibility import (
 )
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import InternalError
-from txnformat.testing.reference_filters import (
+from txnformat.types import NO_PRODUCER, Outcome
+from txnlog_testing.models.reference_filters import (
     Batch,
     CompletedFetch,
     FetchedAbort,
@@ -28,7 +29,6 @@ from txnformat.testing.reference_filters import (
     range_filter,
     replay,
 )
-from txnformat.types import NO_PRODUCER, Outcome
 
 DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
 ABORT, COMMIT = Outcome.ABORT, Outcome.COMMIT

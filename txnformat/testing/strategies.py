@@ -29,8 +29,8 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
 from txnformat.core.replacing import replace
-from txnformat.testing.naive_model import NaiveModel
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.models.naive_model import NaiveModel
 
 __all__ = [
     "HISTORY_GROUPS_MAX",
