@@ -96,7 +96,7 @@ chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while rea
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }
-	@$(RUN) -m txnformat.testing.replay $(SEED)
+	@$(RUN) -m txnlog_testing.replay $(SEED)
 
 ##@ Versions of Spark
 

@@ -37,9 +37,9 @@ from txnformat.protocol.sealing import write_segments
 from txnformat.reading.plan import plan_read
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.seal_of import CountedIds
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import IsolationLevel, ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.seal_of import CountedIds
+from txnlog_testing.strategies import make_append, make_topic
 
 __all__ = ["ABORT", "COMMIT", "LOG_ID", "ORDERS", "Chain"]
 

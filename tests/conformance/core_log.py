@@ -24,8 +24,8 @@ from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.protocol.follow import fold_bytes
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.strategies import make_append, make_topic
 
 __all__ = ["ABORT", "AUDIT", "COMMIT", "NAME", "ORDERS", "CoreLog", "kinds", "orders", "rows", "staged"]
 

@@ -15,8 +15,8 @@ from txnformat.core.operations import Cause
 from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import InvalidTransactionStateError, NotFoundError, ProducerFencedError
-from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.strategies import make_append
 
 
 @case(

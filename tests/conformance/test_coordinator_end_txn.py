@@ -30,9 +30,9 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
 )
-from txnformat.testing.entries import replaced_in_entry
-from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.strategies import make_append
 
 
 def _class_of(epoch: int, known: TransactionalIdState) -> Epoch:

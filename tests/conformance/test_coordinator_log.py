@@ -23,8 +23,6 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.entries import replaced_in_entry
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome, TopicPartition
 from txnlog import (
     CommitStateUnknownError,
@@ -34,6 +32,8 @@ from txnlog import (
     ProducerStatus,
     StorageError,
 )
+from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.strategies import make_append, make_topic
 
 
 def _busy() -> CoreLog:

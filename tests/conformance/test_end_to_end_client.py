@@ -19,7 +19,6 @@ from txnformat.store.faulty import FaultKind
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.strategies import make_append
 from txnlog import (
     CommitStateUnknownError,
     InvalidInputError,
@@ -33,6 +32,7 @@ from txnlog import (
     TxnLog,
     UnsupportedStoreError,
 )
+from txnlog_testing.strategies import make_append
 
 
 @pytest.fixture

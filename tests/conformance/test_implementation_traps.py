@@ -17,7 +17,6 @@ from txnformat.core.transactions.abort_index import AbortedTransaction, decode, 
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.strategies import make_append
 from txnlog import (
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
@@ -28,6 +27,7 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.strategies import make_append
 
 INT32_MAX = 2**31 - 1
 

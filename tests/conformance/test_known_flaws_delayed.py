@@ -15,7 +15,6 @@ from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
 from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome
 from txnformat.store.faulty import FaultKind, FaultyStore
-from txnformat.testing.strategies import make_append
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -24,6 +23,7 @@ from txnlog import (
     ProducerFencedError,
     TxnLog,
 )
+from txnlog_testing.strategies import make_append
 
 INLINE = "inline"
 

@@ -21,8 +21,8 @@ from txnformat.core.replacing import replace
 from txnformat.errors import CorruptDataError
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.entries import replaced_in_entry
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog
+from txnlog_testing.entries import replaced_in_entry
 
 
 def _id(log: TxnLog) -> int:

@@ -22,9 +22,9 @@ from txnformat.errors import (
 )
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.follow import fold_bytes
-from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append
 
 
 def markers(chain: Chain, number: int = 0) -> list[tuple[int, int, int, int]]:

@@ -32,9 +32,9 @@ from txnformat.protocol.effects import GetObject, Simultaneous
 from txnformat.protocol.follow import open_view
 from txnformat.protocol.snapshots import TAIL_ENTRIES_MIN, snapshot_due, write_hint, write_snapshot
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append
 
 KEY = TopicPartition(ORDERS.topic_id, 0)
 ETL, PLAIN = ProducerRef(0, 0, "etl"), ProducerRef(1, 0)

@@ -47,11 +47,11 @@ from txnformat.predicates.sql import compile_where
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import parse_s3_options
-from txnformat.testing.entries import without_checksum
 from txnlog import TxnLog
 from txnlog.cli.columns import parse_column
 from txnlog.cli.json_values import Binary
 from txnlog.cli.sources import _READERS, Format
+from txnlog_testing.entries import without_checksum
 from writers.rows import RowFormat
 
 __all__ = ["CORPUS", "Target", "targets"]

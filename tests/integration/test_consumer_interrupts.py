@@ -14,8 +14,8 @@ from tests.integration.consuming import T0, World, committed, drained, numbers, 
 from txnformat.consumers import fetching
 from txnformat.consumers.reading import Reading
 from txnformat.consumers.uncut import Uncut
-from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import Consumer, InvalidTransactionStateError, TxnLog
+from txnlog_testing.interrupts import Point, interrupt, record, thinned
 
 T1 = ("t", 1)
 

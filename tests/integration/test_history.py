@@ -13,8 +13,8 @@ from txnformat.core.intents import AllocateIds
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.entries import replaced_in_entry
 from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
+from txnlog_testing.entries import replaced_in_entry
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

@@ -27,8 +27,8 @@ from txnformat.core.subscriptions.operations import AckedPartition, AckMode, Cre
 from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.entries import replaced_in_entry
 from txnlog import CorruptDataError, Outcome, Producer, TxnLog
+from txnlog_testing.entries import replaced_in_entry
 
 NUMBERS = pa.schema([("n", pa.int64())])
 IDLE_MS = 2**50

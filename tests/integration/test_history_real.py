@@ -14,7 +14,9 @@ import pytest
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation, key_class
-from txnformat.testing.checker import (
+from txnformat.types import IsolationLevel
+from txnlog import Consumer, NotFoundError, Producer, ProducerFencedError, TxnLog, TxnLogError
+from txnlog_testing.checker import (
     AnomalyClass,
     CommitOffsets,
     Event,
@@ -30,8 +32,6 @@ from txnformat.testing.checker import (
     read_history,
     records_of,
 )
-from txnformat.types import IsolationLevel
-from txnlog import Consumer, NotFoundError, Producer, ProducerFencedError, TxnLog, TxnLogError
 
 SCHEMA = pa.schema([("name", pa.string())])
 TOPICS = {"in": 2, "out": 3}

@@ -17,7 +17,7 @@ from tests.interrupts.calls import SCENARIOS
 from tests.interrupts.campaign import judge, run_history
 from tests.interrupts.trials import Actor, Mode, Next, Request, points_of, run_trial
 from tests.interrupts.world import Stores
-from txnformat.testing.interrupts import Point
+from txnlog_testing.interrupts import Point
 
 ACTORS: list[Actor] = [*SCENARIOS, *readers.CASES, *logs.CASES]
 MODES = (Mode.SIGNAL, Mode.TWICE, Mode.REQUEST)

@@ -19,9 +19,9 @@ from txnformat.core.intents import AllocateIds
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, key_class
-from txnformat.testing.entries import changed_entry, without_checksum
 from txnformat.verify.log import verify_log
 from txnlog import CommitStateUnknownError, CorruptDataError, Producer, StorageError, TxnLog, VerifyReport
+from txnlog_testing.entries import changed_entry, without_checksum
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

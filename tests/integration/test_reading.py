@@ -15,7 +15,6 @@ from txnformat import keys
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
-from txnformat.testing.entries import changed_entry
 from txnlog import (
     CorruptDataError,
     InvalidInputError,
@@ -26,6 +25,7 @@ from txnlog import (
     TxnLog,
     UnsupportedFeatureError,
 )
+from txnlog_testing.entries import changed_entry
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

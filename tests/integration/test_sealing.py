@@ -21,8 +21,8 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.testing.strategies import make_append
 from txnlog import Producer, TxnLog
+from txnlog_testing.strategies import make_append
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

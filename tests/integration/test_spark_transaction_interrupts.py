@@ -19,8 +19,8 @@ from tests.integration.failing import NUMBERS, read, rows
 from tests.integration.test_job_producer import stage
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog
+from txnlog_testing.interrupts import Point, interrupt, record, thinned
 
 PLACES = ("spark_datasource/transaction", "writers/calls.py", "txnformat/shield.py")
 """Where the user's thread is in a call; the rest of it is on a library thread, or in what stands for the job."""

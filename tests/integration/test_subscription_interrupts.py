@@ -15,8 +15,8 @@ from tests.integration.failing import NUMBERS, rows
 from txnformat.consumers import delivery as delivery_module
 from txnformat.consumers import fetching as fetching_module
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.interrupts import Point, interrupt, record, thinned
 from txnlog import AckConflictError, InvalidTransactionStateError, Producer, Subscription, TxnLog
+from txnlog_testing.interrupts import Point, interrupt, record, thinned
 from writers.progress import Progress
 
 

@@ -21,11 +21,11 @@ from txnformat.protocol.follow import empty_state, fold_bytes
 from txnformat.protocol.snapshots import write_hint, write_snapshot
 from txnformat.protocol.view import View
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.entries import changed_entry
 from txnformat.types import TopicPartition
 from txnformat.verify.log import verify_log
 from txnformat.verify.offsets import OffsetDerivation
 from txnlog import Producer, TxnLog
+from txnlog_testing.entries import changed_entry
 
 NUMBERS = pa.schema([("n", pa.int64())])
 Json = dict[str, Any]

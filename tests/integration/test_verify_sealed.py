@@ -16,10 +16,10 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.sealing.sidecar import decode_index, decode_markers, encode_index, encode_markers
 from txnformat.persistent import Rows
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.entries import changed_entry
 from txnformat.types import ObjectRecord
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog, VerifyReport
+from txnlog_testing.entries import changed_entry
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

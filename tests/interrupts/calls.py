@@ -10,8 +10,8 @@ from typing import Any
 from tests.interrupts.trials import Interruption, Next, Trial
 from tests.interrupts.user import User
 from tests.interrupts.world import SEED, World
-from txnformat.testing.interrupts import PointKind, interrupt
 from txnlog import ProducerStatus, Subscription
+from txnlog_testing.interrupts import PointKind, interrupt
 
 __all__ = ["SCENARIOS", "Scenario"]
 

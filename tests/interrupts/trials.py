@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from tests.interrupts.world import Stores, World
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.store.base import ObjectStore
-from txnformat.testing.interrupts import Point, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, interrupt, record, thinned
 from txnlog_testing.stores.signalling import SignallingStore
 
 __all__ = [

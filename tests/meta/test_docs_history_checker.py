@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.meta.markdown import ROOT, codes, section, tables
-from txnformat.testing.checker import DEFINITIONS, KAFKA, AnomalyClass, Function
+from txnlog_testing.checker import DEFINITIONS, KAFKA, AnomalyClass, Function
 
 TEXT = (ROOT / "docs" / "history-checker.md").read_text(encoding="utf-8")
 

@@ -31,7 +31,8 @@ from tests.pipeline.producers import produce
 from tests.pipeline.readers import Follower
 from tests.pipeline.sealer import seal
 from tests.pipeline.topics import ORDERS, ORDERS_SCHEMA, SIDE_SCHEMA, SIDES
-from txnformat.testing.checker import (
+from txnlog import TxnLog
+from txnlog_testing.checker import (
     HistoryWriter,
     Poll,
     StableOffset,
@@ -40,7 +41,6 @@ from txnformat.testing.checker import (
     read_history,
     records_of,
 )
-from txnlog import TxnLog
 
 __all__ = ["PipelineHistory", "run_pipeline"]
 

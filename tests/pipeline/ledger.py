@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tests.pipeline.judge import Ledger
 from tests.pipeline.topics import ORDERS
-from txnformat.testing.checker import Event, EventType, Send
+from txnlog_testing.checker import Event, EventType, Send
 
 __all__ = ["ledger_of"]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.pipeline.judge import Made
 from tests.pipeline.topics import ORDERS
-from txnformat.testing.checker import (
+from txnlog_testing.checker import (
     Event,
     EventType,
     Function,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from tests.pipeline.processes import Task, open_log
 from tests.pipeline.topics import ORDERS
 from txnformat.errors import ProducerFencedError
-from txnformat.testing.checker import HistoryWriter, Send, TransactionTag
 from txnlog import Producer
+from txnlog_testing.checker import HistoryWriter, Send, TransactionTag
 
 __all__ = ["KINDS", "produce"]
 

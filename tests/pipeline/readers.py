@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.chaos.outside import Tail
 from tests.pipeline.topics import ORDERS
-from txnformat.testing.checker import HistoryWriter, Poll, records_of
+from txnlog_testing.checker import HistoryWriter, Poll, records_of
 
 __all__ = ["Follower"]
 

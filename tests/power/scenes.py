@@ -21,9 +21,9 @@ from tests.power.facts import (
 from tests.power.world import NUMBERS, Machine, numbers
 from txnformat.core.intents import AppRef, Write
 from txnformat.errors import NotFoundError
-from txnformat.testing.power_cut import ProcessDied
 from txnformat.types import Outcome
 from txnlog import Consumer, Producer, Subscription, TxnLog
+from txnlog_testing.power_cut import ProcessDied
 from writers.bulk import BulkAppend
 
 __all__ = ["BUFFERS", "KILLED", "SCENES", "kill_everywhere"]

@@ -17,8 +17,8 @@ from tests.power.world import Machine, Tally
 from txnformat import keys
 from txnformat.core.intents import Write
 from txnformat.store.local import LocalStore
-from txnformat.testing.power_cut import CutPosix, Disk
 from txnlog import TxnLog
+from txnlog_testing.power_cut import CutPosix, Disk
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY_CALL = ("commits", "takes a version", "commits what is prepared", "aborts")

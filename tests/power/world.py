@@ -17,8 +17,8 @@ from txnformat.clock import Instant
 from txnformat.errors import NotFoundError, TxnLogError
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
-from txnformat.testing.power_cut import CutPosix, Disk, Survivor
 from txnlog import Producer, TxnLog
+from txnlog_testing.power_cut import CutPosix, Disk, Survivor
 
 __all__ = ["NUMBERS", "Machine", "numbers"]
 

@@ -31,10 +31,10 @@ from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.protocol.effects import Times
 from txnformat.protocol.expiry import Watch
-from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
 from txnformat.types import TopicPartition
 from txnformat.verify.offsets import OffsetDerivation
 from txnlog_testing.models.naive_model import NaiveModel
+from txnlog_testing.strategies import HISTORY_GROUPS_MAX, OPENING, Clients, Command, groups
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.property.test_fold_properties import Writer
 from txnformat.core.transactions.hanging import find_hanging
 from txnformat.core.transactions.listing import describe_producers, describe_transaction, list_transactions
-from txnformat.testing.strategies import HISTORY_GROUPS_MAX, OPENING, Command, groups
 from txnformat.types import TopicPartition
+from txnlog_testing.strategies import HISTORY_GROUPS_MAX, OPENING, Command, groups
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -1,6 +1,6 @@
 """The commit log under seeded histories with faults: invariants after every step, and every answer true.
 
-A failing seed is replayed with ``python -m txnformat.testing.replay SEED``.
+A failing seed is replayed with ``python -m txnlog_testing.replay SEED``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from txnformat.testing.replay import main as replay
+from txnlog_testing.replay import main as replay
 from txnlog_testing.simulator.simulator import (
     REQUIRED_HITS,
     STEPS_MIN,
@@ -38,7 +38,7 @@ def test_same_seed_gives_same_trace(seed: int) -> None:
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter(hash_seed: str) -> None:
     there = subprocess.run(
-        [sys.executable, "-m", "txnformat.testing.replay", "7", "--hash"],
+        [sys.executable, "-m", "txnlog_testing.replay", "7", "--hash"],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,

@@ -202,4 +202,4 @@ def test_a_broken_protocol_is_found(commit: CommitStep, follow: Any, found: str)
     print(f"{commit.__name__}: {error}")
     assert error is not None, f"no seed of {SEEDS} notices {commit.__name__}"
     assert re.search(found, str(error))
-    assert "python -m txnformat.testing.replay" in str(error)
+    assert "python -m txnlog_testing.replay" in str(error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from txnformat.testing.checker import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker import (
     TXNLOG,
     Event,
     EventType,
@@ -16,7 +17,6 @@ from txnformat.testing.checker import (
     Send,
     check_history,
 )
-from txnformat.types import IsolationLevel
 
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
 

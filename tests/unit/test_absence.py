@@ -37,8 +37,8 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.keys import snapshot_key
-from txnformat.testing.strategies import make_topic
 from txnformat.types import Outcome
+from txnlog_testing.strategies import make_topic
 
 LATE = INTENT_WINDOW_ENTRIES + 7
 

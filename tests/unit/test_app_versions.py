@@ -16,8 +16,8 @@ from txnformat.core.operations import AppVersion
 from txnformat.core.replacing import replace
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
-from txnformat.testing.entries import changed_entry
-from txnformat.testing.strategies import make_append, make_topic
+from txnlog_testing.entries import changed_entry
+from txnlog_testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders", 1)
 QUERY = ("spark-stream", "query")

@@ -17,9 +17,9 @@ from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.keys import snapshot_key
-from txnformat.testing.entries import changed_entry, replaced_in_entry
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome
+from txnlog_testing.entries import changed_entry, replaced_in_entry
+from txnlog_testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders")
 PRODUCER = ProducerRef(0, 0, "etl")

@@ -11,10 +11,10 @@ from txnformat.errors import CommitStateUnknownError
 from txnformat.protocol.commit import Answers, CommitSettings, commit_group
 from txnformat.protocol.effects import CreateObject, Effect, ReadClock
 from txnformat.protocol.view import View
-from txnformat.testing.strategies import make_append
 from txnformat.types import TopicPartition
 from txnlog_testing.simulator.clients import create_topic
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append
 
 
 def _ids(hand: Hand, state: LogState) -> Intent:

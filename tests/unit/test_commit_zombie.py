@@ -10,10 +10,10 @@ from txnformat.core.state import LogState
 from txnformat.errors import ProducerFencedError
 from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import CreateObject, Effect, GetObject, ListObjects, Simultaneous, Sleep
-from txnformat.testing.strategies import make_append
 from txnformat.types import Outcome
 from txnlog_testing.simulator.clients import create_topic
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append
 
 ROUND_TRIP_MS = 20
 SLEEP_MS = 240_000

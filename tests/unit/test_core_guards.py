@@ -24,11 +24,11 @@ from txnformat.log import TxnLog
 from txnformat.persistent import Columns
 from txnformat.protocol.follow import fold_bytes
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.entries import changed_entry
-from txnformat.testing.strategies import make_append
 from txnformat.types import BatchRecord, IsolationLevel, ObjectRecord, OffsetRange, TopicPartition
+from txnlog_testing.entries import changed_entry
 from txnlog_testing.simulator.clients import create_topic
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append
 from writers.upload import TopicUpload, topic_append
 
 UUID = "00000000-0000-4000-8000-000000000000"

@@ -42,8 +42,8 @@ from txnformat.errors import (
     UnknownProducerIdError,
 )
 from txnformat.keys import snapshot_key
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.strategies import make_append, make_topic
 
 NOW_MS = 1_700_000_000_000
 ORDERS = make_topic("orders")

@@ -33,9 +33,9 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from txnformat.testing.seal_of import seal_of
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, TopicPartition
+from txnlog_testing.seal_of import seal_of
+from txnlog_testing.strategies import make_append, make_topic
 
 AUDIT = make_topic("audit")
 KEY = TopicPartition(ORDERS.topic_id, 0)

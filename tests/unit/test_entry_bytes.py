@@ -17,7 +17,7 @@ from txnformat.core.document import ZSTD_MAGIC, plain_json
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.entry_bytes import FIELDS_WITHOUT_CHECKSUM, decode_stored, encode_stored, has_checksum
 from txnformat.errors import CorruptDataError
-from txnformat.testing.entries import changed_entry, without_checksum
+from txnlog_testing.entries import changed_entry, without_checksum
 
 FIELD, FIELD_BYTES = b',"x_sha256":"', 79
 FRAME, FRAME_BYTES = bytes.fromhex("572a4d1820000000"), 40

@@ -34,7 +34,7 @@ from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from txnformat.field_types import SCHEMAS_MAX
 from txnformat.keys import snapshot_key, topic_directory
-from txnformat.testing.strategies import make_append
+from txnlog_testing.strategies import make_append
 
 TOPIC_ID = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"

@@ -14,7 +14,7 @@ from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, Simultaneous
 from txnformat.protocol.follow import open_view, refresh
-from txnformat.testing.entries import replaced_in_entry
+from txnlog_testing.entries import replaced_in_entry
 from txnlog_testing.simulator.hand import Hand
 
 CORRUPT = b'{"format": 1, "entry": 0}'

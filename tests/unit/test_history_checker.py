@@ -10,8 +10,9 @@ import pytest
 
 from tests.unit.history_by_hand import Hand, crossed
 from txnformat.errors import InvalidInputError
-from txnformat.testing import check_history as command
-from txnformat.testing.checker import (
+from txnformat.types import IsolationLevel
+from txnlog_testing import check_history as command
+from txnlog_testing.checker import (
     DEFINITIONS,
     KAFKA,
     TXNLOG,
@@ -25,8 +26,7 @@ from txnformat.testing.checker import (
     TransactionTag,
     check_history,
 )
-from txnformat.testing.checker.cycles import components
-from txnformat.types import IsolationLevel
+from txnlog_testing.checker.cycles import components
 
 CASES: dict[str, Callable[[Hand], None]] = {}
 IMPLIED: dict[str, set[str]] = {

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.unit.history_by_hand import UNCOMMITTED, Hand, crossed
-from txnformat.testing.checker import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker import (
     CommitOffsets,
     Order,
     Poll,
@@ -16,7 +17,6 @@ from txnformat.testing.checker import (
     StableOffset,
     TransactionTag,
 )
-from txnformat.types import IsolationLevel
 
 # --- what is no anomaly ----------------------------------------------------------------------------------------------
 

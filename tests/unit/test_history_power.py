@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from txnformat.testing.checker import AnomalyClass, EventType, check_history
-from txnformat.testing.checker.generate import generate_history
-from txnformat.testing.checker.mutate import MUTATIONS, mutate
+from txnlog_testing.checker import AnomalyClass, EventType, check_history
+from txnlog_testing.checker.generate import generate_history
+from txnlog_testing.checker.mutate import MUTATIONS, mutate
 
 BLOCK = 50
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from txnformat.errors import InvalidInputError
-from txnformat.testing.checker import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker import (
     CommitOffsets,
     Event,
     EventType,
@@ -34,7 +35,6 @@ from txnformat.testing.checker import (
     records_of,
     topic_of,
 )
-from txnformat.types import IsolationLevel
 
 FULL = Event(
     process="w1",
@@ -159,7 +159,7 @@ def test_an_operation_is_an_invoke_and_its_completion(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
-from txnformat.testing.checker import HistoryWriter, Send
+from txnlog_testing.checker import HistoryWriter, Send
 history = HistoryWriter.in_directory(sys.argv[1])
 number = 0
 while True:

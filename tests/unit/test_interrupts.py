@@ -13,7 +13,7 @@ from tests.interrupts.ledger import Batch, Fate, Group, Ledger, Seen
 from txnformat.store import memory
 from txnformat.store.base import CreateOutcome
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.interrupts import Point, PointKind, interrupt, record, thinned
+from txnlog_testing.interrupts import Point, PointKind, interrupt, record, thinned
 from txnlog_testing.stores.signalling import SignallingStore
 
 ROOTS = (str(Path(sample.__file__)),)

@@ -39,8 +39,8 @@ from txnformat.core.subscriptions.operations import (
 from txnformat.core.subscriptions.state import PendingAcks
 from txnformat.core.transactions.state import StagedFlush, TransactionStatus
 from txnformat.persistent import Columns, Vector
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import Outcome, TopicPartition
+from txnlog_testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders")
 KEY = TopicPartition(ORDERS.topic_id, 0)

@@ -32,9 +32,9 @@ from txnformat.persistent import Columns, Vector
 from txnformat.protocol.sealing import write_segments
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.seal_of import CountedIds
-from txnformat.testing.strategies import in_table, make_append, make_topic
 from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, SegmentRecord, TopicPartition
+from txnlog_testing.seal_of import CountedIds
+from txnlog_testing.strategies import in_table, make_append, make_topic
 
 ORDERS, SECRETS = make_topic("orders"), make_topic("secrets")
 OTHER_ORDERS = make_topic("orders", 1)

@@ -13,7 +13,7 @@ from tests.pipeline.ledger import ledger_of
 from tests.pipeline.notes import HandedOn, check_repeats
 from tests.pipeline.topics import ORDERS, side_of
 from txnformat.core.replacing import replace
-from txnformat.testing.checker import Event, EventType, Function, Send
+from txnlog_testing.checker import Event, EventType, Function, Send
 
 RECORDS, BATCHES = 12, 3
 GIVEN_UP = 100

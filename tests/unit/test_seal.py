@@ -48,9 +48,9 @@ from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
 from txnformat.store.requests import Operation as RequestKind
-from txnformat.testing.seal_of import CountedIds
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, TopicPartition
+from txnlog_testing.seal_of import CountedIds
+from txnlog_testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders")
 KEY = TopicPartition(ORDERS.topic_id, 0)

@@ -18,7 +18,7 @@ import pytest
 from txnformat import shield
 from txnformat.errors import InternalError
 from txnformat.shield import Errand, is_interruptible, shielded
-from txnformat.testing.interrupts import Point, interrupt, record
+from txnlog_testing.interrupts import Point, interrupt, record
 
 COLOUR: ContextVar[str] = ContextVar("COLOUR", default="none")
 

@@ -65,10 +65,10 @@ from txnformat.protocol.snapshots import create_object, snapshot_due, write_hint
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
-from txnformat.testing.seal_of import seal_of
-from txnformat.testing.strategies import make_append, make_topic
 from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnlog_testing.seal_of import seal_of
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.strategies import make_append, make_topic
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 ORDERS, AUDIT = make_topic("orders"), make_topic("audit", partitions=1)

@@ -15,8 +15,8 @@ from txnformat.errors import InvalidInputError, NotFoundError, StorageError, Txn
 from txnformat.store.base import CreateOutcome
 from txnformat.store.local import LocalStore
 from txnformat.store.open import open_store
-from txnformat.testing.interrupts import interrupt, record
 from txnlog import Producer, TxnLog
+from txnlog_testing.interrupts import interrupt, record
 
 KEY = "a/b/object"
 SECRET = b"the secret of a file that is not of this log, and which nobody may see in any message"

@@ -15,7 +15,7 @@ from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.operations import AppVersion
 from txnformat.core.records.chunks import Chunk
 from txnformat.errors import CorruptDataError, TxnLogError, UnsupportedFeatureError
-from txnformat.testing.entries import changed_entry, replaced_in_entry
+from txnlog_testing.entries import changed_entry, replaced_in_entry
 
 NAME = keys.entry_key(5)
 OP = f"{NAME}.operations[0]"

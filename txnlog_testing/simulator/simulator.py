@@ -467,7 +467,7 @@ def run_history(seed: int, protocol: Protocol | None = None, *, keep_lines: bool
     except Exception as error:  # a violation or a plain defect: whatever it is, the seed shows it
         raise SimulationError(
             f"seed {seed}, step {simulation.world.step}: {error}\n"
-            f"replay it with: python -m txnformat.testing.replay {seed}",
+            f"replay it with: python -m txnlog_testing.replay {seed}",
             simulation.world.lines,
         ) from error
 

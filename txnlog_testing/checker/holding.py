@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from txnformat.testing.checker.evidence import Evidence, Operation, Polled, Written
-from txnformat.testing.checker.vocabulary import EventType, Function, Key
 from txnformat.types import IsolationLevel
+from txnlog_testing.checker.evidence import Evidence, Operation, Polled, Written
+from txnlog_testing.checker.vocabulary import EventType, Function, Key
 
 __all__ = ["OpenTransactions", "WholeReads"]
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from txnformat.testing.checker.vocabulary import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker.vocabulary import (
     Event,
     EventType,
     Function,
@@ -22,7 +23,6 @@ from txnformat.testing.checker.vocabulary import (
     TransactionTag,
     Value,
 )
-from txnformat.types import IsolationLevel
 
 __all__ = [
     "HistoryView",

@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from txnformat.testing.checker.vocabulary import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker.vocabulary import (
     Event,
     EventType,
     Function,
@@ -23,7 +24,6 @@ from txnformat.testing.checker.vocabulary import (
     invalid,
     topic_of,
 )
-from txnformat.types import IsolationLevel
 
 __all__ = ["NEVER", "Evidence", "Operation", "Polled", "Written", "operations_of"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from txnformat.testing.checker.anomalies import Anomaly, AnomalyClass
-from txnformat.testing.checker.evidence import NEVER, Evidence, Line, Operation, Written
-from txnformat.testing.checker.vocabulary import EventType, Function, Key, Order, Poll, Value
 from txnformat.types import IsolationLevel
+from txnlog_testing.checker.anomalies import Anomaly, AnomalyClass
+from txnlog_testing.checker.evidence import NEVER, Evidence, Line, Operation, Written
+from txnlog_testing.checker.vocabulary import EventType, Function, Key, Order, Poll, Value
 
 __all__ = ["Coverage", "Run", "check_polls", "runs_of"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txnformat.testing.checker.anomalies import TXNLOG, Allowances, AnomalyClass, Report
-from txnformat.testing.checker.cycles import check_cycles
-from txnformat.testing.checker.evidence import Evidence
-from txnformat.testing.checker.holding import WholeReads
-from txnformat.testing.checker.position_checks import check_positions, check_stable_offsets
-from txnformat.testing.checker.readers import check_polls, runs_of
-from txnformat.testing.checker.send_checks import check_identities, check_sends
-from txnformat.testing.checker.value_checks import check_reads, check_whole_reads, check_writes
-from txnformat.testing.checker.vocabulary import CommitOffsets, Event, ReadOffsets, StableOffset
+from txnlog_testing.checker.anomalies import TXNLOG, Allowances, AnomalyClass, Report
+from txnlog_testing.checker.cycles import check_cycles
+from txnlog_testing.checker.evidence import Evidence
+from txnlog_testing.checker.holding import WholeReads
+from txnlog_testing.checker.position_checks import check_positions, check_stable_offsets
+from txnlog_testing.checker.readers import check_polls, runs_of
+from txnlog_testing.checker.send_checks import check_identities, check_sends
+from txnlog_testing.checker.value_checks import check_reads, check_whole_reads, check_writes
+from txnlog_testing.checker.vocabulary import CommitOffsets, Event, ReadOffsets, StableOffset
 
 __all__ = ["check_history"]
 

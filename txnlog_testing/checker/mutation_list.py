@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txnformat.testing.checker.anomalies import AnomalyClass
-from txnformat.testing.checker.history_view import Mutation
+from txnlog_testing.checker.anomalies import AnomalyClass
+from txnlog_testing.checker.history_view import Mutation
 
 __all__ = ["MUTATIONS", "finds"]
 

@@ -1,4 +1,4 @@
-"""Checks a recorded history: ``python -m txnformat.testing.check_history FILE_OR_FOLDER… [--json] [--kafka]``.
+"""Checks a recorded history: ``python -m txnlog_testing.check_history FILE_OR_FOLDER… [--json] [--kafka]``.
 
 Exit codes: 0 clean, 1 anomalies, 2 no history.
 """
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from txnformat.errors import InvalidInputError
-from txnformat.testing.checker.anomalies import KAFKA, TXNLOG
-from txnformat.testing.checker.check import check_history
-from txnformat.testing.checker.recording import files_of, merge_histories
+from txnlog_testing.checker.anomalies import KAFKA, TXNLOG
+from txnlog_testing.checker.check import check_history
+from txnlog_testing.checker.recording import files_of, merge_histories
 
 __all__ = ["main"]
 
@@ -22,7 +22,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, print the report, and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m txnformat.testing.check_history", description="Check a recorded history."
+        prog="python -m txnlog_testing.check_history", description="Check a recorded history."
     )
     parser.add_argument(
         "paths", nargs="+", type=Path, help="files, or folders of *.jsonl; they are merged by time"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from txnformat.testing.checker.vocabulary import Key, Value
+from txnlog_testing.checker.vocabulary import Key, Value
 
 __all__ = ["DEFINITIONS", "KAFKA", "TXNLOG", "Allowances", "Anomaly", "AnomalyClass", "Definition", "Report"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from txnformat.testing.checker.anomalies import AnomalyClass
-from txnformat.testing.checker.history_view import (
+from txnlog_testing.checker.anomalies import AnomalyClass
+from txnlog_testing.checker.history_view import (
     HistoryView,
     changed_at,
     in_polls,
@@ -15,8 +15,8 @@ from txnformat.testing.checker.history_view import (
     said,
     swapped,
 )
-from txnformat.testing.checker.mutation_list import finds
-from txnformat.testing.checker.vocabulary import (
+from txnlog_testing.checker.mutation_list import finds
+from txnlog_testing.checker.vocabulary import (
     Event,
     EventType,
     Function,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from txnformat.testing.checker.anomalies import Anomaly, AnomalyClass
-from txnformat.testing.checker.evidence import NEVER, Evidence, Operation, Polled, Written
-from txnformat.testing.checker.holding import WholeReads
-from txnformat.testing.checker.readers import Coverage, Run
-from txnformat.testing.checker.vocabulary import EventType, Function, Key, Value, topic_of
+from txnlog_testing.checker.anomalies import Anomaly, AnomalyClass
+from txnlog_testing.checker.evidence import NEVER, Evidence, Operation, Polled, Written
+from txnlog_testing.checker.holding import WholeReads
+from txnlog_testing.checker.readers import Coverage, Run
+from txnlog_testing.checker.vocabulary import EventType, Function, Key, Value, topic_of
 
 __all__ = ["check_reads", "check_whole_reads", "check_writes"]
 

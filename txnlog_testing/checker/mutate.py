@@ -1,6 +1,6 @@
 """Seeded anomalies: each mutation makes one thing wrong in a valid history, and says which class must be found.
 
-They know the histories of :mod:`txnformat.testing.checker.generate`, whose values are unique, and nothing of the checker but its
+They know the histories of :mod:`txnlog_testing.checker.generate`, whose values are unique, and nothing of the checker but its
 vocabulary and its classes. A mutation that a history gives no occasion for returns None.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from txnformat.testing.checker import mutated_reads, mutated_writes
-from txnformat.testing.checker.history_view import HistoryView
-from txnformat.testing.checker.mutation_list import MUTATIONS
-from txnformat.testing.checker.vocabulary import Event
+from txnlog_testing.checker import mutated_reads, mutated_writes
+from txnlog_testing.checker.history_view import HistoryView
+from txnlog_testing.checker.mutation_list import MUTATIONS
+from txnlog_testing.checker.vocabulary import Event
 
 __all__ = ["MUTATIONS", "mutate", "mutated_reads", "mutated_writes"]
 

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 
-from txnformat.testing.checker.anomalies import Anomaly, AnomalyClass
-from txnformat.testing.checker.evidence import Evidence, Operation, Written
-from txnformat.testing.checker.vocabulary import EventType, Function, Key, Value
+from txnlog_testing.checker.anomalies import Anomaly, AnomalyClass
+from txnlog_testing.checker.evidence import Evidence, Operation, Written
+from txnlog_testing.checker.vocabulary import EventType, Function, Key, Value
 
 __all__ = ["check_identities", "check_sends"]
 

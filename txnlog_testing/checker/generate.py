@@ -13,7 +13,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from txnformat.core.replacing import replace
-from txnformat.testing.checker.vocabulary import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker.vocabulary import (
     CommitOffsets,
     Event,
     EventType,
@@ -27,7 +28,6 @@ from txnformat.testing.checker.vocabulary import (
     StableOffset,
     TransactionTag,
 )
-from txnformat.types import IsolationLevel
 
 __all__ = ["generate_history"]
 

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from txnformat.testing.checker.anomalies import Anomaly, AnomalyClass
-from txnformat.testing.checker.evidence import NEVER, Evidence, Operation
-from txnformat.testing.checker.holding import OpenTransactions, WholeReads
-from txnformat.testing.checker.vocabulary import (
+from txnlog_testing.checker.anomalies import Anomaly, AnomalyClass
+from txnlog_testing.checker.evidence import NEVER, Evidence, Operation
+from txnlog_testing.checker.holding import OpenTransactions, WholeReads
+from txnlog_testing.checker.vocabulary import (
     CommitOffsets,
     EventType,
     Function,

@@ -1,10 +1,10 @@
 """The history checker: what clients saw of a log, judged by the anomaly classes of transactional logs.
 
-:mod:`~txnformat.testing.checker.vocabulary` says what a history is, :mod:`~txnformat.testing.checker.recording` writes and reads it,
-:mod:`~txnformat.testing.checker.anomalies` what can be wrong with it, and :func:`check_history` judges it.
+:mod:`~txnlog_testing.checker.vocabulary` says what a history is, :mod:`~txnlog_testing.checker.recording` writes and reads it,
+:mod:`~txnlog_testing.checker.anomalies` what can be wrong with it, and :func:`check_history` judges it.
 """
 
-from txnformat.testing.checker.anomalies import (
+from txnlog_testing.checker.anomalies import (
     DEFINITIONS,
     KAFKA,
     TXNLOG,
@@ -14,16 +14,16 @@ from txnformat.testing.checker.anomalies import (
     Definition,
     Report,
 )
-from txnformat.testing.checker.check import check_history
-from txnformat.testing.checker.codec import event_from_json, event_to_json
-from txnformat.testing.checker.recording import (
+from txnlog_testing.checker.check import check_history
+from txnlog_testing.checker.codec import event_from_json, event_to_json
+from txnlog_testing.checker.recording import (
     HistoryWriter,
     Recording,
     merge_histories,
     read_history,
     records_of,
 )
-from txnformat.testing.checker.vocabulary import (
+from txnlog_testing.checker.vocabulary import (
     CommitOffsets,
     Event,
     EventType,

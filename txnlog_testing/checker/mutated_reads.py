@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from txnformat.testing.checker.anomalies import AnomalyClass
-from txnformat.testing.checker.history_view import (
+from txnlog_testing.checker.anomalies import AnomalyClass
+from txnlog_testing.checker.history_view import (
     HistoryView,
     PolledAt,
     Record,
@@ -16,8 +16,8 @@ from txnformat.testing.checker.history_view import (
     said,
     with_poll,
 )
-from txnformat.testing.checker.mutation_list import finds
-from txnformat.testing.checker.vocabulary import (
+from txnlog_testing.checker.mutation_list import finds
+from txnlog_testing.checker.vocabulary import (
     Event,
     EventType,
     Function,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from txnformat.testing.checker.anomalies import Anomaly, AnomalyClass
-from txnformat.testing.checker.evidence import Evidence, Operation
-from txnformat.testing.checker.vocabulary import EventType, Function
+from txnlog_testing.checker.anomalies import Anomaly, AnomalyClass
+from txnlog_testing.checker.evidence import Evidence, Operation
+from txnlog_testing.checker.vocabulary import EventType, Function
 
 __all__ = ["Graph", "check_cycles", "components"]
 

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from txnformat.errors import InvalidInputError
-from txnformat.testing.checker.codec import event_from_json, event_to_json
-from txnformat.testing.checker.vocabulary import (
+from txnlog_testing.checker.codec import event_from_json, event_to_json
+from txnlog_testing.checker.vocabulary import (
     Event,
     EventType,
     Function,

@@ -18,7 +18,7 @@ partition in which the value was read. *Values* are unique per key (per topic, w
 checker knows who wrote a record. Only transactions may send a value that another one sent: as attempts at the same work, of which one may be
 there. An attempt that has the :class:`TransactionTag` of one before may find that to be done already; else each ``ok`` is a record of its own.
 
-As JSON lines: one object per event, ``null``, false and empty members left out. :mod:`txnformat.testing.checker.codec`
+As JSON lines: one object per event, ``null``, false and empty members left out. :mod:`txnlog_testing.checker.codec`
 is the whole format.
 """
 

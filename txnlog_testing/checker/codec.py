@@ -9,7 +9,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from txnformat.testing.checker.vocabulary import (
+from txnformat.types import IsolationLevel
+from txnlog_testing.checker.vocabulary import (
     CommitOffsets,
     Event,
     EventType,
@@ -24,7 +25,6 @@ from txnformat.testing.checker.vocabulary import (
     Value,
     invalid,
 )
-from txnformat.types import IsolationLevel
 
 __all__ = ["event_from_json", "event_to_json"]
 

@@ -1,4 +1,4 @@
-"""Replays one seed of the simulator with its trace: ``python -m txnformat.testing.replay SEED``."""
+"""Replays one seed of the simulator with its trace: ``python -m txnlog_testing.replay SEED``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Print every effect and answer of one history; return 1 when it breaks a rule."""
-    parser = argparse.ArgumentParser(prog="python -m txnformat.testing.replay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m txnlog_testing.replay", description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--hash", action="store_true", help="print the hash of the trace and nothing else")
     options = parser.parse_args(arguments)
