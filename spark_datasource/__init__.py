@@ -1,1 +1,10 @@
-"""The Spark Python DataSource ``txnlog``."""
+"""The Spark Python DataSource ``txnlog``: ``datasource`` is what Spark calls; ``schema`` is between a topic's schema and Spark's.
+
+* ``options``: the options of reads and writes, parsed once into plain values; ``docs`` describes each.
+* ``read``: batch reads: the driver pins and plans, tasks read splits.
+* ``write``: batch writes: tasks upload files, the driver commits them in one entry; SparkTransaction.
+* ``stream``: streaming reads and the exactly-once sink.
+* ``worker``: what a Python worker of Spark keeps open between calls.
+
+May import: ``writers`` and ``txnformat``.
+"""

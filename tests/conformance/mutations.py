@@ -43,7 +43,7 @@ __all__ = [
 PAGE = Path("docs/mutations.md")
 MUTATIONS = (*KAFKA, *FETCH, *GROUPS, *PULSAR_AND_FLINK)
 
-COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "writers")
+COPIED = ("pyspark_txnlog", "spark_datasource", "tests", "txnformat", "txnlog", "txnlog_testing", "writers")
 
 
 _citations = cache(cited)

@@ -22,7 +22,7 @@ from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog
 from txnlog_testing.interrupts import Point, interrupt, record, thinned
 
-PLACES = ("spark_datasource/transaction", "writers/calls.py", "txnformat/shield.py")
+PLACES = ("spark_datasource/write/transaction", "writers/calls.py", "txnformat/shield.py")
 """Where the user's thread is in a call; the rest of it is on a library thread, or in what stands for the job."""
 
 

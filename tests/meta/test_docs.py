@@ -482,15 +482,6 @@ def test_the_tests_that_show_an_invariant_are_there(row: list[str]) -> None:
         assert f"\ndef {function}(" in _text(file), name
 
 
-def test_the_layers_name_modules_that_are_there() -> None:
-    drawn = next(block for block in blocks(ARCHITECTURE) if "txnformat" in block.text)
-    modules = re.findall(r"^   ((?:[a-z_]+ )+)  ", drawn.text, re.MULTILINE)
-    names = [name for line in modules for name in line.split()]
-    assert len(names) > 15
-    missing = [name for name in names if importlib.util.find_spec(f"txnformat.{name}") is None]
-    assert not missing
-
-
 def test_documentation_names_no_place_of_this_machine() -> None:
     root = str(ROOT)
     for path in FILES:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
+import grimp
 import pytest
 
+from tests.meta.markdown import blocks
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "writers")
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "txnlog_testing", "writers")
 COMMAND = "from importlinter.cli import lint_imports_command as run; run(prog_name='lint-imports')"
 
 
@@ -50,6 +57,18 @@ def test_the_tree_keeps_every_contract(copy: Path) -> None:
         ("writers/__init__.py", "import pyspark.sql", "writers -> pyspark"),
         ("writers/__init__.py", "import spark_datasource", "writers -> spark_datasource"),
         ("txnformat/stray.py", "", "txnformat.stray"),
+        ("txnlog/__init__.py", "import txnlog_testing.replay", "txnlog -> txnlog_testing"),
+        (
+            "txnformat/core/state.py",
+            "import txnformat.protocol.pace",
+            "txnformat.core.state -> txnformat.protocol.pace",
+        ),
+        (
+            "txnformat/core/groups/state.py",
+            "import txnformat.core.groups.decide",
+            "groups.state -> txnformat.core.groups.decide",
+        ),
+        ("txnformat/core/fold.py", "import time", "txnformat.core.fold -> time"),
     ],
 )
 def test_a_planted_violation_is_caught(copy: Path, file: str, line: str, found: str) -> None:
@@ -58,3 +77,28 @@ def test_a_planted_violation_is_caught(copy: Path, file: str, line: str, found: 
     verdict = _check(copy)
     assert verdict.returncode == 1, verdict.stdout + verdict.stderr
     assert found in " ".join(verdict.stdout.split())
+
+
+def test_no_module_imports_itself_around_a_circle() -> None:
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 200
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_circle_is_found() -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"c"}, "c": {"a"}}).prepare()
+
+
+def test_the_picture_of_the_architecture_has_every_room() -> None:
+    (drawn,) = (block.text for block in blocks(ARCHITECTURE) if "\n txnformat\n" in block.text)
+    named = {
+        name for line in re.findall(r"^   ((?:[a-z_]+ )+)  ", drawn, re.MULTILINE) for name in line.split()
+    }
+    assert [name for name in named if find_spec(f"txnformat.{name}") is None] == []
+    assert {path.parent.name for path in (ROOT / "txnformat").glob("*/__init__.py")} <= named
+    (concerns,) = re.findall(r"^     ((?:[a-z_]+ )+)  ", drawn, re.MULTILINE)
+    assert set(concerns.split()) == {
+        path.parent.name for path in (ROOT / "txnformat" / "core").glob("*/__init__.py")
+    }

@@ -33,8 +33,16 @@ def test_a_mutation_is_of_a_line_that_is_there_and_claims_cases_that_tests_cite(
 
 def test_there_are_mutations_of_every_part_that_has_rules() -> None:
     files = {mutation.path for mutation in MUTATIONS}
-    for part in ("abort_index", "decide_write", "partition", "producer_state", "visibility"):
-        assert f"txnformat/{part}.py" in files
+    for part in (
+        *(
+            "transactions/abort_index",
+            "records/decide",
+            "records/state",
+            "producers/state",
+            "records/visibility",
+        ),
+    ):
+        assert f"txnformat/core/{part}.py" in files
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 10
 
 
@@ -43,8 +51,8 @@ def test_the_page_is_of_these_mutations() -> None:
 
 
 def test_a_line_that_is_gone_or_not_unique_and_a_case_without_tests_are_errors(tmp_path: Path) -> None:
-    (tmp_path / "txnformat").mkdir()
     path = tmp_path / MUTATIONS[0].path
+    path.parent.mkdir(parents=True)
     for text, count in (("", 0), (2 * f"{MUTATIONS[0].before}\n", 2)):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=f"{count} times"):

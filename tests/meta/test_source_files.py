@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "writers")
+PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "txnlog_testing", "writers")
 LINES_MAX = 500
 
 FILES = sorted(

@@ -1,1 +1,7 @@
-"""."""
+"""A log described and measured, and tools for what belongs to other clients.
+
+``describe`` and ``history`` read, ``metrics`` and ``prometheus`` count, ``group_listing`` and ``group_metrics`` say how far groups are behind. ``transactions``, ``groups``, ``subscriptions``
+and ``prepared`` change: they end transactions, set positions, move subscriptions.
+
+May import: ``reading``, ``client``, ``protocol``, ``core`` and below.
+"""

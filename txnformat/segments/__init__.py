@@ -1,1 +1,8 @@
-"""."""
+"""Data files: immutable Parquet objects that hold a topic's records without their offsets.
+
+``writer`` writes batches as runs of whole row groups. ``reader`` fetches only the bytes that are asked for, by row group and column. Before pyarrow
+gets a byte, its checksum is compared, and ``footer``, ``footer_shape``, ``footer_schema``, ``thrift_compact`` and ``pages`` check what the file declares:
+they cannot end the process, whatever the bytes are. The entry names size, checksum and footer of each file.
+
+May import: ``store``, ``columns``, and the modules beside the packages.
+"""

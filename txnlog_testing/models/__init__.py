@@ -1,1 +1,1 @@
-"""."""
+"""Reference models: the protocol's rules once more, simple and slow."""

@@ -8,7 +8,7 @@ called ``store`` how an empty store is made::
         def store(self) -> ObjectStore:
             return MyStore(...)
 
-Needs pytest, as all of :mod:`txnformat.testing` may.
+Needs pytest, as all of :mod:`txnlog_testing` may.
 """
 
 from __future__ import annotations

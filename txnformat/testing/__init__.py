@@ -1,1 +1,0 @@
-"""The test kit that ships: store conformance, the deterministic simulator, reference models, strategies."""
