@@ -22,7 +22,7 @@ from tests.fuzz.mutate import changed_bytes
 
 PACKAGES = ["txnformat", "txnlog", "writers", "spark_datasource", "tests.fuzz.planted"]
 PLANTED = "planted"
-PLANTED_INPUTS = 200_000
+PLANTED_INPUTS = 1_000_000
 SECONDS_MAX = 20
 MEGABYTES_MAX = 4096
 INPUT_BYTES_MAX = 100_000
