@@ -153,10 +153,15 @@ def _uninferable(value: Any, depth: int) -> str | None:
             return f"{shown(value)} is a decimal of a class of its own; pass decimal.Decimal"
         is_missing = value.is_qnan()  # pandas writes so what is not there
         return None if is_missing or not is_far_decimal(value) else f"{shown(value)} is out of range"
-    if isinstance(value, int | np.integer | datetime.datetime | datetime.timedelta):
+    is_numpy_time = isinstance(value, np.datetime64 | np.timedelta64)
+    if isinstance(value, int | np.integer | datetime.datetime | datetime.timedelta) and not is_numpy_time:
         return _inexact(value)
+    if isinstance(value, np.ndarray) and value.ndim != 1:
+        return f"an array of {value.ndim} dimensions; pass lists"
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
         return REPEATED
+    if (is_numpy_time or isinstance(value, np.ndarray)) and _has_no_unit(value.dtype):
+        return f"{shown(value)} is a time of numpy without a unit"
     if (isinstance(value, dict) and kind not in _DICTS) or (
         isinstance(value, set | frozenset) and kind not in _SETS
     ):
@@ -168,11 +173,14 @@ def _uninferable(value: Any, depth: int) -> str | None:
     return next((found for part in parts if (found := _uninferable(part, depth + 1)) is not None), None)
 
 
+def _has_no_unit(dtype: np.dtype[Any]) -> bool:
+    """Return whether times of a dtype have no unit: beside arrays of two dimensions Arrow crashes over them."""
+    return dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic"
+
+
 def _inexact(value: Any) -> str | None:
     """Return what is wrong with a number or a time of which Arrow would make another one."""
     kind = type(value)
-    if issubclass(kind, np.timedelta64):
-        return None
     if issubclass(kind, np.integer):
         return f"{shown(value)} is out of range" if np.generic.item(value) >= INT64_END else None
     if issubclass(kind, int):  # beside decimals Arrow takes the text of an integer
