@@ -68,9 +68,10 @@ class Typed(Generic[T]):
         except msgspec.ValidationError as error:
             raise _refused(error, self._kind, _built(text), name) from error
         except (ValueError, RecursionError) as error:
+            # None: a stack of a thousand frames of the decoder tells nothing.
             raise CorruptDataError(
                 "a metadata object is not JSON", object=name, expected="JSON", got=str(error)
-            ) from error
+            ) from None
         if not text.isascii() or b"\\u" in text:
             _check_texts(value, name)
         return value
