@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from txnformat.protocol.view import View
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
+from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.verify.log import verify_log
@@ -396,6 +398,53 @@ def test_a_store_that_denies_an_object_is_told_from_damage(
         store, lambda operation, key, call: Fault(FaultKind.PERMISSION_DENIED) if key in denied else None
     )
     assert found(verify_log(faulty)) == {("unreadable", key) for key in denied}
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_directories_that_are_links_are_gone_through_or_told_as_links(
+    tmp_path: Path, template: dict[str, bytes], deep: bool
+) -> None:
+    """As docs/storage.md has it: a topic's directory on another disk."""
+    plain = LocalStore(tmp_path / "root")
+    for key, data in template.items():
+        plain.put(key, data)
+    data_keys = {key for key in template if key_class(key) is KeyClass.DATA}
+    snapshots = {key for key in template if key_class(key) is KeyClass.SNAPSHOT}
+    for number, directory in enumerate(sorted({key.rpartition("/")[0] for key in data_keys | snapshots})):
+        moved = (tmp_path / "root" / directory).rename(tmp_path / f"disk{number}")
+        (tmp_path / "root" / directory).symlink_to(moved)
+    followed = LocalStore(tmp_path / "root", follow_symlinks=True)
+    assert [info.key for info in followed.list("")] == sorted(template)
+    assert followed.list(keys.LOG_PREFIX) == plain.list(keys.LOG_PREFIX)
+    report = verify_log(followed, deep=deep, clock=QuickClock())
+    assert report.problems == ()
+    assert report.checked["files"] == len(data_keys)
+    # Without the option they are not read, and nothing of them is lost.
+    report = verify_log(plain, deep=deep, clock=QuickClock())
+    unreadable = {key for kind, key in found(report) if kind == "unreadable"}
+    assert data_keys | snapshots <= unreadable
+    assert not [one for one in report.problems if one.kind == "missing"]
+    assert all("follow_symlinks" in str(one) and "restore" not in str(one) for one in report.problems)
+
+
+@pytest.mark.parametrize("kind", [KeyClass.DATA, KeyClass.SNAPSHOT])
+def test_what_is_gone_is_asked_for_again_where_the_store_fails(
+    store: MemoryStore, template: dict[str, bytes], kind: KeyClass
+) -> None:
+    gone = pick(template, kind, -1)
+    store.delete(gone)
+    heads = [1]
+
+    def fail(operation: Operation, key: str, call: int) -> Fault | None:
+        if operation is not Operation.HEAD or key != gone or not heads:
+            return None
+        heads.pop()
+        return Fault(FaultKind.FAIL_BEFORE)
+
+    assert ("missing", gone) in found(verify_log(FaultyStore(store, fail), clock=QuickClock()))
+    assert not heads
+    heads += [1] * 100
+    assert ("unreadable", gone) in found(verify_log(FaultyStore(store, fail), clock=QuickClock()))
 
 
 def test_a_store_that_fails_now_and_then_is_no_damage(store: MemoryStore) -> None:

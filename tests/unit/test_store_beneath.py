@@ -308,3 +308,30 @@ def test_a_read_that_is_interrupted_at_any_point_leaves_no_descriptor(
         with contextlib.suppress(Interruption), interrupt(point, Interruption):
             call()
         assert descriptors() == before, point
+
+
+@pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "a/b/o"])
+def test_a_listing_goes_through_linked_directories_as_reads_do(
+    root: Path, outside: Path, prefix: str
+) -> None:
+    moved = (root / "a" / "b").rename(root.parent / "moved")
+    (root / "a" / "b").symlink_to(moved)
+    (root / "a" / "c").symlink_to(outside)
+    followed = LocalStore(root, follow_symlinks=True)
+    expected = ["a/b/other", "a/c/b/object", "a/c/object"]
+    assert [info.key for info in followed.list(prefix)] == [key for key in expected if key.startswith(prefix)]
+    for info in followed.list(prefix):
+        assert followed.head(info.key) == info
+    after = [info.key for info in followed.list(prefix, start_after="a/b/other")]
+    assert after == [key for key in expected[1:] if key.startswith(prefix)]
+    assert LocalStore(root).list("a/c") == LocalStore(root).list("") == []
+
+
+def test_links_around_a_circle_and_to_nowhere_are_passed_over(root: Path) -> None:
+    (root / "a" / "b" / "up").symlink_to("..")
+    (root / "a" / "b" / "root").symlink_to(root)
+    (root / "a" / "b" / "self").symlink_to("self")
+    (root / "a" / "nowhere").symlink_to("nobody")
+    store = LocalStore(root, follow_symlinks=True)
+    for prefix in ("", "a/", "a/b/", "a/b/o"):
+        assert [info.key for info in store.list(prefix)] == ["a/b/other"]

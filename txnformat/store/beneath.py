@@ -10,18 +10,22 @@ list, and from there to ``close``, inside of one call each, which no handler can
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-__all__ = ["Tree"]
+__all__ = ["Tree", "Way", "identity", "nothing_there"]
 
 T = TypeVar("T")
+
+Way = frozenset[tuple[int, int]]
+"""The directories on the way to a place, each by its :func:`identity`; empty where no links are followed."""
 
 _WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """To go through a directory takes no right to list it, where the system can tell the two apart."""
@@ -97,6 +101,15 @@ class Tree:
         finally:
             _finish(closing)
 
+    def way(self, path: str) -> Way:
+        """Return the directories from the root to a path, both inclusive, where links are followed: else there is no circle."""
+        found: set[tuple[int, int]] = set()
+        while self.follow_symlinks and len(path) >= self._start - 1:
+            with contextlib.suppress(OSError):  # opening it says what is wrong
+                found.add(identity(os.stat(path)))  # noqa: PTH116  # plain text
+            path = path.rpartition("/")[0]
+        return frozenset(found)
+
     def unlink(self, path: str) -> None:
         """Remove a name."""
         self._at_parent(path, lambda name, at: os.unlink(name, dir_fd=at))
@@ -130,6 +143,23 @@ class Tree:
             _open_at(name, _WAY, opened, path)
             name = part
         _open_at(name, flags, opened, path)
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file or directory from all others, whatever its names are."""
+    return status.st_dev, status.st_ino
+
+
+@contextlib.contextmanager
+def nothing_there() -> Iterator[None]:
+    """Pass over what is gone, and a link that leads nowhere or around a circle of links."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
 
 
 def _open_at(name: str, flags: int, opened: list[int], path: str) -> None:

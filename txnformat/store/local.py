@@ -36,7 +36,7 @@ from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.shield import shielded
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
-from txnformat.store.beneath import Tree
+from txnformat.store.beneath import Tree, Way, identity, nothing_there
 from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
@@ -79,7 +79,8 @@ class LocalStore:
     posix : Posix, optional
         The system calls; of this store alone.
     follow_symlinks : bool
-        Symbolic links beneath the root are followed, wherever they lead: for one who links on purpose. A listing follows those to files.
+        Symbolic links beneath the root are followed, wherever they lead: for one who links on purpose. A listing
+        follows them too, but for those that lead nowhere, or to a directory that they are in.
 
     Notes
     -----
@@ -229,7 +230,9 @@ class LocalStore:
         if directory:
             self._path(directory[:-1])
         found: dict[str, int] = {}
-        self._scan(directory, prefix, start_after, found)
+        waiting = [(directory, self._tree.way(f"{self._root}/{directory}".removesuffix("/")))]
+        while waiting:
+            waiting += self._scan(*waiting.pop(), prefix, start_after, found)
         # The order of code points is the order of UTF-8 bytes.
         return [ObjectInfo(*each) for each in sorted(found.items())]
 
@@ -244,10 +247,16 @@ class LocalStore:
         except OSError as error:
             raise storage_error(error, "delete", path) from error
 
-    def _scan(self, directory: str, prefix: str, start_after: str | None, found: dict[str, int]) -> None:
-        """Add key and size of each object of ``directory`` (empty, or ending in ``/``) and below to ``found``."""
+    def _scan(
+        self, directory: str, above: Way, prefix: str, start_after: str | None, found: dict[str, int]
+    ) -> Sequence[tuple[str, Way]]:
+        """Add key and size of each object of ``directory`` (empty, or ending in ``/``) to ``found``; return the directories in it.
+
+        ``above`` is the way to it: a link to one of these would lead around a circle.
+        """
         path = f"{self._root}/{directory}".removesuffix("/")
-        directories: dict[str, None] = {}
+        follow = self._tree.follow_symlinks
+        directories: dict[str, Way] = {}
 
         def look(entry: os.DirEntry[str]) -> None:
             key = directory + entry.name
@@ -256,23 +265,24 @@ class LocalStore:
                 return  # neither a file nor a directory of this name has anything to list
             if not key.startswith(prefix) or not _is_key_part(entry.name):
                 return
-            if entry.is_dir(follow_symlinks=False):
-                directories[below] = None
-            elif start_after is None or key > start_after:
-                # Somebody may delete it between the scan and the stat; then it is not there.
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=self._tree.follow_symlinks)
+            # Somebody may delete it between the scan and the stat; then it is not there.
+            with nothing_there():
+                if entry.is_dir(follow_symlinks=follow):
+                    itself = identity(entry.stat()) if follow else None
+                    if itself not in above:
+                        directories[below] = above if itself is None else above | {itself}
+                elif start_after is None or key > start_after:
+                    status = entry.stat(follow_symlinks=follow)
                     if stat.S_ISREG(status.st_mode):
                         found[key] = status.st_size
 
         try:
             self._tree.scan(path, look)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return ()
         except OSError as error:
             raise storage_error(error, "list", path) from error
-        for below in directories:
-            self._scan(below, prefix, start_after, found)
+        return list(directories.items())
 
     def _path(self, key: str) -> str:
         """Return the path of ``key``; a key that is none never reaches the file system."""

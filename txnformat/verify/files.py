@@ -27,7 +27,7 @@ from txnformat.verify.bytes import check_bytes, decode_problem
 from txnformat.verify.references import FileUse, TableUse
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["check_file", "check_patiently", "check_table", "patiently"]
+__all__ = ["check_file", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 ROWS_MAX = 65_536
 
 RESTORE_FILE = "restore the file from a copy; its records cannot be read without it"
+_GONE = "a segment file that the log names is gone"
 TEXTS_SHOWN = 5
 """Rows with invalid text that one problem names, from 0 in the file; the rest is counted."""
 REPLACE_TEXT = (
@@ -106,7 +107,7 @@ def check_file(
 
     Notes
     -----
-    Requests: 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above 64 MiB, the
+    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above 64 MiB, the
     whole file twice in ranged GETs.
     """
     record = Record()
@@ -115,9 +116,9 @@ def check_file(
     record.checked["file_bytes"] += file.size
     size = sizes.get(file.key)
     if size is None:
-        record.add(
-            ProblemKind.MISSING, file.key, "a segment file that the log names is gone", hint=RESTORE_FILE
-        )
+        size = size_of_unlisted(record, store, file.key, _GONE, RESTORE_FILE)
+    if size is None:
+        pass  # that is noted
     elif size != file.size:
         what = "the file has another size than its entry says"
         record.add(ProblemKind.WRONG_SIZE, file.key, what, f"{file.size} bytes", size, RESTORE_FILE)
@@ -125,9 +126,7 @@ def check_file(
         try:
             _check_content(record, store, use, schema, deep=deep)
         except NotFoundError:
-            record.add(
-                ProblemKind.MISSING, file.key, "a segment file that the log names is gone", hint=RESTORE_FILE
-            )
+            record.add(ProblemKind.MISSING, file.key, _GONE, hint=RESTORE_FILE)
         except StorageError as error:
             if error.transient:
                 raise  # the caller tries again
@@ -139,6 +138,24 @@ def check_file(
         except TxnLogError as error:
             record.add_error(ProblemKind.UNDECODABLE, file.key, error, RESTORE_FILE)
     return record
+
+
+def size_of_unlisted(record: Record, store: ObjectStore, key: str, gone: str, hint: str) -> int | None:
+    """Return the bytes of an object that no listing had, or note why there are none: it is gone, or cannot be read.
+
+    A listing passes over what the store would not read, such as a symbolic link: that is no loss, and nothing to restore.
+    """
+    try:
+        found = store.head(key)
+    except StorageError as error:
+        if error.transient:
+            raise  # the caller tries again
+        record.add_error(ProblemKind.UNREADABLE, key, error)
+        return None
+    if found is None:
+        record.add(ProblemKind.MISSING, key, gone, hint=hint)
+        return None
+    return found.size
 
 
 def _check_content(

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ from txnformat.verify.bytes import check_bytes, decode_problem
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart
-from txnformat.verify.files import check_patiently, check_table, patiently
+from txnformat.verify.files import check_patiently, check_table, patiently, size_of_unlisted
 from txnformat.verify.references import FileUse, References
 from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
 from txnformat.verify.sidecars import check_index, check_markers, check_txnindex
@@ -84,7 +85,7 @@ def verify_log(
     Notes
     -----
     Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, bundle, snapshot, batch table and
-    sidecar, 1 ranged GET per segment file; with ``deep`` all bytes of every file.
+    sidecar, 1 ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all bytes of every file.
     """
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
@@ -252,7 +253,11 @@ class _Verification:
             if named.key not in self._sizes and (named.key in newest or named.entry >= boundary):
                 what = "a snapshot that the log names is gone"
                 hint = "the log is complete without it; restore it from a copy, or let the next one take its place"
-                self._record.add(ProblemKind.MISSING, named.key, what, hint=hint)
+                look = partial(size_of_unlisted, self._record, self._store, named.key, what, hint)
+                try:
+                    self._attempt(look)
+                except StorageError as error:
+                    self._record.add_error(ProblemKind.UNREADABLE, named.key, error)
         if chain.state is None and boundary > 0 and not self._record.problems:
             what = f"entries below {boundary} are deleted, and no named snapshot stands for them"
             self._record.add(
