@@ -277,6 +277,51 @@ def test_csv_and_parquet_come_back_as_they_went(txnlog: Command, filled: TxnLog,
         assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "begins"),
+    [
+        ("out.json", [], b'{"id":'),
+        ("out.jsonl", [], b'{"id":'),
+        ("out.ndjson", ["--format", "json"], b'{"id":'),
+        ("out.csv", [], b'"id","amount","note"\n'),
+        ("OUT.CSV", [], b'"id","amount","note"\n'),
+        ("out.parquet", [], b"PAR1"),
+        ("out.parquet", ["--format", "parquet"], b"PAR1"),
+        ("out.txt", [], b'{"id":'),
+        ("out", [], b'{"id":'),
+        ("out.txt", ["--format", "csv"], b'"id","amount","note"\n'),
+        ("out.jsonl", ["--json"], b'{"id":'),
+    ],
+)
+def test_the_suffix_of_the_file_decides_its_form(
+    txnlog: Command, filled: TxnLog, tmp_path: Path, name: str, options: list[str], begins: bytes
+) -> None:
+    answer = txnlog("consume", "orders", "-o", tmp_path / name, *options)
+    assert answer.code == 0, answer.err
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("out.parquet", ["--format", "csv"]),
+        ("out.csv", ["--format", "json"]),
+        ("out.json", ["--format", "parquet"]),
+        ("out.csv", ["--json"]),
+        ("out.csv", ["--format", "table"]),
+    ],
+)
+def test_a_form_that_contradicts_the_suffix_is_refused(
+    txnlog: Command, filled: TxnLog, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text("what was there")
+    answer = txnlog("consume", "orders", "-o", path, *options)
+    assert (answer.code, answer.out) == (2, "")
+    assert options[-1] in answer.err
+    assert path.read_text() == "what was there"
+
+
 def test_a_file_appears_whole_or_not_at_all(txnlog: Command, log: TxnLog, tmp_path: Path) -> None:
     log.create_topic("raw", pa.schema([("bytes", pa.binary())]))
     with Producer(log) as producer:

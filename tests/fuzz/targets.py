@@ -49,8 +49,9 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import parse_s3_options
 from txnlog import TxnLog
 from txnlog.cli.columns import parse_column
+from txnlog.cli.file_formats import Format
 from txnlog.cli.json_values import Binary
-from txnlog.cli.sources import _READERS, Format
+from txnlog.cli.sources import _READERS
 from txnlog_testing.entries import without_checksum
 from writers.rows import RowFormat
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from txnformat.errors import InvalidInputError
+from txnlog.cli.file_formats import format_of
 from txnlog.cli.options import (
     Integer,
     IntegerRange,
@@ -85,10 +86,14 @@ Batches = Iterator["pa.RecordBatch"]
     "--format",
     "format_",
     type=click.Choice(FORMATS),
-    help=f"Default json: one object per line. A table ends after {TABLE_ROWS} records without --limit.",
+    help="Default: by the suffix of the -o file; else json, one object per line. "
+    f"A table ends after {TABLE_ROWS} records without --limit.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(dir_okay=False), help="To a file, which appears when it is whole."
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False),
+    help="To a file, which appears when it is whole. Its form: .json, .jsonl, .ndjson, .csv or .parquet.",
 )
 @click.option(
     "--binary",
@@ -166,11 +171,18 @@ def consume(
 def _format(format_: str | None, output: str | None, as_json: bool) -> str:
     if as_json and format_ not in (None, "json"):
         raise click.UsageError(f"--json and --format {format_} exclude each other")
-    chosen = format_ or ("parquet" if output and output.endswith(".parquet") else "json")
+    by_name = None if output is None else format_of(Path(output))
+    chosen = format_ or ("json" if as_json else by_name or "json")
     if chosen == "parquet" and output is None:
         raise click.UsageError("--format parquet needs a file: add -o FILE")
     if chosen == "table" and output is not None:
         raise click.UsageError("--format table is for the terminal; use json, csv or parquet with -o")
+    if by_name is not None and by_name != chosen:
+        option = f"--format {format_}" if format_ else "--json"
+        raise click.UsageError(
+            f"{option} writes {chosen}, and the name of the file {Path(output or '').name!r:.100} says {by_name}: "
+            f"leave out {option}, or give the file another suffix"
+        )
     return chosen
 
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -22,34 +21,16 @@ import pyarrow.csv as pc
 import pyarrow.types as pt
 
 from txnformat.errors import InvalidInputError, NotFoundError
+from txnlog.cli.file_formats import Format, format_of
 from txnlog.cli.foreign_parquet import open_foreign
 from txnlog.cli.json_values import Binary, decoder, has_decimal
 
-__all__ = ["Format", "Piece", "Source", "open_source"]
+__all__ = ["Piece", "Source", "open_source"]
 
 LINES_PER_PIECE = 10_000
 PROBLEMS_MAX = 20
 LINE_BYTES_MAX = 64 * 1024 * 1024
 HINT = "nothing was written"
-
-
-class Format(StrEnum):
-    """Forms of input."""
-
-    JSON = "json"
-    """One object per line."""
-    CSV = "csv"
-    """With a header; an empty field is null, "" is the empty text."""
-    PARQUET = "parquet"
-
-
-_BY_SUFFIX = {
-    ".json": Format.JSON,
-    ".jsonl": Format.JSON,
-    ".ndjson": Format.JSON,
-    ".csv": Format.CSV,
-    ".parquet": Format.PARQUET,
-}
 
 
 class Piece(NamedTuple):
@@ -96,9 +77,7 @@ def open_source(
         raise NotFoundError("there is no such file", kind="no-file", file=name)
     if path.is_dir():
         raise InvalidInputError("this is a directory, not a file", kind="invalid-file", file=name)
-    chosen = (
-        Format(format_) if format_ else Format.JSON if name == "-" else _BY_SUFFIX.get(path.suffix.lower())
-    )
+    chosen = Format(format_) if format_ else Format.JSON if name == "-" else format_of(path)
     if chosen is None:
         raise InvalidInputError(
             f"the form of the input does not show from its name {path.name!r:.100}",
