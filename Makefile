@@ -73,7 +73,7 @@ kill-rounds:  ## Kill a job that consumes, transforms and produces 1,000 times (
 limits:  ## What hostile objects cost a reader, each in a process of its own; fails above 256 MiB or 2 s (ARGS="--only parquet")
 	@$(RUN) -m tests.limits $(ARGS)
 
-fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, some guided by Atheris (INPUTS=, SEED=)
+fuzz:  ## Give a million changed inputs to every decoder, parser and form of rows, some guided by Atheris (INPUTS= for each program, SEED=; tests.mutants changes each byte once at least)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements-fuzz.lock
 	@$(RUN) -W ignore -m tests.fuzz.guided --inputs $(or $(INPUTS),100000) $(if $(SEED),--seed $(SEED)) $(ARGS)
 	@$(RUN) -W ignore -m tests.fuzz --inputs $(or $(INPUTS),750000) $(if $(SEED),--seed $(SEED)) $(ARGS)

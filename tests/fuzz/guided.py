@@ -38,9 +38,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-found"), help="where failing inputs go")
     parser.add_argument("--target", help=argparse.SUPPRESS)
+    parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.target:
-        _fuzz(asked.target, asked.inputs, asked.seed, asked.keep)
+        _fuzz(asked.target, asked.inputs, asked.seed, asked.keep, asked.corpus)
         return 0
     from tests.fuzz.targets import targets
 
@@ -66,7 +67,11 @@ def _attack(name: str, inputs: int, seed: int, keep: Path) -> tuple[int, int]:
     """Attack one target in a process of its own, and return how many inputs it took and how it ended."""
     command = [sys.executable, "-m", "tests.fuzz.guided", "--target", name]
     command += ["--inputs", str(inputs), "--seed", str(seed), "--keep", str(keep)]
-    ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    with tempfile.TemporaryDirectory(
+        prefix="txnlog-fuzz-"
+    ) as corpus:  # libFuzzer ends its process without any clean-up
+        command += ["--corpus", corpus]
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     done = int((re.findall(r"^(?:Done |#)(\d+)", ended.stderr, re.MULTILINE) or ["0"])[-1])
     covered = (re.findall(r"cov: (\d+)", ended.stderr) or ["0"])[-1]
     print(f"{name}: {done:,} inputs, {covered} places reached, exit {ended.returncode}", flush=True)
@@ -76,7 +81,7 @@ def _attack(name: str, inputs: int, seed: int, keep: Path) -> tuple[int, int]:
     return done, ended.returncode
 
 
-def _fuzz(name: str, inputs: int, seed: int, keep: Path) -> None:
+def _fuzz(name: str, inputs: int, seed: int, keep: Path, corpus: Path) -> None:
     """Attack one target; ends the process."""
     with atheris.instrument_imports(include=PACKAGES):
         from tests.fuzz.planted import planted
@@ -95,16 +100,15 @@ def _fuzz(name: str, inputs: int, seed: int, keep: Path) -> None:
         return bytes(changed[:size_max])
 
     keep.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="txnlog-fuzz-") as corpus:
-        for number, data in enumerate([*target.seeds, *target.corpus()]):
-            (Path(corpus) / str(number)).write_bytes(data)
-        options = {
-            "runs": inputs, "seed": seed, "timeout": SECONDS_MAX, "rss_limit_mb": MEGABYTES_MAX, "max_len": INPUT_BYTES_MAX,
-            "artifact_prefix": f"{keep}/{name}-", "print_final_stats": 1,
-        }  # fmt: skip
-        arguments = [name, *(f"-{option}={value}" for option, value in options.items()), corpus]
-        atheris.Setup(arguments, use, custom_mutator=change)
-        atheris.Fuzz()
+    for number, data in enumerate([*target.seeds, *target.corpus()]):
+        (corpus / str(number)).write_bytes(data)
+    options = {
+        "runs": inputs, "seed": seed, "timeout": SECONDS_MAX, "rss_limit_mb": MEGABYTES_MAX, "max_len": INPUT_BYTES_MAX,
+        "artifact_prefix": f"{keep}/{name}-", "print_final_stats": 1,
+    }  # fmt: skip
+    arguments = [name, *(f"-{option}={value}" for option, value in options.items()), str(corpus)]
+    atheris.Setup(arguments, use, custom_mutator=change)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
