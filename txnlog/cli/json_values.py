@@ -38,6 +38,7 @@ Convert = Callable[[Any], Any]
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_FLOATS = {16: 65504.0, 32: float.fromhex("0x1.fffffep127"), 64: sys.float_info.max}
 """By the bits of the column."""
+_DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
 _TOO_FINE = re.compile(r"[.,]\d{7}")
 
 
@@ -105,7 +106,15 @@ def _nested_decoder(type_: pa.DataType, binary: Binary) -> Convert:
 
 
 def _unfit(value: Any, type_: pa.DataType, why: str = "") -> ValueError:
-    return ValueError(f"{value!r:.80} is not a value of {str(type_)!s:.80}{why}")
+    return ValueError(f"{_shown(value):.80} is not a value of {str(type_)!s:.80}{why}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message: a number as a number, whatever Python holds it in."""
+    try:
+        return str(value) if isinstance(value, Decimal) else _DECIMAL.sub(r"\1", repr(value))
+    except RecursionError:
+        return "a value of many lists or objects in one another"
 
 
 def _checked(value: Any, kind: type, type_: pa.DataType) -> Any:

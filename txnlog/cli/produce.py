@@ -50,7 +50,7 @@ Commit = Callable[[], "CommitInfo"]
     type=click.Choice(["utf8", "base64", "hex"]),
     default="utf8",
     show_default=True,
-    help="How JSON holds the bytes of binary columns.",
+    help="How JSON and CSV hold the bytes of binary columns.",
 )
 @json_option
 def produce(
@@ -67,8 +67,8 @@ def produce(
 
     They come from FILE, or from stdin, and are in the log in one step.
 
-    JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header.
-    Bad input is reported with its line and column, and nothing is written.
+    JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header
+    and all columns. Bad input is refused, and nothing is written.
     """
     from txnlog.cli.json_values import Binary
     from txnlog.cli.sources import open_source

@@ -1,6 +1,7 @@
 """What ``produce`` reads: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
 
-Whatever is wrong with it names its line (or row) and column, and is raised before anything is in the log.
+Whatever is wrong with it is raised before anything is in the log. Of JSON lines all of it names line and column, of CSV
+decimals and decoded bytes do; the rest is told as pyarrow tells it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -133,6 +134,27 @@ def _number(text: str) -> Decimal:
         raise ValueError(f"the number {text!r:.80} is out of range") from None
 
 
+def _invalid(problems: list[str]) -> InvalidInputError:
+    more = len(problems) - PROBLEMS_MAX
+    shown = problems[:PROBLEMS_MAX] + ([f"and {more} more"] if more > 0 else [])
+    return InvalidInputError(shown, kind="invalid-record", hint=HINT)
+
+
+def _not_json(error: Exception) -> str:
+    """Return what is wrong with a line that the parser refused, without words about Python."""
+    match error:
+        case UnicodeDecodeError():
+            return f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1}"
+        case json.JSONDecodeError():
+            return f"not JSON: {error.msg} at character {error.pos + 1}"
+        case RecursionError():
+            return "not JSON: too many values in one another"
+        case _ if "set_int_max_str_digits" in str(error):
+            return f"not JSON: a number has more than {sys.get_int_max_str_digits()} digits"
+        case _:
+            return f"not JSON: {error}"
+
+
 class _JsonLines:
     """Makes tables of lines."""
 
@@ -158,12 +180,12 @@ class _JsonLines:
         if not line.strip():
             return None
         try:
-            value = self._parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            value = self._parse(line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip(" \t\r\n"))
         except _RepeatedNameError as error:
             self.problems.append(f"line {number}: {error}")
             return None
         except (ValueError, RecursionError) as error:
-            self.problems.append(f"line {number}: not JSON: {error}")
+            self.problems.append(f"line {number}: {_not_json(error)}")
             return None
         if not isinstance(value, dict):
             self.problems.append(f"line {number}: {value!r:.80} is not an object with the topic's columns")
@@ -184,9 +206,7 @@ class _JsonLines:
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows as a table, or raise about everything that was wrong so far."""
         if self.problems:
-            more = len(self.problems) - PROBLEMS_MAX
-            shown = self.problems[:PROBLEMS_MAX] + ([f"and {more} more"] if more > 0 else [])
-            raise InvalidInputError(shown, kind="invalid-record", hint=HINT)
+            raise _invalid(self.problems)
         columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         try:
             arrays = [
@@ -230,21 +250,22 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
         for field in schema
         if pt.is_nested(field.type)
     ]
-    if binary is not Binary.UTF8:
-        problems.append("CSV holds binary columns as UTF-8 only")
     if problems:
         raise InvalidInputError(problems, kind="unsupported-column", hint="use JSON lines or Parquet")
+    # pyarrow's own reader of decimals crashes at far exponents, and rounds.
+    decoders = {
+        field.name: decoder(field.type, binary)
+        for field in schema
+        if pt.is_decimal(field.type) or (pt.is_binary(field.type) and binary is not Binary.UTF8)
+    }
     convert = pc.ConvertOptions(
-        # pyarrow's own reader of decimals crashes at far exponents, and rounds.
-        column_types={
-            field.name: pa.string() if pt.is_decimal(field.type) else field.type for field in schema
-        },
+        column_types={field.name: pa.string() if field.name in decoders else field.type for field in schema},
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
 
-    # For messages only: pyarrow does not say what it read of a header when the first record is bad.
+    # pyarrow does not say what it read of a header when the first record is bad.
     header = file.peek().partition(b"\n")[0].decode("utf-8-sig", "replace")
     try:
         names = next(csv.reader([header]), [])
@@ -257,11 +278,14 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
                 file,
                 # One thread: the errors name their row.
                 read_options=pc.ReadOptions(use_threads=False),
-                parse_options=pc.ParseOptions(newlines_in_values=True),
+                # Of one column, an empty line is a null.
+                parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(names) != 1),
                 convert_options=convert,
             )
+            first = 2  # as pyarrow counts rows: the header is the first
             for batch in reader:
-                yield Piece(_with_decimals(batch, schema), 0 if total is None else file.tell())
+                yield Piece(_decoded(batch, schema, decoders, first), 0 if total is None else file.tell())
+                first += batch.num_rows
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
                 _csv_problem(str(error), names), kind="invalid-record", hint=HINT
@@ -270,18 +294,25 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
     return Source(pieces(), total)
 
 
-def _with_decimals(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with its decimals, which were read as text; raise ArrowInvalid about one that does not fit."""
-    for field in schema:
-        number = batch.schema.get_field_index(field.name) if pt.is_decimal(field.type) else -1
+def _decoded(
+    batch: pa.RecordBatch, schema: pa.Schema, decoders: Mapping[str, Callable[[Any], Any]], first: int
+) -> pa.RecordBatch:
+    """Return a batch with what was read as text in its types; raise about all that does not fit."""
+    problems: list[str] = []
+    for name, convert in decoders.items():
+        number = batch.schema.get_field_index(name)
         if number < 0:
             continue
-        convert = decoder(field.type, Binary.UTF8)
-        try:
-            values = [convert(text) for text in batch.column(number).to_pylist()]
-        except ValueError as error:
-            raise pa.ArrowInvalid(f"column {field.name!r:.300}: {error}") from None
-        batch = batch.set_column(number, field.name, pa.array(values, type=field.type))
+        values = []
+        for row, text in enumerate(batch.column(number).to_pylist(), start=first):
+            try:
+                values.append(convert(text))
+            except ValueError as error:
+                problems.append(f"row {row}, column {name!r:.300}: {error}")
+        if not problems:
+            batch = batch.set_column(number, name, pa.array(values, type=schema.field(name).type))
+    if problems:
+        raise _invalid(problems)
     return batch
 
 

@@ -1,0 +1,137 @@
+"""Files of records: the form that their names say, and CSV, which comes back as it went."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.cli.conftest import Command
+from txnlog import Producer, TxnLog
+
+ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
+
+
+@pytest.fixture
+def filled(log: TxnLog) -> TxnLog:
+    log.create_topic("orders", ORDERS)
+    with Producer(log) as producer:
+        producer.send("orders", [{"id": 1, "amount": 0.5, "note": None}])
+    return log
+
+
+SCALARS = {
+    "double": (pa.float64(), [1.5, math.inf, -math.inf, None, 0.1]),
+    "float": (pa.float32(), [1.5, None, 0.25]),
+    "bool": (pa.bool_(), [True, False, None]),
+    "string": (pa.string(), ["", None, "NaN", ' a,"b"\n', "\u00fc", "true"]),
+    "binary": (pa.binary(), [b"\xff\x00", b"", None, b"plain"]),
+    "date": (pa.date32(), [datetime.date(2026, 1, 31), None, datetime.date(1, 1, 1)]),
+    "time": (pa.time64("us"), [datetime.time(1, 2, 3, 4), None]),
+    "timestamp": (
+        pa.timestamp("us", tz="UTC"),
+        [datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), None],
+    ),
+    "timestamp_ntz": (pa.timestamp("us"), [datetime.datetime(1969, 1, 1, 0, 0, 0, 1), None]),
+    "decimal": (pa.decimal128(10, 2), [Decimal("-9.50"), None]),
+}
+
+
+@pytest.mark.parametrize("binary", ["base64", "hex"])
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "with another"])
+@pytest.mark.parametrize("name", SCALARS)
+def test_what_consume_writes_as_csv_produce_takes(
+    txnlog: Command, log: TxnLog, tmp_path: Path, name: str, alone: bool, binary: str
+) -> None:
+    type_, values = SCALARS[name]
+    columns: dict[str, pa.Array] = {"x": pa.array(values, type_)}
+    if not alone:
+        columns["n"] = pa.array(range(len(values)), pa.int32())
+    table = pa.table(columns)
+    for topic in ("one", "two"):
+        log.create_topic(topic, table.schema)
+    with Producer(log) as producer:
+        producer.send("one", table)
+    path = tmp_path / "some.csv"
+    answer = txnlog("consume", "one", "-o", path, "--binary", binary)
+    assert answer.code == 0, answer.err
+    answer = txnlog("produce", "two", path, "--binary", binary)
+    assert answer.code == 0, answer.err
+    assert log.refresh().topic("two")  # what the command has written
+    assert log.read("two").read_all() == log.read("one").read_all() == table
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "begins"),
+    [
+        ("out.json", [], b'{"id":'),
+        ("out.jsonl", [], b'{"id":'),
+        ("out.ndjson", ["--format", "json"], b'{"id":'),
+        ("out.csv", [], b'"id","amount","note"\n'),
+        ("OUT.CSV", [], b'"id","amount","note"\n'),
+        ("out.parquet", [], b"PAR1"),
+        ("out.parquet", ["--format", "parquet"], b"PAR1"),
+        ("out.txt", [], b'{"id":'),
+        ("out", [], b'{"id":'),
+        ("out.txt", ["--format", "csv"], b'"id","amount","note"\n'),
+        ("out.jsonl", ["--json"], b'{"id":'),
+    ],
+)
+def test_the_suffix_of_the_file_decides_its_form(
+    txnlog: Command, filled: TxnLog, tmp_path: Path, name: str, options: list[str], begins: bytes
+) -> None:
+    answer = txnlog("consume", "orders", "-o", tmp_path / name, *options)
+    assert answer.code == 0, answer.err
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("out.parquet", ["--format", "csv"]),
+        ("out.csv", ["--format", "json"]),
+        ("out.json", ["--format", "parquet"]),
+        ("out.csv", ["--json"]),
+        ("out.csv", ["--format", "table"]),
+    ],
+)
+def test_a_form_that_contradicts_the_suffix_is_refused(
+    txnlog: Command, filled: TxnLog, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    path = tmp_path / name
+    path.write_text("what was there")
+    answer = txnlog("consume", "orders", "-o", path, *options)
+    assert (answer.code, answer.out) == (2, "")
+    assert options[-1] in answer.err
+    assert path.read_text() == "what was there"
+
+
+def test_decimals_of_csv_that_do_not_fit_are_all_named_with_their_row(
+    txnlog: Command, log: TxnLog, tmp_path: Path
+) -> None:
+    log.create_topic("prices", pa.schema([("price", pa.decimal128(4, 2)), ("raw", pa.binary())]))
+    path = tmp_path / "some.csv"
+    path.write_text("raw,price\n00,1.50\nzz,x\n00,\n00,1.234\n")
+    answer = txnlog("produce", "prices", path, "--binary", "hex", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "invalid-record")
+    assert sorted(answer.error["problems"]) == [
+        "row 3, column 'price': 'x' is not a value of decimal128(4, 2)",
+        "row 3, column 'raw': 'zz' is not hex",
+        "row 5, column 'price': '1.234' is not a value of decimal128(4, 2): too many digits",
+    ]
+    assert log.read("prices").read_all().num_rows == 0
+
+
+def test_a_decimal_is_shown_as_it_was_written(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic(
+        "small", pa.schema([("n", pa.int8()), ("l", pa.list_(pa.int8())), ("d", pa.decimal128(4, 2))])
+    )
+    answer = txnlog("produce", "small", "--json", stdin='{"n":1e400,"l":[[1.5]]}\n')
+    assert answer.error["problems"] == [
+        "line 1, column 'n': 1E+400 is not a value of int8",
+        "line 1, column 'l': [1.5] is not a value of int8",
+    ]
