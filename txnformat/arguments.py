@@ -8,10 +8,15 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError
 
-__all__ = ["ITEMS_MAX", "items"]
+__all__ = ["ITEMS_MAX", "is_text", "items"]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
+
+
+def is_text(value: object) -> bool:
+    """Return whether an argument that should be a text is one: what users pass may be anything, also what cannot be hashed."""
+    return isinstance(value, str)
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:

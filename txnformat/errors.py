@@ -31,7 +31,7 @@ Message style: what happened, then ``key=`value` `` pairs, then what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 __all__ = [
@@ -77,8 +77,23 @@ def printable(text: str) -> str:
     )
 
 
+def repr_of(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
+    """Return the beginning of a value's ``repr``; never fails, whatever somebody passed in place of what is expected.
+
+    Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails.
+    """
+    return _text(repr, value)[:chars_max]
+
+
+def _text(of: Callable[[object], str], value: object) -> str:
+    try:
+        return of(value)
+    except Exception:  # noqa: BLE001  # whatever the value's own class raises
+        return f"a value of the type {type(value).__name__:.60}"
+
+
 def _shown(value: object) -> str:
-    text = str(value)
+    text = _text(str, value)
     return printable(text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…")
 
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 
 __all__ = [
     "BOUNDARY_PREFIX",
@@ -302,7 +302,7 @@ def check_topic_name(name: object) -> str:
     if isinstance(name, str) and _TOPIC.fullmatch(name):
         return name
     raise InvalidInputError(
-        f"{name!r} is not a valid topic name",
+        f"{repr_of(name)} is not a valid topic name",
         kind="invalid-topic-name",
         hint="use 1 to 249 of A-Z a-z 0-9 . _ - and no leading underscore",
     )
@@ -314,7 +314,7 @@ def check_new_topic_name(name: object) -> str:
     if not checked.startswith(TEMPORARY_PREFIX):
         return checked
     raise InvalidInputError(
-        f"{name!r} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that are being written",
+        f"{repr_of(name)} is not a valid topic name: local roots keep {TEMPORARY_PREFIX}… for files that are being written",
         kind="invalid-topic-name",
         hint=f"use a name that does not begin with {TEMPORARY_PREFIX}",
     )
@@ -326,7 +326,7 @@ def check_reader_name(name: object, what: str) -> str:
         return check_topic_name(name)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"{name!r:.80} is not a valid {what} name", kind=f"invalid-{what}-name", hint=error.hint
+            f"{repr_of(name, 80)} is not a valid {what} name", kind=f"invalid-{what}-name", hint=error.hint
         ) from None
 
 
@@ -339,7 +339,7 @@ def check_transactional_id(value: object) -> str:
         except UnicodeEncodeError:
             pass
     raise InvalidInputError(
-        f"{value!r:.80} is not a valid transactional id",
+        f"{repr_of(value, 80)} is not a valid transactional id",
         kind="invalid-transactional-id",
         hint=f"use a text of 1 to {TRANSACTIONAL_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts",
     )

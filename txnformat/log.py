@@ -39,7 +39,7 @@ from txnformat.log_reads import LogReads
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
-from txnformat.store.open import Location, as_store
+from txnformat.store.open import Location, as_store, check_store
 from txnformat.types import Outcome
 from txnformat.verify.log import verify_log
 from txnformat.verify.report import Progress, VerifyReport
@@ -68,6 +68,7 @@ class TxnLog(LogReads):
         ids: Ids | None = None,
         settings: CommitSettings | None = None,
     ) -> None:
+        check_store(store)
         self.store = store
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from txnformat.arguments import is_text
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
 
@@ -19,7 +20,7 @@ def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicSt
         Kind ``unknown-topic``.
     """
     state = log.state
-    if name in state.topic_ids:
+    if is_text(name) and name in state.topic_ids:
         known = state.topic(name)
         if type(partition) is not int or partition < known.partitions:
             return known

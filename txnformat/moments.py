@@ -6,7 +6,7 @@ import contextlib
 import datetime
 
 from txnformat.digits import whole
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["Moment", "as_moment_ms", "as_moment_us"]
 
@@ -52,7 +52,7 @@ def as_moment_us(value: Moment, name: str) -> int:
             moment = datetime.datetime.fromisoformat(text)
     if moment is None:
         raise InvalidInputError(
-            f"{name} is {value!r:.100}",
+            f"{name} is {repr_of(value, 100)}",
             kind="invalid-timestamp",
             hint="use a datetime, ISO 8601 such as 2026-01-31T12:00:00Z (without a zone: UTC), or ms since the epoch",
         )

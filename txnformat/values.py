@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NoReturn
 from txnformat.columns.pylist import column_values
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.core.topics.schema import KAFKA_SCHEMA
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.log import TxnLog
 from txnformat.reading.plan import OffsetSpec
 from txnformat.types import IsolationLevel, TopicPartition
@@ -107,7 +107,7 @@ def read_values(
     """
     if not isinstance(log, TxnLog):
         raise InvalidInputError(
-            f"{log!r:.80} is not a log",
+            f"{repr_of(log, 80)} is not a log",
             kind="not-a-log",
             hint="open it first: read_values(TxnLog.open(path), …)",
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txnformat.core.state import TopicState
 from txnformat.core.topics.schema import conform
-from txnformat.errors import NotFoundError
+from txnformat.errors import NotFoundError, repr_of
 from txnformat.types import TopicPartition
 from writers.partitioner import split_by_partition
 from writers.rows import PlainRow, RowFormat
@@ -414,5 +414,5 @@ def _check_partition(topic: TopicState, partition: int) -> None:
             topic=topic.name,
             partition=partition
             if type(partition) is int
-            else repr(partition),  # "0" and True look like numbers
+            else repr_of(partition),  # "0" and True look like numbers
         )

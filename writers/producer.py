@@ -21,6 +21,7 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.log import TxnLog
 from txnformat.lookup import now_of, topic_named
@@ -105,7 +106,7 @@ class Producer:
         )
         if not isinstance(log, TxnLog):
             raise InvalidInputError(
-                f"{log!r:.80} is not a log",
+                f"{repr_of(log, 80)} is not a log",
                 kind="not-a-log",
                 hint="open it first: Producer(TxnLog.open(path), …)",
             )

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 from txnformat.arguments import items
 from txnformat.core.records.chunks import CHUNK_HEADER
 from txnformat.core.topics.schema import KAFKA_SCHEMA, TopicSchema
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from writers.chunks import Value
 
 __all__ = ["Headers", "PlainRow", "RowFormat", "kafka_record", "kafka_rows"]
@@ -216,7 +216,7 @@ def _kafka_row(row: Any, now: Callable[[], datetime.datetime]) -> Any:
 def _no_datetime(timestamp: object) -> InvalidInputError:
     """Return the error of a time that is none: Arrow would take a number, as µs, and Kafka's users mean ms."""
     return InvalidInputError(
-        f"timestamp is {timestamp!r:.80}, not a datetime; nothing was sent",
+        f"timestamp is {repr_of(timestamp, 80)}, not a datetime; nothing was sent",
         kind="schema-mismatch",
         hint="of milliseconds: datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)",
     )
@@ -252,7 +252,7 @@ def _header_rows(headers: Any) -> list[dict[str, Any]]:
                 rows.append({"key": name, "value": _encoded("a header", value)})
             case _:
                 raise InvalidInputError(
-                    f"headers is {headers!r:.80}, not a mapping or a list of (name, value) pairs",
+                    f"headers is {repr_of(headers, 80)}, not a mapping or a list of (name, value) pairs",
                     kind="invalid-headers",
                 )
     if any(row["key"] == CHUNK_HEADER for row in rows):

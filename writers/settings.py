@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 from txnformat import keys
+from txnformat.arguments import is_text
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from writers.upload import ROLL_BYTES
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]
@@ -75,10 +76,10 @@ class ProducerSettings:
                 problems += [f"{problem}: {error.hint}" for problem in error.problems]
             if self.enable_idempotence is False:
                 problems.append("a transactional producer cannot do without idempotence")
-        elif self.buffer != Buffer.AUTO:
+        elif is_text(self.buffer) and self.buffer != Buffer.AUTO:
             problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
-        if self.buffer not in set(Buffer):
-            problems.append(f"buffer is {str(self.buffer)!r}, not one of {', '.join(Buffer)}")
+        if self.buffer not in tuple(Buffer):
+            problems.append(f"buffer is {repr_of(self.buffer)}, not one of {', '.join(Buffer)}")
         minima: dict[str, tuple[Any, int]] = {
             "transaction_timeout_ms": (self.transaction_timeout_ms, 1),
             "deferred_timeout_ms": (self.deferred_timeout_ms, 1),
@@ -88,13 +89,13 @@ class ProducerSettings:
             "roll_bytes": (self.roll_bytes, 1),
         }
         problems += [
-            f"{name} is {value!r}, not a whole number from {minimum} on"
+            f"{name} is {repr_of(value)}, not a whole number from {minimum} on"
             for name, (value, minimum) in minima.items()
             if type(value) is not int or value < minimum
         ]
         if type(self.chunk_bytes) is not int or not CHUNK_BYTES_MIN <= self.chunk_bytes <= CHUNK_BYTES_MAX:
             problems.append(
-                f"chunk_bytes is {self.chunk_bytes!r}, not a whole number from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}"
+                f"chunk_bytes is {repr_of(self.chunk_bytes)}, not a whole number from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}"
             )
         if type(self.deferred_timeout_ms) is int and self.deferred_timeout_ms > DEFERRED_TIMEOUT_MS_MAX:
             problems.append(

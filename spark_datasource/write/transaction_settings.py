@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_datasource.options.delegation import TRANSACTION
 from spark_datasource.options.storage import PREFIX
 from spark_datasource.options.write import VERSION_MAX, parse_write_options
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.keys import TRANSACTIONAL_ID_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ def problems_of(spark: Any, root: object, app_id: object, version: object) -> li
     """Return every problem of the settings."""
     problems = []
     if not (hasattr(spark, "createDataFrame") and hasattr(spark, "conf")):
-        problems.append(f"spark is {spark!r:.100}, not a SparkSession")
+        problems.append(f"spark is {repr_of(spark, 100)}, not a SparkSession")
     if not isinstance(root, str | os.PathLike) or not os.fspath(root):
-        problems.append(f"root is {root!r:.100}, not the path or URL of a log")
+        problems.append(f"root is {repr_of(root, 100)}, not the path or URL of a log")
     if not _is_app_id(app_id):
         problems.append(
-            f"app_id is {app_id!r:.100}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"
+            f"app_id is {repr_of(app_id, 100)}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"
         )
     number = as_whole(version)
     if version is not None and (number is None or not 0 <= number <= VERSION_MAX):
-        problems.append(f"version is {version!r:.100}, not a whole number from 0 to 2^63 - 1")
+        problems.append(f"version is {repr_of(version, 100)}, not a whole number from 0 to 2^63 - 1")
     return problems
 
 
@@ -65,12 +65,12 @@ def write_options(
     problems = [f"option {name} is the transaction's, and given to SparkTransaction" for name in sorted(own)]
     given = {name: value for name, value in options.items() if value is not None and name not in own}
     problems += [
-        f"option {name} is {value!r:.100}; use a text, a number or a boolean"
+        f"option {name} is {repr_of(value, 100)}; use a text, a number or a boolean"
         for name, value in given.items()
         if not isinstance(value, str | bool) and as_whole(value) is None
     ]
     if topic is not None and not isinstance(topic, str):
-        problems.append(f"the topic is {topic!r:.100}, not a name")
+        problems.append(f"the topic is {repr_of(topic, 100)}, not a name")
     if problems:
         raise InvalidInputError(problems, kind="invalid-option")
     texts = {

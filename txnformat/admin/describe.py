@@ -228,7 +228,7 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
     Requests: none when it is the id's last, else 1 GET per entry looked at, newest first.
     """
     known = state.transactional_ids.get(transactional_id)
-    if known is None or epoch > known.epoch or epoch < 0:
+    if known is None or type(epoch) is not int or epoch > known.epoch or epoch < 0:
         return None
     if epoch == known.epoch:
         is_open = known.status in UNDECIDED

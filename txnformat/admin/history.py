@@ -21,7 +21,7 @@ from txnformat.core.operation_codec import operation_name
 from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.protocol.effects import GetObject, Steps
 from txnformat.protocol.reads import get_object, read_boundary, simultaneous
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
@@ -181,9 +181,9 @@ def read_history(
 def _check(state: LogState, limit: int | None, start: int | None) -> None:
     problems = []
     if limit is not None and (type(limit) is not int or limit < 1):
-        problems.append(f"limit is {limit!r}, not a number of entries from 1 on")
+        problems.append(f"limit is {repr_of(limit)}, not a number of entries from 1 on")
     if start is not None and (type(start) is not int or not 0 <= start <= state.entry):
-        problems.append(f"start is {start!r}, not an entry from 0 to {state.entry}")
+        problems.append(f"start is {repr_of(start)}, not an entry from 0 to {state.entry}")
     if problems:
         raise InvalidInputError(problems, kind="invalid-history-range")
 

@@ -23,6 +23,7 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     NotFoundError,
     ProducerFencedError,
+    repr_of,
 )
 from txnformat.types import Outcome
 
@@ -69,7 +70,7 @@ class PreparedTransaction:
                 if int(producer_id) < _NUMBER_MAX and int(epoch) < _NUMBER_MAX:
                     return cls(log_id, transactional_id, int(producer_id), int(epoch))
         raise InvalidInputError(
-            f"{token!r:.120} is not the token of a prepared transaction",
+            f"{repr_of(token, 120)} is not the token of a prepared transaction",
             kind="invalid-token",
             hint=f"give what str(producer.prepare()) gave: {_PREFIX}:<log id>:<producer id>:<epoch>:<transactional id>",
         )

@@ -19,7 +19,7 @@ from txnformat.core.subscriptions.operations import (
 )
 from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.transactions.listing import named_partition
-from txnformat.errors import ConflictError, InvalidInputError, NotFoundError
+from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.keys import check_reader_name
 from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.visible import Visible
@@ -237,7 +237,7 @@ def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]
     numbers = range(topic.partitions)
     if isinstance(where, Mapping):
         problems = [
-            f"{number!r:.80}: {offset!r:.80} is not a partition and an offset from 0 on"
+            f"{repr_of(number, 80)}: {repr_of(offset, 80)} is not a partition and an offset from 0 on"
             for number, offset in where.items()
             if type(number) is not int or type(offset) is not int or offset < 0
         ]
@@ -254,7 +254,7 @@ def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]
     if type(where) is int and where >= 0:
         return dict.fromkeys(numbers, where)
     raise InvalidInputError(
-        f"{where!r:.80} is not a place in a topic",
+        f"{repr_of(where, 80)} is not a place in a topic",
         kind="invalid-offset",
         hint='give "earliest", "latest", an offset from 0 on, or a mapping of partition to offset',
     )

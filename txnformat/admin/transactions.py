@@ -40,6 +40,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.keys import check_transactional_id
 from txnformat.protocol.reads import read_entry
@@ -125,8 +126,14 @@ class Transactions:
         Raises
         ------
         InvalidInputError
-            Kinds ``unknown-transaction-state``, ``invalid-pattern``.
+            Kinds ``unknown-transaction-state``, ``invalid-pattern``; ``invalid-argument`` of ``producer_ids``.
         """
+        producer_ids = items(producer_ids, "producer_ids")
+        odd = not isinstance(producer_ids, Collection) or any(type(one) is not int for one in producer_ids)
+        if producer_ids is not None and odd:
+            raise InvalidInputError(
+                f"producer_ids is {repr_of(producer_ids)}, not a list of numbers", kind="invalid-argument"
+            )
         state, now_ms = self._refresh()
         found = list_transactions(
             state,
@@ -134,7 +141,7 @@ class Transactions:
             states=states,
             pattern=pattern,
             min_duration_ms=min_duration_ms,
-            producer_ids=items(producer_ids, "producer_ids"),
+            producer_ids=producer_ids,
         )
         return tuple(found)
 

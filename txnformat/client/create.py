@@ -11,7 +11,7 @@ from txnformat.core.document import encode_json
 from txnformat.core.entry import FORMAT_VERSION
 from txnformat.core.small_documents import FormatDocument
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
-from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError, repr_of
 from txnformat.protocol.commit import writable
 from txnformat.store.base import CreateOutcome, ObjectStore
 from txnformat.store.probe import require_fit
@@ -49,7 +49,7 @@ def check_max_timeout(longest_ms: int) -> None:
     """Raise InvalidInputError unless a log can allow its producers this timeout."""
     if type(longest_ms) is not int or not 1 <= longest_ms <= DEFERRED_TIMEOUT_MS_MAX:
         raise InvalidInputError(
-            f"max_transaction_timeout_ms is {longest_ms!r}, not a whole number from 1 to {DEFERRED_TIMEOUT_MS_MAX}",
+            f"max_transaction_timeout_ms is {repr_of(longest_ms)}, not a whole number from 1 to {DEFERRED_TIMEOUT_MS_MAX}",
             kind="invalid-transaction-timeout",
             hint="give milliseconds; 900000, a quarter of an hour, by default",
         )

@@ -9,7 +9,7 @@ from typing import Self
 from txnformat.client.committer import Committer
 from txnformat.core.intents import EndTransaction
 from txnformat.core.operations import Expire, Seal
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["TASKS", "MaintenanceReport", "maintain"]
 
@@ -63,7 +63,7 @@ def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
     unknown = [task for task in tasks if task not in TASKS]
     if unknown:
         raise InvalidInputError(
-            [f"{task!r} is not a maintenance task" for task in unknown],
+            [f"{repr_of(task)} is not a maintenance task" for task in unknown],
             kind="unknown-task",
             hint=f"use {', '.join(TASKS)}",
         )

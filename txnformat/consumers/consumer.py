@@ -29,6 +29,7 @@ from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,
     StorageError,
+    repr_of,
 )
 from txnformat.log import TxnLog
 from txnformat.shield import is_interruptible
@@ -117,7 +118,7 @@ class Consumer(Placing, Committing):
         for one in (log,) if offsets_log is None else (log, offsets_log):
             if not isinstance(one, TxnLog):
                 raise InvalidInputError(
-                    f"{one!r:.80} is not a log",
+                    f"{repr_of(one, 80)} is not a log",
                     kind="not-a-log",
                     hint="open it first: Consumer(TxnLog.open(path), …)",
                 )
@@ -441,7 +442,7 @@ def _both(what: str, kind: str) -> InvalidTransactionStateError:
 def _topic_names(topics: object) -> list[str]:
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise InvalidInputError(
-            f"topics is {topics!r:.80}, not a list of names",
+            f"topics is {repr_of(topics, 80)}, not a list of names",
             kind="invalid-topics",
             hint='name them as in ["orders"]',
         )
@@ -449,7 +450,7 @@ def _topic_names(topics: object) -> list[str]:
     odd = [name for name in names if not isinstance(name, str)]
     if odd or not names:
         raise InvalidInputError(
-            [f"{name!r:.80} is not the name of a topic" for name in odd] or "topics is empty",
+            [f"{repr_of(name, 80)} is not the name of a topic" for name in odd] or "topics is empty",
             kind="invalid-topics",
             hint='name them as in ["orders"]',
         )
@@ -459,5 +460,5 @@ def _topic_names(topics: object) -> list[str]:
 def _check_count(name: str, value: object, minimum: int) -> None:
     if type(value) is not int or value < minimum:
         raise InvalidInputError(
-            f"{name} is {value!r:.80}, not a whole number from {minimum} on", kind="invalid-poll"
+            f"{name} is {repr_of(value, 80)}, not a whole number from {minimum} on", kind="invalid-poll"
         )

@@ -10,7 +10,7 @@ from txnformat.columns.text import is_text
 from txnformat.core.document import check_text
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
 from txnformat.lookup import topic_named
@@ -96,14 +96,14 @@ def group_offsets(
     ):
         if given is not None and not isinstance(given, Mapping):
             raise InvalidInputError(
-                f"{name} is {given!r:.80}, not a mapping",
+                f"{name} is {repr_of(given, 80)}, not a mapping",
                 kind="invalid-offsets",
                 hint='give the next offset to read, as in {("orders", 0): 7}; positions are texts: {"file": "line 9"}',
             )
     wanted, compared = dict(offsets or {}), dict(expected or {})
     foreign, compared_foreign = dict(positions or {}), dict(expected_positions or {})
     problems = [
-        f"something is expected of {key!r}, of which nothing is given to commit"
+        f"something is expected of {repr_of(key)}, of which nothing is given to commit"
         for key in {*compared, *compared_foreign} - {*wanted, *foreign}
     ]
     texts: list[tuple[object, object]] = [
@@ -111,12 +111,12 @@ def group_offsets(
         *((name, text) for name, text in compared_foreign.items() if text is not None),
     ]
     problems += [
-        f"the position of {name!r:.80} is {text!r:.80}: name and position are texts in UTF-8"
+        f"the position of {repr_of(name, 80)} is {repr_of(text, 80)}: name and position are texts in UTF-8"
         for name, text in texts
         if not (isinstance(name, str) and isinstance(text, str) and is_text(name) and is_text(text))
     ]
     if named.generation is not None and type(named.generation) is not int:
-        problems.append(f"the group's generation is {named.generation!r:.80}, not a whole number")
+        problems.append(f"the group's generation is {repr_of(named.generation, 80)}, not a whole number")
     for key, offset in wanted.items():
         problems += _problems(key, offset, compared.get(key))
     if not wanted and not foreign:
@@ -159,17 +159,17 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
         case (str(), int() as partition) if type(partition) is int and partition >= 0:
             pass
         case _:
-            return [f"{key!r:.80} is not (topic, partition)"]
+            return [f"{repr_of(key, 80)} is not (topic, partition)"]
     value = offset.offset if isinstance(offset, OffsetAndMetadata) else offset
     problems = []
     metadata: object = offset.metadata if isinstance(offset, OffsetAndMetadata) else None
     if not isinstance(metadata, str | None):
-        problems.append(f"the metadata of {key!r} is {metadata!r:.80}, not a text")
+        problems.append(f"the metadata of {repr_of(key)} is {repr_of(metadata, 80)}, not a text")
     if type(value) is not int or value < 0:
-        problems.append(f"the offset of {key!r} is {value!r:.80}, not a number from 0 on")
+        problems.append(f"the offset of {repr_of(key)} is {repr_of(value, 80)}, not a number from 0 on")
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
         problems.append(
-            f"the offset that is expected of {key!r} is {expected!r:.80}, not a number from 0 on, or None"
+            f"the offset that is expected of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, or None"
         )
     return problems
 
@@ -184,7 +184,7 @@ def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
     """
     if not isinstance(source, OffsetSource):
         raise InvalidInputError(
-            f"{source!r:.80} is not a group",
+            f"{repr_of(source, 80)} is not a group",
             kind="invalid-offsets",
             hint="give a group's name, a GroupMetadata, or a Consumer",
         )

@@ -34,6 +34,7 @@ from txnformat.errors import (
     InternalError,
     InvalidInputError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.log import TxnLog
 from txnformat.types import IsolationLevel, TopicPartition
@@ -307,7 +308,7 @@ class Membership:
         if (number := whole(value)) is not None:
             return number
         raise InvalidInputError(
-            f"the position of group {self._group!r} in {name!r} is {value!r:.80}, not an offset",
+            f"the position of group {repr_of(self._group)} in {repr_of(name)} is {repr_of(value, 80)}, not an offset",
             kind="foreign-position",
             hint="somebody else commits under this name: choose another group",
         )

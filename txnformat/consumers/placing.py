@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from txnformat.consumers.positions import Names, as_pairs, check_offset, named_partitions
 from txnformat.consumers.reading import Reading
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.log import TxnLog
 from txnformat.moments import Moment, as_moment_us
 
@@ -134,7 +134,7 @@ class Placing(ABC):
         """
         if not isinstance(times, Mapping):
             raise InvalidInputError(
-                f"{times!r:.80} is not a mapping of partitions to times",
+                f"{repr_of(times, 80)} is not a mapping of partitions to times",
                 kind="invalid-partitions",
                 hint='as in {("orders", 0): datetime.datetime(2026, 1, 1)}',
             )

@@ -10,7 +10,7 @@ from txnformat.consumers.settings import OffsetReset
 from txnformat.core.records.scan import readable_end
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
-from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError
+from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeError, repr_of
 from txnformat.types import IsolationLevel, TopicPartition
 
 __all__ = [
@@ -40,7 +40,7 @@ def as_pairs(wanted: object) -> list[Names]:
     odd = [pair for pair in pairs if not _is_pair(pair)]
     if odd:
         raise InvalidInputError(
-            [f"{value!r:.80} is not a pair of topic and partition" for value in odd[:20]],
+            [f"{repr_of(value, 80)} is not a pair of topic and partition" for value in odd[:20]],
             kind="invalid-partitions",
             hint='name partitions as in ("orders", 0)',
         )
@@ -92,7 +92,7 @@ def check_offset(offset: object) -> int:
     """
     if type(offset) is not int or offset < 0:
         raise InvalidInputError(
-            f"{offset!r:.80} is not an offset",
+            f"{repr_of(offset, 80)} is not an offset",
             kind="invalid-offset",
             hint="offsets are whole numbers from 0 on; for the ends there are seek_to_beginning and seek_to_end",
         )

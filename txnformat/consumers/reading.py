@@ -13,7 +13,7 @@ from txnformat.consumers.positions import Names, as_pairs, is_in_range, reset_po
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
-from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
+from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.log import TxnLog
 from txnformat.reading.record_counts import count_records
 from txnformat.reading.times import first_at
@@ -135,7 +135,7 @@ class Reading:
         missing = [value for value in names if value not in known]
         if missing:
             raise InvalidInputError(
-                [f"partition {value!r:.80} is not assigned" for value in missing[:20]],
+                [f"partition {repr_of(value, 80)} is not assigned" for value in missing[:20]],
                 kind="not-assigned",
                 hint="subscribe to its topic, or assign it",
             )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnformat.arguments import items
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["Records", "offsets_by_partition"]
 
@@ -71,14 +71,14 @@ def _listed(records: Records) -> Iterable[Any]:
     if isinstance(records, Iterable) and not isinstance(records, str | bytes):
         found: Iterable[Any] = items(records, "the records")
         return found
-    raise InvalidInputError(f"{records!r:.80} names no records", kind="invalid-records", hint=_HINT)
+    raise InvalidInputError(f"{repr_of(records, 80)} names no records", kind="invalid-records", hint=_HINT)
 
 
 def _pair(record: Any) -> tuple[int, int]:
     pair = (record.get("_partition"), record.get("_offset")) if isinstance(record, Mapping) else record
     if isinstance(pair, tuple) and _is_pair(pair):
         return pair[0], pair[1]
-    raise InvalidInputError(f"{record!r:.80} names no record", kind="invalid-records", hint=_HINT)
+    raise InvalidInputError(f"{repr_of(record, 80)} names no record", kind="invalid-records", hint=_HINT)
 
 
 def _is_pair(pair: tuple[Any, ...]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.types import IsolationLevel
 
 __all__ = ["ConsumerSettings", "OffsetReset"]
@@ -71,7 +71,7 @@ class ConsumerSettings:
             "max_poll_records": (self.max_poll_records, 1),
         }
         problems += [
-            f"{name} is {value!r:.80}, not a whole number from {minimum} on"
+            f"{name} is {repr_of(value, 80)}, not a whole number from {minimum} on"
             for name, (value, minimum) in bounds.items()
             if type(value) is not int or value < minimum
         ]
@@ -93,7 +93,9 @@ class ConsumerSettings:
             except InvalidInputError as error:
                 problems += [f"{problem}: {error.hint}" for problem in error.problems]
         if self.enable_auto_commit not in (True, False):
-            problems.append(f"enable_auto_commit is {self.enable_auto_commit!r:.80}, not True or False")
+            problems.append(
+                f"enable_auto_commit is {repr_of(self.enable_auto_commit, 80)}, not True or False"
+            )
         elif self.enable_auto_commit and self.group is None:
             problems.append("enable_auto_commit needs a group")
         return problems
@@ -102,13 +104,13 @@ class ConsumerSettings:
 def _problems_of_choice(name: str, value: Any, choices: type[StrEnum]) -> list[str]:
     if isinstance(value, str) and value in set(choices):
         return []
-    return [f"{name} is {value!r:.80}, not one of {', '.join(choices)}"]
+    return [f"{name} is {repr_of(value, 80)}, not one of {', '.join(choices)}"]
 
 
 def _problems_of_level(value: Any) -> list[str]:
     if isinstance(value, str) and value in LEVELS:
         return []
-    problem = f"isolation is {str(value)!r:.80}, not one of {', '.join(LEVELS)}"
+    problem = f"isolation is {repr_of(value, 80)}, not one of {', '.join(LEVELS)}"
     if value == "snapshot":
         problem += ": a snapshot does not grow, so there is nothing to follow; read it with log.read"
     return [problem]
@@ -118,10 +120,12 @@ def _problems_of_columns(value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        return [f"columns is {value!r:.80}, not a list of names"]
+        return [f"columns is {repr_of(value, 80)}, not a list of names"]
     if not value:
         return ["columns is empty: name at least one"]
-    problems = [f"columns has {name!r:.80}, not a name" for name in value if not isinstance(name, str)]
+    problems = [f"columns has {repr_of(name, 80)}, not a name" for name in value if not isinstance(name, str)]
     names = [name for name in value if isinstance(name, str)]
-    problems += [f"columns has {name!r:.80} twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    problems += [
+        f"columns has {repr_of(name, 80)} twice" for name in dict.fromkeys(names) if names.count(name) > 1
+    ]
     return problems

@@ -38,6 +38,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
@@ -93,7 +94,7 @@ class Subscription:
     def __init__(self, log: TxnLog, topic: str, name: str, *, columns: Sequence[str] | None = None) -> None:
         if not isinstance(log, TxnLog):
             raise InvalidInputError(
-                f"{log!r:.80} is not a log",
+                f"{repr_of(log, 80)} is not a log",
                 kind="not-a-log",
                 hint="open it first: Subscription(TxnLog.open(path), …)",
             )
@@ -487,5 +488,5 @@ def _check_counts(max_records: object, timeout_ms: object) -> None:
     for name, value, least in (("max_records", max_records, 1), ("timeout_ms", timeout_ms, 0)):
         if type(value) is not int or value < least:
             raise InvalidInputError(
-                f"{name} is {value!r:.80}, not a whole number from {least} on", kind="invalid-argument"
+                f"{name} is {repr_of(value, 80)}, not a whole number from {least} on", kind="invalid-argument"
             )

@@ -7,7 +7,7 @@ import io
 import msgspec
 import pyarrow as pa
 
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.store.object_sizes import METADATA_BYTES_MAX, SMALL_BYTES_MAX
 
 __all__ = [
@@ -155,5 +155,5 @@ def check_text(value: str, *, name: str, bytes_max: int = 4096) -> str:
     except UnicodeEncodeError:
         pass
     raise InvalidInputError(
-        f"{name} {value!r:.80} is not valid", hint=f"use a text of 1 to {bytes_max} UTF-8 bytes"
+        f"{name} {repr_of(value, 80)} is not valid", hint=f"use a text of 1 to {bytes_max} UTF-8 bytes"
     )

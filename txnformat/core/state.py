@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from txnformat.arguments import is_text
 from txnformat.core.app_versions import VersionAt
 from txnformat.core.drafts import drafted_set, put, without
 from txnformat.core.groups.state import GroupState
@@ -203,7 +204,9 @@ class LogState(msgspec.Struct, frozen=True):
 
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""
-        topic_id = self.topic_ids.get(name)
+        topic_id = (
+            self.topic_ids.get(name) if is_text(name) else None
+        )  # not all that users pass can be hashed
         if topic_id is None:
             raise NotFoundError(
                 "no such topic",

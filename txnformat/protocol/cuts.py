@@ -8,10 +8,11 @@ or not at all, and an open transaction hides nothing but itself.
 from __future__ import annotations
 
 from txnformat import keys
+from txnformat.arguments import is_text
 from txnformat.core.bundle import bundle_first
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.state import LogState, TopicState
-from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.moments import Moment, as_moment_ms
 from txnformat.protocol.effects import ReadClock, Steps
 from txnformat.protocol.reads import get_object, read_entry
@@ -30,14 +31,13 @@ __all__ = [
 
 def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
     """Return the isolation level that ``value`` names."""
-    try:
+    if is_text(value) and value in tuple(IsolationLevel):
         return IsolationLevel(value)
-    except ValueError:
-        raise InvalidInputError(
-            f"{value!r} is not an isolation level",
-            kind="unknown-isolation-level",
-            hint=f"use one of {', '.join(IsolationLevel)}",
-        ) from None
+    raise InvalidInputError(
+        f"{repr_of(value)} is not an isolation level",
+        kind="unknown-isolation-level",
+        hint=f"use one of {', '.join(IsolationLevel)}",
+    )
 
 
 def check_version_options(
@@ -70,7 +70,7 @@ def check_version_options(
     if is_versioned and level is not IsolationLevel.SNAPSHOT:
         problems.append(f"{names[0]} and {names[1]} are for isolation snapshot, not for {level}")
     if version_as_of is not None and type(version_as_of) is not int:
-        problems.append(f"{names[0]} is {version_as_of!r:.100}, not the number of an entry")
+        problems.append(f"{names[0]} is {repr_of(version_as_of, 100)}, not the number of an entry")
     if problems:
         raise InvalidInputError(problems, kind="invalid-version")
     return level

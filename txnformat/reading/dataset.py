@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.persistent import Rows
 from txnformat.reading.plan import ReadPlan
 from txnformat.reading.row_groups import by_row_group
@@ -125,12 +125,12 @@ def _table(store: ObjectStore, plan: ReadPlan, piece: _Piece, schema: pa.Schema)
 def _check_columns(plan: ReadPlan, names: Sequence[str]) -> None:
     needed = plan.where.columns if plan.where is not None else ()
     problems = [
-        f"a dataset has no column {name!r:.300}: files do not hold it"
+        f"a dataset has no column {repr_of(name)}: files do not hold it"
         for name in dict.fromkeys((*names, *needed))
         if name in METADATA_FIELDS and name != PARTITION
     ]
     problems += [
-        f"the condition needs column {name!r:.300}, which columns leaves out"
+        f"the condition needs column {repr_of(name)}, which columns leaves out"
         for name in needed
         if name not in names and (name not in METADATA_FIELDS or name == PARTITION)
     ]

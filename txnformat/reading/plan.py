@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from txnformat.core.records.scan import (
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.protocol.cuts import check_isolation, topic_as_of
@@ -316,11 +316,12 @@ def _check_partitions(
         isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence)
     ):
         raise InvalidInputError(
-            f"partitions is {partitions!r}, not a list of partition numbers",
+            f"partitions is {repr_of(partitions)}, not a list of partition numbers",
             kind="invalid-partitions",
             hint="name them as in partitions=[0, 2]",
         )
-    named = set() if partitions is None else set(partitions)
+    odd: list[Any] = [number for number in partitions or () if type(number) is not int]
+    named = set() if partitions is None or odd else set(partitions)
     for name, spec in (("start", start), ("end", end)):
         if spec is None:
             continue
@@ -333,9 +334,8 @@ def _check_partitions(
             )
         if isinstance(spec, Mapping):
             named |= set(spec)
-    unknown = sorted(
-        number for number in named if type(number) is not int or not 0 <= number < topic.partitions
-    )
+    odd += [number for number in named if type(number) is not int]
+    unknown = odd or sorted(number for number in named if not 0 <= number < topic.partitions)
     if unknown:
         raise NotFoundError(
             "no such partition",

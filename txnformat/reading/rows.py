@@ -6,14 +6,15 @@ by side in one file are read in one go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from txnformat.arguments import is_text
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import may_match_plan
@@ -65,16 +66,18 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
     if columns is None:
         return pa.schema(list(own.values()))
     known = {**own, **METADATA_FIELDS}
-    if isinstance(columns, str):  # a sequence of letters
+    if is_text(columns) or not isinstance(columns, Iterable):  # a text is a sequence of letters
         raise InvalidInputError(
-            f"columns is the text {columns!r:.300}, not a list of names",
+            f"columns is {'the text ' * is_text(columns)}{repr_of(columns)}, not a list of names",
             kind="unknown-column",
-            hint=f"pass [{columns!r:.300}]",
+            hint=f"pass [{columns!r:.300}]" if is_text(columns) else 'name them as in ["id"]',
         )
-    problems = [f"there is no column {name!r}" for name in columns if name not in known]
+    problems = [
+        f"there is no column {repr_of(name)}" for name in columns if not is_text(name) or name not in known
+    ]
     problems += [
-        f"column {name!r} is asked for twice"
-        for name in sorted(set(columns))
+        f"column {repr_of(name)} is asked for twice"
+        for name in sorted({name for name in columns if is_text(name)})
         if list(columns).count(name) > 1
     ]
     if problems:

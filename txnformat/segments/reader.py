@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError, repr_of
 from txnformat.segments.ahead import ahead
 from txnformat.segments.footer import (
     Chunk,
@@ -170,7 +170,7 @@ class SegmentFileReader:
         unknown = [name for name in columns if name not in known]
         if unknown:
             raise InvalidInputError(
-                [f"there is no column {name!r:.300}" for name in unknown], kind="unknown-column"
+                [f"there is no column {repr_of(name)}" for name in unknown], kind="unknown-column"
             )
         self.check_row_groups(row_groups)
         if not columns:

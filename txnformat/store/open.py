@@ -7,11 +7,12 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 from txnformat.clock import Clock
-from txnformat.errors import InvalidInputError, UnsupportedStoreError
+from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
 from txnformat.forking import run_after_fork
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
@@ -19,13 +20,24 @@ from txnformat.store.memory import MemoryStore
 from txnformat.store.s3_options import shown_name
 from txnformat.store.secrets import masked
 
-__all__ = ["LOCAL_OPTION", "Location", "as_store", "follows_symlinks", "open_store", "reopening"]
+__all__ = [
+    "LOCAL_OPTION",
+    "Location",
+    "as_store",
+    "check_store",
+    "follows_symlinks",
+    "open_store",
+    "reopening",
+]
 
 LOCAL_OPTION = "follow_symlinks"
 """The storage option of local disks."""
 
 Location = str | os.PathLike[str] | ObjectStore
 """Where a log is: a path, a URL, or a store that is open already."""
+
+_OF_STORES = ("get", "get_range", "head", "create", "put", "list")
+"""What every store can be asked for, and nothing else can."""
 
 # Hadoop writes one slash (file:/tmp/log, dbfs:/log), everybody else two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -72,6 +84,9 @@ def open_store(
     InvalidInputError
         No location at all, or an unknown or unfit storage option.
     """
+    if not isinstance(location, str | Path):
+        raise no_location(location)
+    check_options(storage_options)
     text = str(location)
     _check_no_mount(text)
     match = None if isinstance(location, Path) else _SCHEME.match(text)
@@ -132,10 +147,12 @@ def follows_symlinks(options: Mapping[str, str]) -> bool:
     InvalidInputError
         Kind ``invalid-storage-option``: an option that local disks do not have, or a value that is none.
     """
-    unknown = [name for name in options if str(name).lower() != LOCAL_OPTION]
+    check_options(options)
+    unknown = [name for name in options if name.lower() != LOCAL_OPTION]
     if unknown:
         raise _no_option(unknown, "file")
-    values = {str(value).strip().lower() for value in options.values()}
+    texts: list[Any] = list(options.values())
+    values = {str(value).strip().lower() if isinstance(value, str | bool) else "" for value in texts}
     if len(values) > 1 or not values <= {"true", "false"}:
         raise InvalidInputError(
             f"storage option {LOCAL_OPTION} must be true or false", kind="invalid-storage-option"
@@ -183,11 +200,39 @@ def as_store(location: Location, options: Mapping[str, str] | None) -> ObjectSto
     """Return the store at a location, which may be a store."""
     if isinstance(location, str | os.PathLike):
         return open_store(os.fspath(location), storage_options=options)
+    check_store(location)
     if options:
         raise InvalidInputError(
             "a store that is open already takes no storage options", kind="invalid-storage-option"
         )
     return location
+
+
+def check_store(value: Any) -> None:
+    """Refuse what is neither a store nor a way to name one."""
+    if isinstance(value, type) or not all(callable(getattr(value, name, None)) for name in _OF_STORES):
+        raise no_location(value)
+
+
+def check_options(options: Any) -> None:
+    """Refuse storage options that are no mapping with names; nothing of them is shown, since they may be secrets."""
+    hint = 'pass them as in storage_options={"region": "eu-west-1"}'
+    if options is not None and not isinstance(options, Mapping):
+        what = f"storage_options is {type(options).__name__:.60}, not a mapping of text to text"
+        raise InvalidInputError(what, kind="invalid-storage-option", hint=hint)
+    odd = [name for name in options or () if not isinstance(name, str)]
+    if odd:
+        problems = [f"storage_options has {type(name).__name__:.60} as a name; use text" for name in odd[:20]]
+        raise InvalidInputError(problems, kind="invalid-storage-option", hint=hint)
+
+
+def no_location(value: object) -> InvalidInputError:
+    """Return the error about what is no location."""
+    return InvalidInputError(
+        f"{masked(repr_of(value))} is not a location",
+        kind="invalid-location",
+        hint="name a directory, such as /data/log, or a URL, such as s3://bucket/path",
+    )
 
 
 def reopening(store: ObjectStore) -> Callable[[], ObjectStore] | None:

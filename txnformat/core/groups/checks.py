@@ -9,7 +9,7 @@ from txnformat import keys
 from txnformat.core.document import check_text
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["check_group_offsets", "check_member"]
 
@@ -36,16 +36,18 @@ def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
         keys.check_reader_name(one.group, "group")
         # True and 1.0 are equal to generation 1, and no reader could decode the entry that has them.
         if one.generation is not None and type(one.generation) is not int:
-            problems.append(f"generation {one.generation!r:.80} of group {one.group!r} is not a whole number")
+            problems.append(
+                f"generation {repr_of(one.generation, 80)} of group {repr_of(one.group)} is not a whole number"
+            )
         if not one.offsets and not one.positions:
-            problems.append(f"nothing is committed for group {one.group!r}")
+            problems.append(f"nothing is committed for group {repr_of(one.group)}")
         for offset in one.offsets:
             problems += _offset_problems(offset)
         for position in one.positions:
             problems += _position_problems(position)
         commits: tuple[OffsetCommit | PositionCommit, ...] = (*one.offsets, *one.positions)
         twice = [key for key, count in Counter(commit.key for commit in commits).items() if count > 1]
-        problems += [f"group {one.group!r} commits {key!r:.300} twice" for key in twice]
+        problems += [f"group {repr_of(one.group)} commits {repr_of(key)} twice" for key in twice]
     names = Counter(one.group for one in wanted)
     problems += [f"group {name!r} is named twice in one step" for name, count in names.items() if count > 1]
     if problems:
@@ -60,13 +62,13 @@ def _offset_problems(commit: OffsetCommit) -> list[str]:
     problems = []
     if type(commit.offset) is not int or commit.offset < 0:
         problems.append(
-            f"offset {commit.offset!r:.80} of partition {commit.partition!r:.80} is not 0 or more"
+            f"offset {repr_of(commit.offset, 80)} of partition {repr_of(commit.partition, 80)} is not 0 or more"
         )
     if type(commit.partition) is not int or commit.partition < 0:
-        problems.append(f"{commit.partition!r:.80} is no partition number")
+        problems.append(f"{repr_of(commit.partition, 80)} is no partition number")
     expected = commit.expected
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
-        problems.append(f"expected offset {expected!r:.80} is not 0 or more, or {NO_OFFSET} for none")
+        problems.append(f"expected offset {repr_of(expected, 80)} is not 0 or more, or {NO_OFFSET} for none")
     return [*problems, *_text_problems("metadata", commit.metadata, may_be_empty=True)]
 
 
@@ -74,15 +76,15 @@ def _position_problems(commit: PositionCommit) -> list[str]:
     expected = NO_POSITION if commit.expected is None else commit.expected
     return [
         *_text_problems("the name of a foreign position", commit.name),
-        *_text_problems(f"the position in {commit.name!r:.80}", commit.position),
+        *_text_problems(f"the position in {repr_of(commit.name, 80)}", commit.position),
         *_text_problems("metadata", commit.metadata, may_be_empty=True),
-        *_text_problems(f"the expected position in {commit.name!r:.80}", expected, may_be_empty=True),
+        *_text_problems(f"the expected position in {repr_of(commit.name, 80)}", expected, may_be_empty=True),
     ]
 
 
 def _text_problems(what: str, text: object, *, may_be_empty: bool = False) -> list[str]:
     if not isinstance(text, str):
-        return [f"{what} is {text!r:.80}, not a text"]
+        return [f"{what} is {repr_of(text, 80)}, not a text"]
     if may_be_empty and not text:
         return []
     try:

@@ -33,6 +33,7 @@ from txnformat.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
     TxnLogError,
+    repr_of,
 )
 
 __all__ = [
@@ -55,7 +56,7 @@ def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
     """Return the operation that makes somebody the one member of a group, and fences the member before."""
     if not 1 <= action.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise InvalidInputError(
-            f"session_timeout_ms is {action.session_timeout_ms!r}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
+            f"session_timeout_ms is {repr_of(action.session_timeout_ms)}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
             kind="invalid-session-timeout",
         )
     check_member(action.group, action.member)

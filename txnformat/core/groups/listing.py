@@ -20,7 +20,7 @@ from txnformat.core.records.scan import committed
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.patterns import Pattern
 from txnformat.persistent import Rows
 from txnformat.types import OffsetRange, TopicPartition
@@ -176,10 +176,10 @@ def group_status(group: GroupState, now_ms: int) -> GroupStatus:
 def _statuses(states: Iterable[str] | None) -> frozenset[GroupStatus]:
     wanted = [states] if isinstance(states, str) else items(states or (), "states")
     known = {status.lower(): status for status in GroupStatus}
-    unknown = [state for state in wanted if state.lower() not in known]
+    unknown = [state for state in wanted if not isinstance(state, str) or state.lower() not in known]
     if unknown:
         raise InvalidInputError(
-            [f"{state!r:.60} is not a state of a group" for state in unknown],
+            [f"{repr_of(state, 60)} is not a state of a group" for state in unknown],
             kind="unknown-group-state",
             hint=f"use {', '.join(GroupStatus)}",
         )

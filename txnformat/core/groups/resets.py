@@ -17,7 +17,7 @@ from txnformat.core.groups.operations import NO_OFFSET, OffsetCommit
 from txnformat.core.groups.state import GroupState
 from txnformat.core.state import LogState
 from txnformat.core.transactions.listing import named_partition
-from txnformat.errors import InvalidInputError, OffsetOutOfRangeError
+from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.types import TopicPartition
 
 __all__ = [
@@ -105,7 +105,9 @@ def read_target(to: object, topic: str | None) -> Target:
         if topic is None and all(map(_is_names, to)):
             return dict(to)
     raise InvalidInputError(
-        f"{to!r:.80} is not what positions can be set to", kind="invalid-reset-target", hint=f"use {_HINT}"
+        f"{repr_of(to, 80)} is not what positions can be set to",
+        kind="invalid-reset-target",
+        hint=f"use {_HINT}",
     )
 
 
@@ -115,7 +117,9 @@ def _is_names(key: object) -> bool:
 
 def _check_offsets(offsets: Sequence[object]) -> None:
     problems = [
-        f"{offset!r:.40} is not an offset" for offset in offsets if type(offset) is not int or offset < 0
+        f"{repr_of(offset, 40)} is not an offset"
+        for offset in offsets
+        if type(offset) is not int or offset < 0
     ]
     if problems:
         raise InvalidInputError(problems, kind="invalid-offset", hint="use integers from 0 on")
@@ -146,7 +150,9 @@ def reset_keys(
                 "partitions are those of a topic, and not of a mapping", "leave them out, or name a topic"
             )
         if isinstance(partitions, str | bytes) or not isinstance(partitions, Sequence):
-            raise _invalid(f"partitions is {partitions!r:.60}, not a list of numbers", "such as [0, 2]")
+            raise _invalid(
+                f"partitions is {repr_of(partitions, 60)}, not a list of numbers", "such as [0, 2]"
+            )
     if isinstance(target, dict):
         names = list(target)
     elif topic is not None:

@@ -45,6 +45,7 @@ from txnformat.errors import (
     InvalidInputError,
     NotFoundError,
     OffsetOutOfRangeError,
+    repr_of,
 )
 from txnformat.field_types import INT64_MAX
 from txnformat.types import TopicPartition
@@ -148,7 +149,7 @@ def _partition(mode: AckMode, part: AckedPartition) -> AckedPartition:
     least = 0 if mode is AckMode.SEEK else 1
     if part.position is None or part.position < least or part.ranges:
         raise InvalidInputError(
-            f"position {part.position!r} in partition {part.partition} is not one that can be",
+            f"position {repr_of(part.position)} in partition {part.partition} is not one that can be",
             kind="invalid-ack",
             hint=f"give the offset after the last record that is meant, at least {least}",
         )

@@ -11,7 +11,7 @@ from txnformat.core.operations import CreateTopic
 from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
 from txnformat.core.topics.schema import as_topic_schema
-from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.errors import ConflictError, InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX
 
 __all__ = ["check_same_topic", "new_topic"]
@@ -36,7 +36,7 @@ def new_topic(
     keys.check_new_topic_name(name)
     if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidInputError(
-            f"{partitions!r} is not a valid number of partitions", hint=f"use 1 to {PARTITIONS_MAX}"
+            f"{repr_of(partitions)} is not a valid number of partitions", hint=f"use 1 to {PARTITIONS_MAX}"
         )
     topic_schema = as_topic_schema(schema, key_columns=key_columns, timestamp_column=timestamp_column)
     check_readable(topic_schema.arrow_schema)

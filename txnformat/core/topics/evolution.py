@@ -19,7 +19,7 @@ from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.intents import ChangeTopic
 from txnformat.core.operations import AlterTopic
 from txnformat.core.topics.schema import TopicSchema
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
 
 __all__ = ["as_change", "evolve", "is_wider", "next_version"]
@@ -79,27 +79,27 @@ def as_change(
     """
     problems: list[str] = []
     if partitions is not None and type(partitions) is not int:
-        problems.append(f"partitions is {partitions!r:.80}, not a whole number")
+        problems.append(f"partitions is {repr_of(partitions, 80)}, not a whole number")
     if hasattr(add_columns, "jsonValue"):
         add_columns = from_spark_json(add_columns.jsonValue())
     added: list[Any] = []
     if isinstance(add_columns, str | bytes | Mapping) or not isinstance(add_columns, Iterable | None):
         problems.append(
-            f"add_columns is {add_columns!r:.80}, not a pyarrow.Schema or a list of pyarrow.field(…)"
+            f"add_columns is {repr_of(add_columns, 80)}, not a pyarrow.Schema or a list of pyarrow.field(…)"
         )
     else:
         added = items(add_columns or (), "add_columns")
         problems += [
-            f"add_columns has {one!r:.80}, not a pyarrow.field(…)"
+            f"add_columns has {repr_of(one, 80)}, not a pyarrow.field(…)"
             for one in added
             if not isinstance(one, pa.Field)
         ]
     if not isinstance(widen, Mapping | None):
-        problems.append(f"widen is {widen!r:.80}, not a mapping of column to pyarrow type")
+        problems.append(f"widen is {repr_of(widen, 80)}, not a mapping of column to pyarrow type")
         widen = None
     wider = tuple((widen or {}).items())
     problems += [
-        f"widen has {name!r:.80}: {type_!r:.80}, not a column name and its pyarrow type"
+        f"widen has {repr_of(name, 80)}: {repr_of(type_, 80)}, not a column name and its pyarrow type"
         for name, type_ in wider
         if not isinstance(name, str) or not isinstance(type_, pa.DataType)
     ]
@@ -156,7 +156,7 @@ def _widened(
     types = {field.name: field.type for field in schema.arrow_schema}
     for name, wanted in widen:
         if name not in types:
-            problems.append(f"there is no column {name!r:.300} to widen")
+            problems.append(f"there is no column {repr_of(name)} to widen")
             continue
         try:
             (field,) = canonical_schema(pa.schema([pa.field(name, wanted)]))
@@ -165,11 +165,11 @@ def _widened(
             continue
         if name in schema.key_columns:
             problems.append(
-                f"column {name!r:.300} is a key column, whose type decides about partitions: it stays"
+                f"column {repr_of(name)} is a key column, whose type decides about partitions: it stays"
             )
         elif not is_wider(field.type, types[name]):
             problems.append(
-                f"column {name!r:.300} is {types[name]} and cannot become {wanted}: only int8 to int16 to int32 to "
+                f"column {repr_of(name)} is {types[name]} and cannot become {wanted}: only int8 to int16 to int32 to "
                 "int64, float32 to float64, and decimals with no fewer digits before and after the point"
             )
         else:

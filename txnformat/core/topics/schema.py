@@ -19,7 +19,7 @@ from txnformat.columns.arrow_types import (
 )
 from txnformat.columns.conform import conform
 from txnformat.columns.spark_json import from_spark_json
-from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 
 __all__ = [
     "KAFKA_SCHEMA",
@@ -110,19 +110,21 @@ def _role_problems(schema: TopicSchema) -> list[str]:
     problems: list[str] = []
     for name in schema.key_columns:
         if name not in types:
-            problems.append(f"key column {name!r:.300} is not a column")
+            problems.append(f"key column {repr_of(name)} is not a column")
         elif not _is_key_type(types[name]):
             problems.append(
-                f"key column {name!r:.300} has the type {types[name]}; "
+                f"key column {repr_of(name)} has the type {types[name]}; "
                 "use a boolean, integer, decimal, string, binary, date, time, duration or timestamp column"
             )
     if len(set(schema.key_columns)) < len(schema.key_columns):
         problems.append("a key column is named twice")
     time = schema.timestamp_column
     if time is not None and time not in types:
-        problems.append(f"timestamp column {time!r:.300} is not a column")
+        problems.append(f"timestamp column {repr_of(time)} is not a column")
     elif time is not None and not pt.is_timestamp(types[time]):
-        problems.append(f"timestamp column {time!r:.300} has the type {types[time]}; use a timestamp column")
+        problems.append(
+            f"timestamp column {repr_of(time)} has the type {types[time]}; use a timestamp column"
+        )
     return problems
 
 
@@ -178,13 +180,26 @@ def as_topic_schema(
             "this is not a schema",
             kind="invalid-schema",
             hint='pass a pyarrow.Schema, a Spark StructType, or "kafka"',
-            got=repr(schema)[:100],
+            got=repr_of(schema, 100),
         )
     key_columns = items(key_columns, "key_columns")
     if isinstance(key_columns, str):
         key_columns = (key_columns,)
+    _check_names(key_columns, timestamp_column)
     return TopicSchema(
         base.arrow_schema,
         base.key_columns if key_columns is None else tuple(key_columns),
         base.timestamp_column if timestamp_column is None else timestamp_column,
     )
+
+
+def _check_names(key_columns: Any, timestamp_column: Any) -> None:
+    """Refuse what no column is named by: it may not even be one that can be looked up."""
+    names = key_columns if isinstance(key_columns, list | tuple) else []
+    problems = [f"key column {repr_of(name)} is not a name" for name in names if not isinstance(name, str)]
+    if key_columns is not None and names is not key_columns:
+        problems.append(f"key_columns is {repr_of(key_columns)}, not a list of names")
+    if timestamp_column is not None and not isinstance(timestamp_column, str):
+        problems.append(f"timestamp column {repr_of(timestamp_column)} is not a name")
+    if problems:
+        raise InvalidInputError(problems, kind="invalid-schema", hint='name columns as in ["id"]')

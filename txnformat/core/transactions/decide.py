@@ -27,6 +27,7 @@ from txnformat.errors import (
     ProducerFencedError,
     TransactionTimedOutError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.types import Outcome, TopicPartition
 
@@ -54,7 +55,7 @@ def _check_timeouts(state: LogState, action: OpenProducer) -> None:
         ("deferred_timeout_ms", action.deferred_timeout_ms, DEFERRED_TIMEOUT_MS_MAX),
     )
     problems = [
-        f"{name} is {value!r}, not 1 to {limit} ms, the longest that this log allows"
+        f"{name} is {repr_of(value)}, not 1 to {limit} ms, the longest that this log allows"
         for name, value, limit in limits
         if not 1 <= value <= limit
     ]

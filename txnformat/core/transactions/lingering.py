@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from txnformat.core.state import LogState
 from txnformat.core.transactions.listing import duration_ms
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.errors import InvalidInputError, TxnLogError
+from txnformat.errors import InvalidInputError, TxnLogError, repr_of
 from txnformat.keys import check_transactional_id
 
 __all__ = [
@@ -65,13 +65,15 @@ def check_workers(
     if prefix == "":
         problems.append("the prefix is empty")
     if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-        problems.append(f"parallelism is {parallelism!r:.80}, not an integer from 1 on")
+        problems.append(f"parallelism is {repr_of(parallelism, 80)}, not an integer from 1 on")
     elif worker is not None and (
         type(worker) is not int or parallelism is None or not 0 <= worker < parallelism
     ):
-        problems.append(f"worker is {worker!r:.80}, not an integer from 0 to parallelism - 1")
+        problems.append(f"worker is {repr_of(worker, 80)}, not an integer from 0 to parallelism - 1")
     if type(safe_scale_down_factor) is not int or safe_scale_down_factor < 1:
-        problems.append(f"safe_scale_down_factor is {safe_scale_down_factor!r:.80}, not an integer from 1 on")
+        problems.append(
+            f"safe_scale_down_factor is {repr_of(safe_scale_down_factor, 80)}, not an integer from 1 on"
+        )
     if problems:
         raise InvalidInputError(problems, kind="invalid-lingering")
 

@@ -15,7 +15,7 @@ from txnformat.arguments import items
 from txnformat.core.records.state import PartitionState, Transaction
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED, LastEnd, TransactionalIdState, TransactionStatus
-from txnformat.errors import InvalidInputError, NotFoundError
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.patterns import Pattern
 from txnformat.types import TopicPartition
 
@@ -111,10 +111,10 @@ def _statuses(states: Iterable[str] | None) -> frozenset[TransactionStatus]:
         states = [states]
     known = {status.lower(): status for status in TransactionStatus}
     wanted = items(states or (), "states")
-    unknown = [state for state in wanted if state.lower() not in known]
+    unknown = [state for state in wanted if not isinstance(state, str) or state.lower() not in known]
     if unknown:
         raise InvalidInputError(
-            [f"{state!r:.60} is not a state of a transactional id" for state in unknown],
+            [f"{repr_of(state, 60)} is not a state of a transactional id" for state in unknown],
             kind="unknown-transaction-state",
             hint=f"use {', '.join(TransactionStatus)}",
         )
@@ -234,7 +234,7 @@ def named_partition(state: LogState, topic: str, partition: int) -> TopicPartiti
             topic=topic,
             partition=partition
             if type(partition) is int
-            else repr(partition),  # "0" and True look like numbers
+            else repr_of(partition),  # "0" and True look like numbers
         )
     return TopicPartition(found.topic_id, partition)
 
