@@ -61,7 +61,7 @@ def spark_schema(
     Raises
     ------
     InvalidInputError
-        Kind ``unknown-column``: unknown or repeated names.
+        Kind ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
     """
     names = columns
     if columns is not None:

@@ -1,4 +1,4 @@
-"""Arguments that hold several values: read to their end, which a generator need not have."""
+"""Arguments that hold several values, read to their end, which a generator need not have; and names among others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError
 
-__all__ = ["ITEMS_MAX", "is_text", "items"]
+__all__ = ["ITEMS_MAX", "is_text", "items", "other_case"]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
@@ -37,3 +37,11 @@ def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
             hint="pass fewer at a time, in a list",
         )
     return found
+
+
+def other_case(name: object, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" for an unknown name that differs from exactly one of ``known`` by letter case; else ""."""
+    if not isinstance(name, str):
+        return ""
+    alike = [one for one in known if one.lower() == name.lower()]
+    return f"; did you mean {alike[0]!r:.300}?" if len(alike) == 1 else ""

@@ -98,6 +98,11 @@ def test_with_a_transactional_id_it_is_that_producers_transaction(txnlog: Comman
     assert orders.outcome("etl", 1).outcome == "commit"
 
 
+def test_one_record_is_called_one(txnlog: Command, orders: TxnLog) -> None:
+    assert txnlog("produce", "orders", stdin='{"id":1}').out.startswith("1 record to orders, ")
+    assert txnlog("produce", "orders", stdin='{"id":1}\n{"id":2}').out.startswith("2 records to orders, ")
+
+
 def test_no_input_is_no_entry(txnlog: Command, orders: TxnLog) -> None:
     assert txnlog("produce", "orders", "--json").json["entry"] is None
     assert orders.refresh().entry == BEFORE
@@ -120,6 +125,8 @@ BAD = [
     ('{"id":1,"id":2}\n', [], "line 1: 'id' is there twice"),
     ('{"note":"\\ud800"}\n', [], "line 1, column 'note'"),
     ('{"ident":1}\n', [], "line 1, column 'ident': the topic has no such column"),
+    ('{"ID":1}\n', [], "line 1, column 'ID': the topic has no such column; did you mean 'id'?"),
+    ("ID,amount,note\n1,1,x\n", ["--format", "csv"], "'ID' is not in the topic; did you mean 'id'?"),
     ("[" * 100_000, [], "line 1: not JSON"),
     ("id,amount,note\n1,2,x\nx,1,y\n", ["--format", "csv"], "column 'id': In CSV column #0: Row #3"),
     ("id,note\n1,x\n", ["--format", "csv"], "column 'amount' is missing"),
@@ -299,6 +306,7 @@ def test_a_file_appears_whole_or_not_at_all(txnlog: Command, log: TxnLog, tmp_pa
     ("options", "code", "kind"),
     [
         (["--columns", "id,nix"], 2, "unknown-column"),
+        (["--columns", "id,id"], 2, "repeated-column"),
         (["--from", "99"], 2, "offset-out-of-range"),
         (["--from", "x"], 2, "usage"),
         (["--where", "id >"], 2, "invalid-where"),

@@ -180,7 +180,7 @@ def _fold(name: str, folder: Path) -> object:
 
 
 def _match(folder: Path) -> object:
-    return f"{len(Pattern('(a+)+b').matching(['a' * 249] * 1_000))} of 1,000 names"
+    return "matched" if not Pattern("(a+)+b").matching(["a" * 249] * 1_000) else "a name that does not match"
 
 
 _FILLERS = (

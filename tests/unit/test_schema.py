@@ -217,6 +217,8 @@ def test_key_and_timestamp_columns_are_checked_all_at_once() -> None:
     assert len(caught.value.problems) == 5
     with pytest.raises(InvalidInputError, match="'t' is not a column"):
         TopicSchema(arrow, (), "t")
+    with pytest.raises(InvalidInputError, match="'ID' is not a column; did you mean 'id'\\?"):
+        TopicSchema(arrow, ("ID",), None)
     with pytest.raises(CorruptDataError):
         TopicSchema.from_json(fields_to_json(TopicSchema(arrow).arrow_schema), ["x"], None)
 
@@ -303,6 +305,22 @@ def test_a_name_that_is_there_twice_is_not_called_a_matter_of_letter_case() -> N
         "column 'a' is there twice",
         "column 'A' clashes with 'a': Spark does not tell upper from lower case",
     ]
+
+
+def test_columns_of_a_read_that_are_not_there_or_there_twice() -> None:
+    schema = as_topic_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    with pytest.raises(InvalidInputError) as caught:
+        output_schema(schema, ["A", "x", "_OFFSET", "b", "b"])
+    assert caught.value.problems == [
+        "there is no column 'A'; did you mean 'a'?",
+        "there is no column 'x'",
+        "there is no column '_OFFSET'; did you mean '_offset'?",
+        "column 'b' is asked for twice",
+    ]
+    assert caught.value.kind == "unknown-column"
+    with pytest.raises(InvalidInputError, match="'b' is asked for twice") as caught:
+        output_schema(schema, ["b", "a", "b"])
+    assert caught.value.kind == "repeated-column"
 
 
 def test_columns_of_a_read_given_as_one_text_are_not_taken_for_a_list_of_letters() -> None:

@@ -147,6 +147,20 @@ def test_a_bad_value_in_a_row_names_row_and_column(value: Any, type_: pa.DataTyp
     assert problem.startswith("column 'c', row 1: ")
 
 
+@pytest.mark.parametrize(
+    "data", [pa.table({"ID": [1], "Name": ["a"], "at": [None]}), [{"ID": 1, "Name": "a", "at": None}]]
+)
+def test_a_name_that_differs_only_by_case_is_answered_with_the_right_one(data: Any) -> None:
+    found = [problem for problem in problems_of(data) if "not in the topic" in problem]
+    assert [problem.partition(": ")[2] or problem for problem in found] == [
+        "column 'ID' is not in the topic; did you mean 'id'?",
+        "column 'Name' is not in the topic; did you mean 'name'?",
+    ]
+    both = pa.schema([("id", pa.int64()), ("Id", pa.int64())])
+    assert "column 'ID' is not in the topic" in problems_of(pa.table({"ID": [1]}), both)
+    assert "row 0: column 5 is not in the topic" in problems_of([{5: 1}])
+
+
 def test_rows_with_missing_and_extra_columns_are_named_and_a_flood_is_cut() -> None:
     found = problems_of([{"id": 1, "name": "a", "at": None}, {"id": 1, "x": 2}, 5])
     assert found == [

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.arguments import other_case
 from txnformat.columns.row_values import checked_values, shown, uninferable
 from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
 from txnformat.columns.text import bad_texts, without_hidden_texts
@@ -132,7 +133,11 @@ def _cast(table: pa.Table, schema: pa.Schema, optional: frozenset[str]) -> pa.Ta
     names = table.schema.names
     missing = frozenset(schema.names) - frozenset(names)
     problems = [f"column {name!r:.300} is missing" for name in schema.names if name in missing - optional]
-    problems += [f"column {name!r:.300} is not in the topic" for name in names if name not in schema.names]
+    problems += [
+        f"column {name!r:.300} is not in the topic{other_case(name, schema.names)}"
+        for name in names
+        if name not in schema.names
+    ]
     problems += [
         f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
     ]
@@ -274,9 +279,9 @@ def _shape_problems(rows: Sequence[Any], names: frozenset[str], optional: frozen
             problems.append(f"row {number} is a {type(row).__name__}; pass a list of dicts")
         elif row.keys() != names:
             missing = sorted(names - optional - row.keys())
-            extra = sorted(shown(name) for name in row.keys() - names)
+            extra = sorted((shown(name), other_case(name, names)) for name in row.keys() - names)
             problems += [f"row {number}: column {name!r:.300} is missing" for name in missing]
-            problems += [f"row {number}: column {name} is not in the topic" for name in extra]
+            problems += [f"row {number}: column {name} is not in the topic{advice}" for name, advice in extra]
     return _shortened(problems)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txnformat.arguments import is_text
+from txnformat.arguments import is_text, other_case
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.persistent import Rows
@@ -60,7 +60,8 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
     Raises
     ------
     InvalidInputError
-        Unknown or repeated names, all of them listed; or one text instead of a list.
+        Kind ``unknown-column``: unknown names, and repeated ones, all of them listed; or one text instead of a list.
+        Kind ``repeated-column``: only repeated ones.
     """
     own = {field.name: field for field in schema.arrow_schema}
     if columns is None:
@@ -72,16 +73,21 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
             kind="unknown-column",
             hint=f"pass [{columns!r:.300}]" if is_text(columns) else 'name them as in ["id"]',
         )
-    problems = [
-        f"there is no column {repr_of(name)}" for name in columns if not is_text(name) or name not in known
+    unknown = [
+        f"there is no column {repr_of(name)}{other_case(name, known)}"
+        for name in columns
+        if not is_text(name) or name not in known
     ]
-    problems += [
+    repeated = [
         f"column {repr_of(name)} is asked for twice"
         for name in sorted({name for name in columns if is_text(name)})
         if list(columns).count(name) > 1
     ]
-    if problems:
-        raise InvalidInputError(problems, kind="unknown-column", hint=f"the columns are {', '.join(known)}")
+    hint = f"the columns are {', '.join(known)}"
+    if unknown:
+        raise InvalidInputError(unknown + repeated, kind="unknown-column", hint=hint)
+    if repeated:
+        raise InvalidInputError(repeated, kind="repeated-column", hint="name each column once")
     return pa.schema([known[name] for name in columns])
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.types as pt
 
+from txnformat.arguments import other_case
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.file_formats import Format, format_of
 from txnlog.cli.foreign_parquet import open_foreign
@@ -191,7 +192,7 @@ class _JsonLines:
             self.problems.append(f"line {number}: {value!r:.80} is not an object with the topic's columns")
             return None
         self.problems += [
-            f"line {number}, column {name!r:.300}: the topic has no such column"
+            f"line {number}, column {name!r:.300}: the topic has no such column{other_case(name, self._decoders)}"
             for name in value
             if name not in self._decoders
         ]

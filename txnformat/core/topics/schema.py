@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.arguments import items
+from txnformat.arguments import items, other_case
 from txnformat.columns.arrow_types import (
     canonical_schema,
     fields_from_json,
@@ -110,7 +110,7 @@ def _role_problems(schema: TopicSchema) -> list[str]:
     problems: list[str] = []
     for name in schema.key_columns:
         if name not in types:
-            problems.append(f"key column {repr_of(name)} is not a column")
+            problems.append(f"key column {repr_of(name)} is not a column{other_case(name, types)}")
         elif not _is_key_type(types[name]):
             problems.append(
                 f"key column {repr_of(name)} has the type {types[name]}; "
@@ -120,7 +120,7 @@ def _role_problems(schema: TopicSchema) -> list[str]:
         problems.append("a key column is named twice")
     time = schema.timestamp_column
     if time is not None and time not in types:
-        problems.append(f"timestamp column {repr_of(time)} is not a column")
+        problems.append(f"timestamp column {repr_of(time)} is not a column{other_case(time, types)}")
     elif time is not None and not pt.is_timestamp(types[time]):
         problems.append(
             f"timestamp column {repr_of(time)} has the type {types[time]}; use a timestamp column"
