@@ -124,6 +124,7 @@ def test_an_option_before_the_command_is_sent_behind_it(txnlog: Command, option:
 def test_hints_name_what_is_done_on_a_command_line(txnlog: Command, log: TxnLog, tmp_path: Path) -> None:
     assert "txnlog create" in txnlog("topics", "--root", tmp_path / "none", "--json").error["hint"]
     assert "--exist-ok" in txnlog("create", "--json").error["hint"]
+    assert "txnlog create-topic" in txnlog("consume", "none", "--json").error["hint"]
 
 
 def test_without_a_root_the_variable_is_named(process: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,15 @@ def test_a_directory_and_no_name_are_told(tmp_path: Path, txnlog: Command) -> No
         found = txnlog("topics", "--root", "s3://b/x", "--storage", f"@{name}")
         assert found.code in (2, 3)
         assert "Traceback" not in found.err
+    assert "a file's name is missing behind @" in found.err
+
+
+def test_an_option_of_a_json_object_is_named_by_itself(tmp_path: Path, txnlog: Command) -> None:
+    path = tmp_path / "options"
+    path.write_text('{"region": 5}')
+    path.chmod(0o600)
+    error = txnlog("topics", "--root", "s3://b/x", "--storage", f"@{path}", "--json").error
+    assert error["problems"] == ["option 'region' is int; use text"]
 
 
 @pytest.mark.parametrize("given", [SECRET, "hushhush", f"{SECRET}x", "=hush"])

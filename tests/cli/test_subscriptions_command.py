@@ -21,7 +21,7 @@ def jobs(log: TxnLog) -> TxnLog:
 
 
 def test_a_subscription_is_made_described_moved_and_deleted(txnlog: Command, jobs: TxnLog) -> None:
-    assert txnlog("subscriptions", "create", "jobs", "late", "--to-latest").code == 0
+    assert txnlog("subscriptions", "create", "jobs", "late", "--to-latest").out == "jobs/late: created\n"
     listed = txnlog("subscriptions", "list", "--json").json["subscriptions"]
     assert [(one["topic"], one["subscription"]) for one in listed] == [("jobs", "late"), ("jobs", "work")]
     shown = txnlog("subscriptions", "describe", "jobs", "work")
@@ -32,7 +32,8 @@ def test_a_subscription_is_made_described_moved_and_deleted(txnlog: Command, job
     assert txnlog("subscriptions", "seek", "jobs", "late", "--to-earliest", "--json").json["done"] == "moved"
     assert txnlog("subscriptions", "delete", "jobs", "late").out == "jobs/late: deleted\n"
     assert "late" not in txnlog("subscriptions", "list", "--topic", "jobs").out
-    assert txnlog("subscriptions", "create", "jobs", "work", "--if-not-exists").code == 0
+    answer = txnlog("subscriptions", "create", "jobs", "work", "--if-not-exists")
+    assert (answer.code, answer.out) == (0, "jobs/work: is there\n")
 
 
 def test_what_cannot_be_done_is_one_error(txnlog: Command, jobs: TxnLog) -> None:

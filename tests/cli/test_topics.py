@@ -95,6 +95,19 @@ def test_a_bad_topic_is_refused_and_nothing_is_written(
     assert log.refresh().entry == -1
 
 
+@pytest.mark.parametrize("type_", ["decimal(99,2)", "decimal(0)", "decimal(4,5)", "list<decimal(39,1)>"])
+def test_a_decimal_out_of_range_names_the_range(txnlog: Command, log: TxnLog, type_: str) -> None:
+    error = txnlog("create-topic", "new", "-c", f"id:{type_}", "--json").error
+    assert error["kind"] == "invalid-column"
+    assert "a precision from 1 to 38 and a scale from 0 to the precision" in error["message"]
+
+
+def test_columns_and_a_schema_exclude_each_other(txnlog: Command, log: TxnLog) -> None:
+    answer = txnlog("create-topic", "new", "-c", "id:int64", "--schema", "kafka")
+    assert answer.code == 2
+    assert "--column and --schema exclude each other" in answer.err
+
+
 def test_every_bad_column_is_named_at_once(txnlog: Command, log: TxnLog) -> None:
     answer = txnlog("create-topic", "t", "-c", "a:nix", "-c", "b:int64", "-c", "c:", "--json")
     assert [problem[:8] for problem in answer.error["problems"]] == ["'a:nix' ", "'c:' is "]

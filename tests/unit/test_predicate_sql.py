@@ -190,7 +190,7 @@ def test_every_problem_is_in_one_error_and_what_is_supported_is_listed_once() ->
 
 
 def test_a_text_is_asked_for() -> None:
-    with pytest.raises(InvalidInputError, match="where is a int"):
+    with pytest.raises(InvalidInputError, match="where is of the type int"):
         compile_where(5, COLUMNS)  # type: ignore[arg-type]
 
 

@@ -167,7 +167,7 @@ def test_rows_with_missing_and_extra_columns_are_named_and_a_flood_is_cut() -> N
         "row 1: column 'at' is missing",
         "row 1: column 'name' is missing",
         "row 1: column 'x' is not in the topic",
-        "row 2 is a int; pass a list of dicts",
+        "row 2 is of the type int; pass a list of dicts",
     ]
     assert problems_of([{}] * 100)[-1] == "and 280 more"
 

@@ -276,7 +276,7 @@ def _shape_problems(rows: Sequence[Any], names: frozenset[str], optional: frozen
     problems: list[str] = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            problems.append(f"row {number} is a {type(row).__name__}; pass a list of dicts")
+            problems.append(f"row {number} is of the type {type(row).__name__}; pass a list of dicts")
         elif row.keys() != names:
             missing = sorted(names - optional - row.keys())
             extra = sorted((shown(name), other_case(name, names)) for name in row.keys() - names)

@@ -95,7 +95,8 @@ def compile_where(
     """
     if not isinstance(text, str):
         _refuse(
-            f"where is a {type(text).__name__}, not a text", "pass SQL, such as \"id > 5 AND name = 'a'\""
+            f"where is of the type {type(text).__name__}, not a text",
+            "pass SQL, such as \"id > 5 AND name = 'a'\"",
         )
     if len(text) > WHERE_CHARS_MAX:
         _refuse(f"where has {len(text)} characters; at most {WHERE_CHARS_MAX} are read")

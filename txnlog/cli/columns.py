@@ -87,17 +87,23 @@ class _Text:
             case _:
                 return name
 
-    def decimal(self) -> list[int | None]:
+    def decimal(self) -> list[int]:
+        from txnformat.columns.arrow_types import DECIMAL_PRECISION_MAX
+
         self.expect("(")
         precision = self.next()
         scale = "0"
         if self.expect(",", ")") == ",":
             scale = self.next()
             self.expect(")")
-        numbers = [whole(precision), whole(scale)]
-        if None in numbers:
+        digits, places = whole(precision), whole(scale)
+        if digits is None or places is None:
             raise ValueError("decimal needs whole numbers, as in decimal(10,2)")
-        return numbers
+        if not (1 <= digits <= DECIMAL_PRECISION_MAX and 0 <= places <= digits):
+            raise ValueError(
+                f"decimal takes a precision from 1 to {DECIMAL_PRECISION_MAX} and a scale from 0 to the precision"
+            )
+        return [digits, places]
 
     def fields(self) -> list[dict[str, Any]]:
         found = []

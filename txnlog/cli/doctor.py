@@ -7,7 +7,7 @@ import click
 from txnlog.cli.diagnosis import Check, Status
 from txnlog.cli.failures import NEGATIVE
 from txnlog.cli.options import Place, json_option, with_optional_place
-from txnlog.cli.output import print_json, say
+from txnlog.cli.output import counted, print_json, say
 
 __all__ = ["doctor"]
 
@@ -39,7 +39,7 @@ def doctor(place: Place | None, no_write: bool, as_json: bool) -> int:
         print_json({"ok": not problems, "problems": problems, "warnings": warnings, "checks": checks})
     else:
         _show(checks)
-        say(f"{problems} problems, {warnings} warnings")
+        say(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
     return NEGATIVE if problems else 0
 
 

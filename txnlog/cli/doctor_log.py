@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from txnformat.errors import NotFoundError, TxnLogError
 from txnlog.cli.diagnosis import Check, Status
-from txnlog.cli.output import instant
+from txnlog.cli.output import counted, instant
 
 if TYPE_CHECKING:
     from txnformat.admin.metrics import LogMetrics
@@ -36,7 +36,7 @@ def check_log(store: ObjectStore) -> list[Check]:
             AREA,
             "open",
             Status.OK,
-            f"{measured.log_id}, {measured.entries} entries, {measured.topics} topics, "
+            f"{measured.log_id}, {counted(measured.entries, 'entry')}, {counted(measured.topics, 'topic')}, "
             f"last commit {instant(measured.timestamp_ms) if measured.entries else 'never'}",
         ),
         _check_features(state),
@@ -64,7 +64,7 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
 
     bound = snapshot_bound(state)
     newest = state.checkpoints[-1] if state.checkpoints else None
-    found = f"{measured.tail_entries} entries after " + (
+    found = f"{counted(measured.tail_entries, 'entry')} after " + (
         f"the newest, of entry {newest.entry}" if newest else "the beginning: none yet"
     )
     if measured.tail_entries > 3 * bound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import print_exact, print_json, print_table, say
+from txnlog.cli.output import counted, print_exact, print_json, print_table, say
 
 __all__ = ["metrics"]
 
@@ -80,7 +80,7 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
             say("")
             print_table(GROUP_COLUMNS, groups)
         say(
-            f"{measured.entries} entries, {measured.tail_entries} after the newest snapshot; "
+            f"{counted(measured.entries, 'entry')}, {measured.tail_entries} after the newest snapshot; "
             f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late and "
             f"{measured.prepared_transactions} prepared transactions"
         )

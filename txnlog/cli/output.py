@@ -21,6 +21,7 @@ from txnformat.errors import printable
 __all__ = [
     "Guarded",
     "TerminalBytes",
+    "counted",
     "instant",
     "is_terminal",
     "json_for",
@@ -211,3 +212,9 @@ def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequenc
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with what it counts: ``1 record``, ``2 records``, ``0 entries``."""
+    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{number} {what if number == 1 else many}"

@@ -10,7 +10,7 @@ import click
 
 from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import Integer, Place, json_option, with_place
-from txnlog.cli.output import print_json, say
+from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def produce(
         return
     where = "no entry: the input is empty" if info.entry is None else f"entry {info.entry}"
     placed = ", ".join(f"partition {item['partition']} from offset {item['base_offset']}" for item in offsets)
-    say(f"{rows} records to {topic}, {where}{'; ' + placed if placed else ''}")
+    say(f"{counted(rows, 'record')} to {topic}, {where}{'; ' + placed if placed else ''}")
 
 
 @contextmanager

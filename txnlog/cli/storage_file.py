@@ -39,9 +39,9 @@ def read_storage_file(name: str) -> dict[str, str]:
     problems = []
     for where, key, value in pairs:
         if not isinstance(value, str):
-            problems.append(f"{where}: option {shown_name(key)} is {type(value).__name__}; use text")
+            problems.append(f"{where}option {shown_name(key)} is {type(value).__name__}; use text")
         elif key in found:
-            problems.append(f"{where}: option {shown_name(key)} is given twice")
+            problems.append(f"{where}option {shown_name(key)} is given twice")
         else:
             found[key] = value
     if problems:
@@ -89,7 +89,7 @@ def _lines(text: str, name: str) -> list[tuple[str, str, Any]]:
         if not (equals and key.strip()):
             problems.append(f"line {number} is not KEY=VALUE")
         else:
-            found.append((f"line {number}", key.strip(), value.strip()))
+            found.append((f"line {number}: ", key.strip(), value.strip()))
     if problems:
         raise InvalidInputError(problems, kind="invalid-storage-option", hint=HINT, file=name)
     return found
@@ -103,4 +103,4 @@ def _json(text: str, name: str) -> list[tuple[str, str, Any]]:
         raise InvalidInputError(
             f"this is not JSON: {where}", kind="invalid-file", hint=HINT, file=name
         ) from None
-    return [("the object", key, value) for key, value in document]
+    return [("", key, value) for key, value in document]

@@ -122,7 +122,7 @@ def create(
         log.subscriptions.create(
             topic, name, start="earliest" if start is None else start, exist_ok=if_not_exists
         )
-    _done(topic, name, "is there", as_json)
+    _done(topic, name, "is there" if if_not_exists else "created", as_json)
 
 
 @subscriptions.command("seek")

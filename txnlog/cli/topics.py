@@ -92,7 +92,9 @@ def create_topic(
     as_json: bool,
 ) -> None:
     """Create TOPIC."""
-    if bool(columns) == bool(schema):
+    if columns and schema:
+        raise click.UsageError("--column and --schema exclude each other: both are given")
+    if not columns and not schema:
         raise click.UsageError("give --column (repeatedly), or --schema kafka, or --schema FILE.parquet")
     wanted: Any = parse_columns(columns) if columns else schema
     if schema and schema != "kafka":

@@ -8,7 +8,7 @@ import click
 
 from txnlog.cli.failures import NEGATIVE
 from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import print_json, say
+from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -50,5 +50,5 @@ def _show(report: VerifyReport) -> None:
         examples = f", such as {note.examples[0]}" if note.examples else ""
         say(f"note     {note.kind}  {note.what}: {note.count} ({note.bytes} bytes{examples})")
     checked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.checked.items())
-    verdict = "ok" if report.ok else f"{len(report.problems)} problems"
+    verdict = "ok" if report.ok else counted(len(report.problems), "problem")
     say(f"{verdict}: entries {report.first_entry} to {report.last_entry} of {report.url}; checked {checked}")
