@@ -259,7 +259,7 @@ def _in_transaction(world: World, topic: str, *args: Any, **record: Any) -> None
         ((b"v",), {}, "schema-mismatch", "value=…"),
         (("v",), {}, "schema-mismatch", "value=…"),
         (({"value": b"v"},), {}, "schema-mismatch", "a list of dicts"),
-        ((["v"],), {}, "schema-mismatch", "row 0 is a str"),
+        ((["v"],), {}, "schema-mismatch", "row 0 is of the type str"),
         (([{"value": b"v"}],), {"key": b"k"}, "invalid-input", "exclude each other"),
         ((), {"key": 1, "value": b"v"}, "schema-mismatch", "'key'"),
         ((), {"value": {"a": 1}}, "schema-mismatch", "'value'"),
