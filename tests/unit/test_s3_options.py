@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store import open_store
 from txnformat.store.s3 import S3Store
 from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
@@ -60,6 +61,12 @@ def test_names_and_values(given: dict[str, str], expected: S3Options) -> None:
         ({"request_timeout_s": "3601"}, "at most 3600"),
         ({"region_redirect": "eu-west-1"}, "true or false"),
         ({"addressing_style": "x"}, "auto, path, virtual"),
+        ({"region": "x y"}, "eu-west-1"),
+        ({"region": "-eu"}, "eu-west-1"),
+        ({"region": "12"}, "eu-west-1"),
+        ({"endpoint_url": "http://h:99999999"}, "http://host[:port]"),
+        ({"endpoint_url": "http://[:"}, "http://host[:port]"),
+        ({"endpoint_url": "http://:9000"}, "http://host[:port]"),
         ({"key": 3}, "is int; use text"),
         ({"region": "a", "aws_region": "b"}, "given twice"),
     ],
@@ -102,3 +109,20 @@ def test_a_local_path_takes_no_options() -> None:
 
 def test_the_names_are_those_of_the_documentation() -> None:
     assert OPTION_NAMES[:4] == ("key", "secret", "token", "profile")
+
+
+@pytest.mark.parametrize("bundle", ["nothing", "no certificate", "pipe\0"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_bundle_that_is_none_is_told_and_not_waited_for(tmp_path: Path, bundle: str, scheme: str) -> None:
+    (tmp_path / "no certificate").write_text("SECRET-VALUE")
+    options = {
+        "key": "k",
+        "secret": "s",
+        "endpoint_url": f"{scheme}://127.0.0.1:9",
+        "verify": f"{tmp_path}/{bundle}",
+    }
+    with pytest.raises(StorageError) as caught:
+        open_store("s3://bucket/log", storage_options=options).get("x")
+    assert (caught.value.kind, caught.value.transient) == ("invalid-storage-option", False)
+    assert "verify" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)

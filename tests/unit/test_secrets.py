@@ -7,7 +7,16 @@ import logging
 import pytest
 
 from txnformat.errors import VALUE_CHARS_MAX, StorageError
-from txnformat.store.secrets import CHARS_MIN, REMEMBERED_MAX, guard_loggers, hide_in, masked, remember
+from txnformat.store.s3_options import S3Options
+from txnformat.store.secrets import (
+    ANYWHERE_CHARS_MIN,
+    CHARS_MIN,
+    REMEMBERED_MAX,
+    guard_loggers,
+    hide_in,
+    masked,
+    remember,
+)
 
 CANARY = "CANARYx/y+z=="
 
@@ -111,3 +120,18 @@ def test_a_secret_that_the_message_cuts_is_masked_all_the_same(before: int) -> N
     hide_in(error, lambda text: text.replace(token, "***"))
     assert "LONGCANARY" not in f"{error} {error.args} {error.values}"
     assert "object=`s3://b/x`" in str(error)
+
+
+@pytest.mark.parametrize("secret", ["buck", "log", "region", "k", "s", "format"])
+def test_a_short_secret_is_no_part_of_words_and_is_masked_by_itself(secret: str) -> None:
+    text = f"the bucket s3://buckets/log_reads: formats, regional {secret}s"
+    options = S3Options(key=secret, secret=secret + "x")
+    assert options.mask(text) == text, "words are not garbled, which would show what is missing"
+    if len(secret) >= CHARS_MIN:
+        for around in ("'{}'", "={}&", " {}", "/{}/", "<K>{}</K>", "{}:{}", "%3D{}%26", r"\n{}\n", "{}"):
+            assert options.mask(around.replace("{}", secret)) == around.replace("{}", "***")
+
+
+@pytest.mark.parametrize("secret", ["12345678", "a" * ANYWHERE_CHARS_MIN, "se/c+ret"])
+def test_a_longer_secret_is_masked_inside_of_words_too(secret: str) -> None:
+    assert S3Options(key="key-id", secret=secret).mask(f"x{secret}y") == "x***y"

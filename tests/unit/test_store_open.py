@@ -112,6 +112,10 @@ def test_credentials_in_a_location_are_not_repeated() -> None:
         "s3://bucket/a/../b",
         "s3://bucket/a\nb",
         "s3://bucket/\ud800",
+        "s3://BAD_bucket!/x",
+        "s3://bücket/x",
+        "s3://my bucket/x",
+        "s3://" + "b" * 256 + "/x",
         "/data/\ud800",
     ],
 )

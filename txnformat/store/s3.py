@@ -50,6 +50,7 @@ _LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
 _IN_QUERY = re.compile(
     r"[?&;](?:aws_|storage\.)?(?:key|secret|token|access_?key|secret_?|session_?)[a-z_.]*=", re.IGNORECASE
 )
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")  # what botocore sends; AWS made capitals and underscores once
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -447,7 +448,7 @@ def _parse(location: str) -> tuple[str, str]:
             hint="pass them as the storage options key and secret",
         )
     if (
-        not bucket
+        not _BUCKET.fullmatch(bucket)
         or not is_text(location)
         or _CONTROL.search(location)
         or any(part in ("", ".", "..") for part in parts)
@@ -455,6 +456,6 @@ def _parse(location: str) -> tuple[str, str]:
         raise InvalidInputError(
             f"{location!r:.300} is not a location",
             kind="invalid-location",
-            hint="write s3://bucket/path, without empty parts",
+            hint="write s3://bucket/path, without empty parts; a bucket's name has a-z 0-9 . _ and - only",
         )
     return bucket, "/".join(parts)

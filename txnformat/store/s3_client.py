@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError
 from s3fs import S3FileSystem
 
-from txnformat.store.s3_options import S3Options, check_environment
+from txnformat.store.s3_options import S3Options, check_bundle, check_environment
 from txnformat.store.s3_session import (
     AnswerTooLargeError,
     BadAnswerError,
@@ -203,6 +203,7 @@ if hasattr(os, "register_at_fork"):
 
 def _file_system(options: S3Options) -> S3FileSystem:
     check_environment(options, os.environ)
+    check_bundle(options)
     session = {} if options.profile is None else {"profile": options.profile}
     client: dict[str, Any] = {"verify": options.verify}
     if options.region is not None:

@@ -100,6 +100,11 @@ _TLS = _Meaning(
     "the store's certificate is not accepted",
     "check endpoint_url, or set the storage option verify to the path of a CA bundle",
 )
+_SETTINGS = _Meaning(
+    "invalid-storage-option",
+    "the S3 client takes no such region or endpoint, and nothing was sent",
+    "check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and ~/.aws/config",
+)
 _FULL = _Meaning(
     "disk-full",
     "the store is full, or a quota is used up",
@@ -201,6 +206,8 @@ def failure_of(error: BaseException, doing: str, url: str) -> Failure:
     if isinstance(error, _NO_CREDENTIALS):
         expired = "expire" in str(error).lower()
         return Failure(_error(_EXPIRED if expired else _MISSING, doing, url, str(error)), True, False)
+    if isinstance(error, exceptions.InvalidRegionError | exceptions.EndpointProviderError):
+        return Failure(_error(_SETTINGS, doing, url, str(error)), True, False)
     if isinstance(error, exceptions.SSLError):
         return Failure(_error(_TLS, doing, url, str(error)), True, False)
     if isinstance(error, exceptions.ConnectTimeoutError | exceptions.ProxyConnectionError):

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import difflib
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from txnformat.digits import seconds
 from txnformat.errors import InvalidInputError, StorageError
-from txnformat.store.secrets import MASK, masked
+from txnformat.store.secrets import CHARS_MIN, hidden, masked
 
 __all__ = [
     "OPTION_NAMES",
     "S3Options",
     "canonical",
+    "check_bundle",
     "check_environment",
     "own_endpoint",
     "parse_s3_options",
@@ -53,6 +56,7 @@ _ALIASES = {
 
 _ADDRESSING = ("auto", "path", "virtual")
 _AWS_HOST = re.compile(r"(?:.+\.)?amazonaws\.com(?:\.cn)?")
+_REGION = re.compile(r"(?!-)(?![0-9]+\Z)[A-Za-z0-9-]{1,63}(?<!-)")  # what botocore takes
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?")
 
 
@@ -97,8 +101,8 @@ class S3Options:
     def mask(self, text: str) -> str:
         """Return ``text`` without the credentials, whoever put them there; also those that boto found elsewhere."""
         for value in (self.secret, self.token, self.key):
-            if value:
-                text = text.replace(value, MASK)
+            if value and len(value) >= CHARS_MIN:
+                text = hidden(text, value)
         return masked(text)
 
     def write_arguments(self) -> dict[str, Any]:
@@ -206,6 +210,38 @@ def check_environment(options: S3Options, environment: Mapping[str, str]) -> Non
         )
 
 
+def _has_host(endpoint: str) -> bool:
+    """Return whether an endpoint has a host, and a port that can be."""
+    try:
+        parts = urlsplit(endpoint)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def check_bundle(options: S3Options) -> None:
+    """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent. Its path does not show.
+
+    Raises
+    ------
+    StorageError
+        Kind ``invalid-storage-option``.
+    """
+    if isinstance(options.verify, bool) or Path(options.verify).is_dir():
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.verify)
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            "the storage option verify is neither true nor false nor the path of a CA bundle that can be read",
+            kind="invalid-storage-option",
+            hint="name a file with certificates in PEM, or leave it out; nothing was sent",
+            cause=type(error).__name__
+            if not isinstance(error, OSError)
+            else error.strerror or type(error).__name__,
+        ) from None
+
+
 def _unknown(name: str) -> str:
     if not _NAME.fullmatch(name):
         return f"there is no storage option {shown_name(name)}; there are {', '.join(OPTION_NAMES)}"
@@ -233,10 +269,16 @@ def _value(name: str, text: str, problems: list[str]) -> Any:
                 problems.append(f"storage option {name} must be one of {', '.join(_ADDRESSING)}")
             return text.lower()
         case "endpoint_url":
-            if not _ENDPOINT.fullmatch(text):
+            if not _ENDPOINT.fullmatch(text) or not _has_host(text):
                 problems.append(
                     "storage option endpoint_url must be http://host[:port] or https://host[:port]"
                 )
             return text.rstrip("/")
+        case "region":
+            if not _REGION.fullmatch(text):
+                problems.append(
+                    "storage option region must be a name of letters, digits and -, such as eu-west-1"
+                )
+            return text
         case _:
             return text

@@ -18,7 +18,16 @@ from urllib.parse import quote
 from txnformat.errors import TxnLogError
 from txnformat.forking import run_after_fork
 
-__all__ = ["GUARDED", "MASK", "guard_loggers", "hide_in", "masked", "remember", "remember_credentials"]
+__all__ = [
+    "GUARDED",
+    "MASK",
+    "guard_loggers",
+    "hidden",
+    "hide_in",
+    "masked",
+    "remember",
+    "remember_credentials",
+]
 
 MASK = "***"
 GUARDED = (
@@ -32,6 +41,10 @@ REMEMBERED_MAX = 64
 
 CHARS_MIN = 4
 """Shorter values are not searched for: they are no secrets, and every line has them."""
+
+ANYWHERE_CHARS_MIN = 8
+"""From here on (inclusive) a value is masked wherever it stands. A shorter one may be a part of words: masked there too it would garble
+the text, and show what it is. So it is masked where no letter, digit or underscore is before or behind it."""
 
 _NAMED = re.compile(
     r"""((?:(?:x-amz-security-token|x-amz-s3session-token|x-aws-ec2-metadata-token|secret_?access_?key|session_?token
@@ -87,11 +100,20 @@ def _known() -> list[str]:
     return sorted({value for value in found if len(value) >= CHARS_MIN}, key=len, reverse=True)
 
 
+def hidden(text: str, value: str) -> str:
+    """Return ``text`` with a mask for each place where a secret value stands."""
+    if len(value) >= ANYWHERE_CHARS_MIN:
+        return text.replace(value, MASK)
+    # A character that is written as an escape, %2F or \\n, is a delimiter too.
+    start = r"(?:(?<!\w)|(?<=%[0-9A-Fa-f]{2})|(?<=\\[a-z]))"
+    return re.sub(rf"{start}{re.escape(value)}(?!\w)", MASK, text) if value else text
+
+
 def masked(text: str) -> str:
     """Return ``text`` without credentials: the known ones, and whatever stands behind a name of one."""
     for value in _known():
         for form in {value, quote(value, safe=""), quote(value)}:
-            text = text.replace(form, MASK)
+            text = hidden(text, form)
     text = _CREDENTIAL.sub(rf"\1{MASK}", text)
     text = _NAMED.sub(rf"\1{MASK}", text)
     return _USER.sub(rf"\1{MASK}@", text)
