@@ -335,3 +335,18 @@ def test_links_around_a_circle_and_to_nowhere_are_passed_over(root: Path) -> Non
     store = LocalStore(root, follow_symlinks=True)
     for prefix in ("", "a/", "a/b/", "a/b/o"):
         assert [info.key for info in store.list(prefix)] == ["a/b/other"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_circle_of_links_is_told_as_one(root: Path, tmp_path: Path, follow: bool) -> None:
+    """The option to follow links does not help there, and is not named."""
+    (root / "a" / "b" / "object").symlink_to("object")
+    (tmp_path / "loop").symlink_to("loop")
+    for store in (
+        LocalStore(root, follow_symlinks=follow),
+        LocalStore(tmp_path / "loop", follow_symlinks=follow),
+    ):
+        with pytest.raises(StorageError, match="lead around a circle") as caught:
+            store.get(KEY)
+        assert caught.value.kind == "symbolic-link"
+        assert "follow_symlinks" not in str(caught.value)

@@ -137,8 +137,22 @@ _MEANINGS = {
     errno.ENAMETOOLONG: _Meaning("name-too-long", "the path is too long", "use a shorter root or topic name"),
 }
 _OTHER = _Meaning("io-error", "the file system failed", "check the disk and the kernel's log before going on")
+_CIRCLE = _Meaning(
+    "symbolic-link",
+    "symbolic links lead around a circle",
+    "remove one of them, or let it lead to a directory",
+)
 _NO_LINK = "the file system has no hard links, so that a name cannot be taken exactly once"
 _NO_DIRECTORY_SYNC = "the file system cannot make a directory's names durable"
+
+
+def _leads_around(path: str) -> bool:
+    """Return whether the system itself finds no end of links: following them helps nobody then."""
+    try:
+        os.stat(path)  # noqa: PTH116  # the same manner of call as its neighbours
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def storage_error(error: OSError, doing: str, path: str) -> StorageError:
@@ -170,7 +184,7 @@ def storage_error(error: OSError, doing: str, path: str) -> StorageError:
             hint="put the root on a local disk (ext4, xfs, btrfs, APFS)",
             path=path,
         )
-    meaning = _MEANINGS.get(number, _OTHER)
+    meaning = _CIRCLE if number == errno.ELOOP and _leads_around(path) else _MEANINGS.get(number, _OTHER)
     return StorageError(
         meaning.what,
         kind=meaning.kind,
