@@ -16,9 +16,11 @@ __all__ = [
     "INT32_MAX",
     "INT64_MAX",
     "LEFT_OUT",
+    "LOG_TIME_MS_MAX",
     "OLDER_LACK",
     "PARTITIONS_MAX",
     "SCHEMAS_MAX",
+    "SIZE_MAX",
     "TEXT_BYTES_MAX",
     "TIMEOUT_MS_MAX",
     "Content32",
@@ -26,6 +28,7 @@ __all__ = [
     "Digest16",
     "Int32",
     "Item",
+    "LogTime",
     "Name",
     "OrMinusOne",
     "PartitionCount",
@@ -35,6 +38,7 @@ __all__ = [
     "ReaderName",
     "SchemaId",
     "Sha256",
+    "Size",
     "Text",
     "Time",
     "TimeoutMs",
@@ -51,6 +55,10 @@ SCHEMAS_MAX = 1_000
 """Most versions of one topic's schema."""
 TIMEOUT_MS_MAX = 2**53
 """Far above any timeout."""
+SIZE_MAX = 2**48
+"""Largest size of batches that are counted together, in bytes (inclusive): far above any, and sums of them fit int64."""
+LOG_TIME_MS_MAX = 253_402_300_799_999
+"""Latest log time (inclusive): the end of the year 9999. Python has no later ones."""
 TEXT_BYTES_MAX = 4_096
 """Of a text in UTF-8, unless it has a bound of its own."""
 
@@ -64,9 +72,11 @@ FEATURE = Meta(extra={"feature": True})
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 OrMinusOne = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
+Size = Annotated[int, Meta(ge=0, le=SIZE_MAX)]
 Int32 = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 PositiveInt32 = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 Time = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
+LogTime = Annotated[int, Meta(ge=0, le=LOG_TIME_MS_MAX)]
 TimeoutMs = Annotated[int, Meta(ge=1, le=TIMEOUT_MS_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]

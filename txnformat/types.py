@@ -16,6 +16,7 @@ from txnformat.field_types import (
     PositiveInt32,
     SchemaId,
     Sha256,
+    Size,
     Text,
     Time,
     Uuid,
@@ -138,7 +139,7 @@ class BatchRecord(Struct, frozen=True, gc=False):
     """Row groups in the run (at least 1)."""
     records: Positive
     """Rows in the run (at least 1)."""
-    size: Count
+    size: Size
     """Compressed bytes of the run's column chunks: what a full read of the batch transfers."""
     min_timestamp_ms: Time
     """Smallest record timestamp (inclusive), ms since the epoch; NO_TIMESTAMP_MS when there is none."""

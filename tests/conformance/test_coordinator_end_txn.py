@@ -171,7 +171,7 @@ def test_no_id_and_an_empty_id_end_and_append_nothing(end: Outcome | None) -> No
         assert isinstance(none, InternalError)
     written = log.assemble(log.intent(Write(producer, rows(1), COMMIT))).data
     assert written.count(b'"etl"') == 2
-    with pytest.raises(CorruptDataError, match="text that is not empty"):
+    with pytest.raises(CorruptDataError, match="text of 1 to 249 bytes"):
         decode_entry(replaced_in_entry(written, b'"etl"', b'""'), log.state.entry)
 
 

@@ -16,6 +16,7 @@ from spark_datasource.options.write import parse_write_options
 from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from tests.spark.histories import NUMBERS, append, numbers
+from txnformat.core.replacing import replace
 from txnformat.errors import ConflictError, InternalError
 from txnformat.log import TxnLog
 
@@ -139,7 +140,8 @@ def test_a_message_of_another_schema_is_not_believed(log: TxnLog, path: str) -> 
     log.alter_topic("t", add_columns=[pa.field("ok", pa.bool_())])
     sink, message = planned(path)
     assert [file.schema_id for file in message.uploads["t"].files] == [1]
-    object.__setattr__(message.uploads["t"].files[0], "schema_id", 0)
+    upload = message.uploads["t"]
+    object.__setattr__(upload, "files", (replace(upload.files[0], schema_id=0), *upload.files[1:]))
     with pytest.raises(InternalError, match="another schema"):
         sink.commit([message])
     assert len(log.read("t").read_all()) == 0

@@ -58,6 +58,9 @@ BATCH = repr((FORMS["append"][0].batches[0],))[:80]  # type: ignore[union-attr]
         ("append", lambda op: op["files"][0].update(footer_bytes=101), f"{OP}.files[0]", "footer_bytes", "at most size, 100", "101"),
         ("append", lambda op: op["batches"][2].update(file=2), OP, "batches", "files below 2", "2"),
         ("append", lambda op: op.pop("batches"), OP, "batches", "a value", "nothing"),
+        ("append", lambda op: op["partitions"][0].update(size=2**48 + 1), f"{OP}.partitions[0]", "size", f"integer from 0 to {2**48}", f"{2**48 + 1}"),
+        ("append", lambda op: op["batches"][0].update(size=2**62), f"{OP}.batches[0]", "size", f"integer from 0 to {2**48}", f"{2**62}"),
+        ("stage", lambda op: op["partitions"][0].update(size=2**62), f"{OP}.partitions[0]", "size", f"integer from 0 to {2**48}", f"{2**62}"),
         ("append", lambda op: op.update(epoch=-1), OP, "epoch", "-1 exactly when producer_id is -1", "-1"),
         ("append", lambda op: op.update(section=1), OP, "section", "nothing without a table", "1"),
         ("append", lambda op: op.update(transactional_id="é" * 125), OP, "transactional_id", "text of 1 to 249 bytes", repr("é" * 125)[:80]),
@@ -149,6 +152,14 @@ def test_a_content_of_a_later_scheme_is_left_out() -> None:
     (version,) = decode_entry(data, 5).operations
     assert isinstance(version, AppVersion)
     assert version.content is None
+
+
+def test_a_log_time_that_python_has_not_is_refused() -> None:
+    latest = 253_402_300_799_999
+    data = changed_entry(entry("append"), lambda doc: doc.update(timestamp_ms=latest))
+    assert decode_entry(data, 5).timestamp_ms == latest
+    error = refused(changed_entry(data, lambda doc: doc.update(timestamp_ms=latest + 1)))
+    assert error.values["expected"] == f"integer from 0 to {latest}"
 
 
 def test_an_entry_of_another_slot_is_refused() -> None:

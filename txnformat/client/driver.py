@@ -23,7 +23,7 @@ from txnformat.protocol.effects import (
     Steps,
     Times,
 )
-from txnformat.store.base import ObjectStore, make_durable
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, make_durable
 from txnformat.store.requests import Operation
 
 __all__ = ["Driver"]
@@ -67,7 +67,12 @@ class Driver:
                 return self.store.get(key)
             case CreateObject(key, data):
                 self._counter.request(Operation.CREATE, key)
-                return self.store.create(key, data)
+                try:
+                    return self.store.create(key, data)
+                except (
+                    StorageError
+                ) as error:  # a store that raises in place of an answer: it may have created the object
+                    return CreateResult(CreateOutcome.AMBIGUOUS, error)
             case PutObject(key, data):
                 self._counter.request(Operation.PUT, key)
                 return self.store.put(key, data)

@@ -24,7 +24,7 @@ from txnformat.core.operation_codec import (
 from txnformat.core.operations import Operation
 from txnformat.core.typed import Typed, fail
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
-from txnformat.field_types import Count, Item, Positive, Sha256, Text
+from txnformat.field_types import Count, Item, LogTime, Positive, Sha256, Text
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX
 
 __all__ = [
@@ -54,7 +54,7 @@ class CommitEntry(Struct, frozen=True, kw_only=True):
     """Names this attempt: whoever reads the slot back learns whose bytes won."""
     previous: Sha256
     """sha256 of the bytes of the entry before; of format.json for entry 0."""
-    timestamp_ms: Count
+    timestamp_ms: LogTime
     """Milliseconds since the epoch, at least one above the entry before."""
     engine: Text
     """Who wrote it, for people."""

@@ -33,6 +33,7 @@ from txnformat.field_types import (
     PositiveInt32,
     SchemaId,
     Sha256,
+    Size,
     Text,
     Time,
     TimeoutMs,
@@ -177,7 +178,7 @@ class AppendedPartition(Struct, frozen=True, gc=False):
     """Sequence of the first record; -1 without a producer."""
     digest: Digest16
     """16 hex digits over the content (files and row groups): tells a repeat from a fork."""
-    size: Count
+    size: Size
     """Compressed bytes of the batches."""
     min_timestamp_ms: Time
     max_timestamp_ms: Time
@@ -217,7 +218,7 @@ class PendingPartition(Struct, frozen=True, gc=False):
     """Sequence of the first record; -1 without a producer."""
     digest: Digest16
     """As in AppendedPartition."""
-    size: Count
+    size: Size
     """Compressed bytes of the batches."""
     min_timestamp_ms: Time
     max_timestamp_ms: Time

@@ -16,6 +16,7 @@ import pyarrow as pa
 from txnformat.columns.arrow_file import decode_arrow_file, rows_of
 from txnformat.core.entry import sha256_hex
 from txnformat.errors import CorruptDataError
+from txnformat.field_types import SIZE_MAX
 from txnformat.persistent import Rows
 from txnformat.types import BatchRecord, ObjectRecord
 
@@ -107,6 +108,14 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
                 expected=f"at least {minimum}",
                 got=int(rows[name].min()),
             )
+    if len(rows) and rows["size"].max() > SIZE_MAX:
+        raise CorruptDataError(
+            "a batch table holds a number that cannot be",
+            object=named.key,
+            field="size",
+            expected=f"at most {SIZE_MAX}",
+            got=int(rows["size"].max()),
+        )
     return rows
 
 
