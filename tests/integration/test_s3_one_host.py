@@ -396,6 +396,78 @@ def test_nonsense_raises_no_error_but_our_own(made: Answer, call: str) -> None:
         store.create(KEY, b"ours") if call == "create" else CALLS[call](store)
 
 
+def _listing(inside: str, root: str = "ListBucketResult", before: str = "") -> str:
+    return f"{before}<{root}><IsTruncated>false</IsTruncated>{inside}</{root}>"
+
+
+def _listed(key: str = "log/a", size: str = "1") -> str:
+    return f"<Contents><Key>{key}</Key><Size>{size}</Size></Contents>"
+
+
+_ENTITY = '<!DOCTYPE x [<!ENTITY e "aaaaaaaaaa">]>'
+
+BAD_LISTINGS = {
+    "entities": _listing(_listed("&e;"), before=_ENTITY).encode(),
+    "entities, small letters": _listing(_listed(), before="<!doctype x>").encode(),
+    "entities behind a mark": b"\xef\xbb\xbf" + _listing(_listed("&e;"), before=_ENTITY).encode(),
+    "UTF-16 with entities": _listing(_listed("&e;"), before=_ENTITY).encode("utf-16"),
+    "another encoding": _listing(_listed(), before='<?xml version="1.0" encoding="cp037"?>').encode(),
+    "nesting": _listing("<a>" * 100_000 + "</a>" * 100_000).encode(),
+    "a long key": _listing(_listed("log/" + "a" * 1_100)).encode(),
+    "a size below zero": _listing(_listed(size="-5")).encode(),
+    "a large size": _listing(_listed(size="9" * 4_000)).encode(),
+    "another root": _listing("", root="html").encode(),
+}
+
+
+@pytest.mark.parametrize("body", BAD_LISTINGS.values(), ids=BAD_LISTINGS)
+def test_a_listing_that_is_none_is_refused(body: bytes) -> None:
+    with HostileServer(answer(200, body)) as server, pytest.raises(StorageError) as caught:
+        _store(server).list("")
+    assert caught.value.kind == "connection-lost"
+
+
+def test_listings_of_other_forms_are_read() -> None:
+    long = _listing(
+        "<EncodingType>url</EncodingType>"
+        + "".join(_listed(f"log/{number:04}" + "%22" * 1_016) for number in range(1_000))
+    )
+    for text in ("\ufeff" + _listing(_listed(), before='<?xml version="1.0" encoding="UTF-8"?>'), long):
+        with HostileServer(answer(200, text.encode())) as server:
+            assert _store(server).list("")
+
+
+def test_an_error_with_a_document_type_means_what_its_status_says() -> None:
+    page = answer(403, b"<!DOCTYPE html><html></html>")
+    with HostileServer(page) as server, pytest.raises(StorageError) as caught:
+        _store(server).list("")
+    assert caught.value.kind == "permission-denied"
+
+
+@pytest.mark.parametrize("made", [answer(500), answer(200)], ids=["lost", "unclear"])
+@pytest.mark.parametrize("large", [False, True])
+def test_closing_an_upload_has_one_deadline(large: bool, made: Answer) -> None:
+    clock = _Ticking()
+    begun: list[int] = []
+
+    def slowly(got: Got) -> list[bytes]:
+        if "uploads" in got.target:
+            upload = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+            return list(answer(200, upload)(got))
+        if "partNumber" in got.target or got.method == "DELETE":
+            return list(answer(200, ETag='"0"')(got))
+        begun.append(clock.ms)
+        clock.ms += 3_000
+        return list(made(got))
+
+    with HostileServer(slowly) as server:
+        writer = _store(server, clock, request_timeout_s="4").open_write("data/x")
+        writer.write(bytes(PART_BYTES + 1 if large else 1))
+        with pytest.raises(StorageError):
+            writer.close()
+    assert len(begun) == 2
+
+
 # --- endpoints --------------------------------------------------------------------------------------------------------------
 
 

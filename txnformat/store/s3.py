@@ -45,6 +45,8 @@ BACKOFF_MS_MAX = 5_000
 EMPTY_PAGES_MAX = 1_000
 """Pages of a listing that may follow each other without a key: S3 passes over deleted versions so."""
 LISTED_KEYS_MAX = 10_000_000
+KEY_BYTES_MAX = 1_024
+"""Of a listed key (inclusive): S3's limit."""
 
 _LOCATION = re.compile(r"[sS]3[aAnN]?://([^/]*)(?:/(.*))?", re.DOTALL)
 _IN_QUERY = re.compile(
@@ -191,7 +193,7 @@ class S3Store:
         except RequestFailedError as error:
             self._check_missing(error)
             return None
-        return ObjectInfo(key, int(self.field(answer, "ContentLength")))
+        return ObjectInfo(key, self._size(answer, "ContentLength"))
 
     def create(self, key: str, data: bytes) -> CreateResult:
         """Create the object if the key is free: one conditional PUT, sent once."""
@@ -201,7 +203,7 @@ class S3Store:
             return self.create_result(error.failure)
         if not answer.get("ETag"):
             # A success that does not look like one: an error in the body of a 200, or a proxy's own page.
-            return CreateResult(CreateOutcome.AMBIGUOUS, self._unclear(key))
+            return CreateResult(CreateOutcome.AMBIGUOUS, self.failed(self._unclear(key)))
         return CreateResult(CreateOutcome.CREATED)
 
     def put(self, key: str, data: bytes) -> None:
@@ -231,8 +233,11 @@ class S3Store:
             except RequestFailedError as error:
                 raise error.failure.error from None
             for item in page.get("Contents", ()):
-                key = self.field(item, "Key").removeprefix(self._full(""))
-                found.append(ObjectInfo(key, int(self.field(item, "Size"))))
+                full = self.field(item, "Key")
+                if len(full.encode()) > KEY_BYTES_MAX:
+                    raise self._lacking("Key")
+                key = full.removeprefix(self._full(""))
+                found.append(ObjectInfo(key, self._size(item, "Size")))
             if not page.get("IsTruncated"):
                 break
             before, arguments["ContinuationToken"] = (
@@ -382,16 +387,29 @@ class S3Store:
         """Return a field that an answer of the store must have."""
         found = answer.get(name)
         if found is None:
-            error = StorageError(
-                "the store's answer lacks what it must have",
-                kind="connection-lost",
-                hint="try again; check the storage option endpoint_url if it stays so",
-                transient=True,
-                store=self.url,
-                missing=name,
-            )
-            raise self._patience.failed(error)
+            raise self._lacking(name)
         return found
+
+    def failed(self, error: StorageError) -> StorageError:
+        """Return the error of an answer that was judged, with a note if the call's time is over."""
+        return self._patience.failed(error)
+
+    def _size(self, answer: Mapping[str, Any], name: str) -> int:
+        size = int(self.field(answer, name))
+        if not 0 <= size < 2**63:
+            raise self._lacking(name)
+        return size
+
+    def _lacking(self, name: str) -> StorageError:
+        error = StorageError(
+            "the store's answer lacks what it must have",
+            kind="connection-lost",
+            hint="try again; check the storage option endpoint_url if it stays so",
+            transient=True,
+            store=self.url,
+            missing=name,
+        )
+        return self.failed(error)
 
     def _other_length(self, key: str, expected: int, got: int | None) -> StorageError:
         error = StorageError(

@@ -22,8 +22,17 @@ __all__ = [
     "regional_endpoint",
 ]
 
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
+
+_TAGS_MAX = 100_000
+"""Of an answer (inclusive), which bounds elements and depth; a listing of 1,000 keys has about 30,000."""
+
+_TEXT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml([^>]*)\?>\s*)?(?:<(?:[A-Za-z0-9_-]+:)?([A-Za-z0-9_]+)[\s/>])?"
+)
+_ENCODING = re.compile(rb"encoding\s*=\s*[\"']([^\"']*)")
+_DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
 
 _REDIRECT_BYTES_MAX = 64 * 1024
 """Bytes of a redirect's body that are read, for the region and the endpoint that it names."""
@@ -103,8 +112,15 @@ class _Answer:
         return getattr(self._answer, name)
 
     async def read(self) -> bytes:
-        """Return the body of what is no object."""
-        return await _read(self._answer, ANSWER_BYTES_MAX)
+        """Return the body of what is no object, if a parser may get it."""
+        body = await _read(self._answer, ANSWER_BYTES_MAX)
+        status = self._answer.status
+        problem = xml_problem(body, _root(self._answer) if status == 200 else None)
+        if problem is None:
+            return body
+        if status >= 300:
+            return b""  # what an error means is in its status
+        raise BadAnswerError(problem)
 
 
 class _OneHost:
@@ -142,9 +158,45 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
             return await super().send(request)
         except HTTPClientError as error:
             inner = error.kwargs.get("error")
-            if isinstance(inner, RedirectedError | AnswerTooLargeError):
+            if isinstance(inner, RedirectedError | AnswerTooLargeError | BadAnswerError):
                 raise inner from None
             raise
+
+
+def xml_problem(body: bytes, root: str | None = None) -> str | None:
+    """Return why a parser must not get ``body``; None if it may.
+
+    Entities grow, and every element takes memory: a parser makes much more of a body than its bytes.
+
+    Parameters
+    ----------
+    root : str, optional
+        Name that the root element must have; an ``Error`` may always come in its place.
+    """
+    head = _TEXT.match(body)
+    encoding = _ENCODING.search(head[1]) if head and head[1] else None
+    if b"\0" in body or (encoding and encoding[1].lower() not in (b"utf-8", b"us-ascii", b"ascii")):
+        return "XML that is not UTF-8"
+    if b"<!" in body and _DOCTYPE.search(body):
+        return "XML with a document type"
+    if body.count(b"<") > _TAGS_MAX:
+        return f"XML of more than {_TAGS_MAX:,} tags"
+    found = head[2] if head else None
+    if root is not None and found not in (root.encode(), b"Error"):
+        return f"no {root}"
+    return None
+
+
+def _root(answer: Any) -> str | None:
+    """Return the root element of a success, as the request's URL has it; None where any will do."""
+    query = answer.url.query
+    if answer.method == "GET" and "list-type" in query:
+        return "ListBucketResult"
+    if answer.method == "POST" and "uploads" in query:
+        return "InitiateMultipartUploadResult"
+    if answer.method == "POST" and "uploadId" in query:
+        return "CompleteMultipartUploadResult"
+    return None
 
 
 async def _read(answer: Any, most: int) -> bytes:

@@ -122,8 +122,9 @@ class S3Writer(Writer):
                 if attempt > 1 and self._store.get(self._key) == data:
                     return  # an earlier attempt, whose answer was lost
                 raise object_exists(self._store.url, self._key)
-            if result.error is None or not result.error.transient or attempt == CLOSE_ATTEMPTS_MAX:
-                raise result.error or self._failed()
+            error = result.error or self._failed()
+            if not error.transient or error.patience_over or attempt == CLOSE_ATTEMPTS_MAX:
+                raise error
             self._store.pause(attempt)
 
     # --- large ----------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class S3Writer(Writer):
                 )
                 if answer.get("ETag"):
                     return
-                error = self._failed()
+                error = self._store.failed(self._failed())
             except RequestFailedError as caught:
                 failure = caught.failure
                 # 404: the upload is no longer there, which is how a completed one looks to the next attempt.
@@ -173,7 +174,7 @@ class S3Writer(Writer):
                 if failure.status == 412:
                     raise object_exists(self._store.url, self._key) from None
                 error = failure.error
-            if not error.transient or attempt == CLOSE_ATTEMPTS_MAX:
+            if not error.transient or error.patience_over or attempt == CLOSE_ATTEMPTS_MAX:
                 raise error
             self._store.pause(attempt)
 
