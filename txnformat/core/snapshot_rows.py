@@ -95,7 +95,7 @@ class TopicRow(Struct, frozen=True, omit_defaults=True):
 class StartRow(Struct, frozen=True):
     """Where a transaction begins in a partition."""
 
-    topic_id: Text
+    topic_id: Uuid
     partition: PartitionNumber
     first_offset: Count
 
@@ -103,7 +103,7 @@ class StartRow(Struct, frozen=True):
 class StagedSequencesRow(Struct, frozen=True):
     """What a transaction has staged in a partition."""
 
-    topic_id: Text
+    topic_id: Uuid
     partition: PartitionNumber
     appends: tuple[AppendedRange, ...]
 
@@ -202,7 +202,7 @@ class SequencesRow(Struct, frozen=True):
 class PartitionRow(Struct, frozen=True):
     """A partition, and how many rows of the tables are its own."""
 
-    topic_id: Text
+    topic_id: Uuid
     partition: PartitionNumber
     log_start: Count
     log_end: Count
