@@ -487,6 +487,7 @@ def test_the_error_says_what_is_wrong_inside() -> None:
 @pytest.mark.parametrize(
     "value",
     [
+        [[], np.array(["2026-01-01"], "M8[D]"), np.array([1, 2])],  # ends the process, too
         [[np.datetime64("NaT")], np.array([[1, 2]])],  # ends the process in pyarrow 26
         [np.datetime64("NaT")],
         np.datetime64("NaT"),
@@ -503,4 +504,7 @@ def test_numpy_without_a_unit_and_arrays_of_more_dimensions_are_named(value: Any
 
 def test_numpy_with_a_unit_and_plain_arrays_are_left_to_arrow() -> None:
     times = [np.datetime64("2026-01-31", "us"), np.datetime64("NaT", "s"), np.timedelta64(5, "ms")]
-    assert uninferable([None, *times, [times[0]], np.array([1, 2]), np.array(times[:1])]) is None
+    assert uninferable([None, *times]) is None
+    assert uninferable([None, np.array(times[:1]), np.array(times[:1])]) is None
+    assert uninferable([None, np.array([1, 2]), np.array([0.5])]) is None
+    assert uninferable([np.array([1, 2]), np.array(times[:1])]) is not None

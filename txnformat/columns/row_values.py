@@ -140,10 +140,18 @@ def uninferable(values: Iterable[Any]) -> str | None:
     kinds = set(map(type, values))
     if kinds <= _INFERABLE:
         return None
+    if np.ndarray in kinds and _mixes_times(values):
+        return "times of numpy beside other arrays; pass lists of datetime"
     for number, value in enumerate(values):
         if type(value) not in _INFERABLE and (problem := _uninferable(value, 0)) is not None:
             return f"row {number}: {problem}"
     return None
+
+
+def _mixes_times(values: Iterable[Any]) -> bool:
+    """Return whether arrays of numpy's times are beside anything else: Arrow crashes over some of these."""
+    dtypes = {getattr(one, "dtype", None) for one in values if one is not None}
+    return len(dtypes) > 1 and any(isinstance(one, np.dtype) and one.kind in "mM" for one in dtypes)
 
 
 def _uninferable(value: Any, depth: int) -> str | None:
@@ -160,6 +168,8 @@ def _uninferable(value: Any, depth: int) -> str | None:
         return f"an array of {value.ndim} dimensions; pass lists"
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
         return REPEATED
+    if depth and (is_numpy_time or (isinstance(value, np.ndarray) and value.dtype.kind in "mM")):
+        return f"{shown(value)} is a time of numpy inside a list; pass one of datetime"
     if (is_numpy_time or isinstance(value, np.ndarray)) and _has_no_unit(value.dtype):
         return f"{shown(value)} is a time of numpy without a unit"
     if (isinstance(value, dict) and kind not in _DICTS) or (
