@@ -21,7 +21,6 @@ import pytest
 from txnformat import keys
 from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.conform import conform
-from txnformat.columns.row_values import uninferable
 from txnformat.errors import InvalidInputError
 from writers.rows import RowFormat
 
@@ -482,29 +481,3 @@ def test_the_error_says_what_is_wrong_inside() -> None:
         sent([(None, 1)], COUNTS)
     with pytest.raises(InvalidInputError, match=r"row 0: .* is nested deeper than 64 levels"):
         conform(pd.DataFrame({"x": [CYCLE]}), SCHEMA)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        [[], np.array(["2026-01-01"], "M8[D]"), np.array([1, 2])],  # ends the process, too
-        [[np.datetime64("NaT")], np.array([[1, 2]])],  # ends the process in pyarrow 26
-        [np.datetime64("NaT")],
-        np.datetime64("NaT"),
-        [np.timedelta64(5)],
-        [np.array([np.timedelta64(5)])],
-        np.array([[1, 2]]),
-        [[np.zeros((2, 0))]],
-    ],
-    ids=repr,
-)
-def test_numpy_without_a_unit_and_arrays_of_more_dimensions_are_named(value: Any) -> None:
-    assert uninferable([None, value]) is not None
-
-
-def test_numpy_with_a_unit_and_plain_arrays_are_left_to_arrow() -> None:
-    times = [np.datetime64("2026-01-31", "us"), np.datetime64("NaT", "s"), np.timedelta64(5, "ms")]
-    assert uninferable([None, *times]) is None
-    assert uninferable([None, np.array(times[:1]), np.array(times[:1])]) is None
-    assert uninferable([None, np.array([1, 2]), np.array([0.5])]) is None
-    assert uninferable([np.array([1, 2]), np.array(times[:1])]) is not None
