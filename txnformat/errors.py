@@ -78,7 +78,7 @@ def printable(text: str) -> str:
 
 
 def repr_of(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """Return the beginning of a value's ``repr``; never fails, whatever somebody passed in place of what is expected.
+    """Return the beginning of a value's ``repr``; never fails, whatever the caller passed.
 
     Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails.
     """

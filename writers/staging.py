@@ -18,7 +18,7 @@ from txnformat.core.intents import TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import SMALL_BYTES
 from txnformat.store.base import ObjectStore
 from txnformat.types import TopicPartition

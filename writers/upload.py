@@ -20,8 +20,7 @@ from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX, encode_batc
 from txnformat.core.replacing import replace
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InternalError, NotFoundError, StorageError
-from txnformat.segments.datafile import SegmentFileWriter
-from txnformat.segments.writer import is_uneven
+from txnformat.segments.writer import SegmentFileWriter, is_uneven
 from txnformat.store.base import CreateOutcome, ObjectStore, ObjectWriter, make_durable
 from txnformat.store.patient import Pauses
 from txnformat.store.writer import Writer

@@ -280,7 +280,7 @@ NONSENSE = {
 @pytest.mark.parametrize("takes_ms", [30, 450, 900, 3_900])
 @pytest.mark.parametrize("call", ["get", "get_range", "list"])
 def test_slow_nonsense_is_asked_for_again_until_one_deadline(call: str, takes_ms: int, made: Answer) -> None:
-    """Whoever repeats: the adapter, the steps of the protocol, or both."""
+    """The adapter repeats, the steps of the protocol do, or both."""
     clock = _Ticking()
     begun: list[int] = []
 

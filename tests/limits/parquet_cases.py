@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.limits.case import Case
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.local import LocalStore
 from txnformat.types import FileRecord
 

@@ -26,9 +26,10 @@ from txnformat.core.sealing.sidecar import (
     encode_markers,
 )
 from txnformat.errors import CorruptDataError
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
+from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord
 

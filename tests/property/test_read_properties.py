@@ -27,7 +27,7 @@ from txnformat.log import TxnLog
 from txnformat.reading.plan import ReadPlan, open_range
 from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
 from txnformat.reading.sealed import SidecarCache
-from txnformat.segments.datafile import SegmentFileWriter
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import (
     BatchRecord,

@@ -17,7 +17,8 @@ from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.core.topics.schema import TopicSchema, conform, fields_from_json
 from txnformat.errors import CorruptDataError
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
 from txnformat.segments.footer import Chunk, FooterError, decode_footer, encode_footer
 from txnformat.segments.footer_shape import shape_of
 from txnformat.segments.pages import (
@@ -27,6 +26,7 @@ from txnformat.segments.pages import (
     effort,
     look,
 )
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.thrift_compact import (
     BINARY,
     I32,
@@ -41,6 +41,7 @@ from txnformat.segments.thrift_compact import (
 from txnformat.segments.writer import (
     ROW_GROUP_BYTES_MAX,
     UNEVEN_MIN,
+    SegmentFileWriter,
     _bounds,
     _lists_bytes,
     _row_groups,

@@ -10,8 +10,8 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from txnformat.segments.datafile import SegmentFileWriter
 from txnformat.segments.running_digest import HANDED_OVER_MAX, HANDOVER_BYTES, THREAD_BYTES, RunningDigest
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 
 

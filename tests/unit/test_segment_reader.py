@@ -7,7 +7,8 @@ import pytest
 
 from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import CorruptDataError
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
+from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
 

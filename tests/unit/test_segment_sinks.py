@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from txnformat.errors import InternalError, StorageError
-from txnformat.segments.datafile import SegmentFileReader, SegmentFileWriter
-from txnformat.segments.writer import SMALL_BYTES
+from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.writer import SMALL_BYTES, SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.store.writer import Writer
 from txnlog import Producer, TxnLog

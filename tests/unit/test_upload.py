@@ -14,7 +14,7 @@ from txnformat.clock import SystemIds
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import StorageError
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore

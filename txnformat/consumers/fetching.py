@@ -28,7 +28,7 @@ from txnformat.persistent import Rows
 from txnformat.reading.plan import ReadPlan, plan_read
 from txnformat.reading.rows import output_schema, read_rows
 from txnformat.reading.sealed import SidecarCache
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 

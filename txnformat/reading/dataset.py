@@ -25,7 +25,7 @@ from txnformat.persistent import Rows
 from txnformat.reading.plan import ReadPlan
 from txnformat.reading.row_groups import by_row_group
 from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.arrow_files import arrow_file_system
 from txnformat.store.base import ObjectStore
 

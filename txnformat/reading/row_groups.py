@@ -8,7 +8,7 @@ from txnformat.columns.arrow_types import RESERVED_COLUMNS
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import Bounds, may_match, plan_bounds, statistics_bounds
-from txnformat.segments.datafile import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader
 
 __all__ = ["by_row_group", "narrowed"]
 

@@ -20,8 +20,7 @@ from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import may_match_plan
 from txnformat.reading.row_groups import narrowed
 from txnformat.segments.ahead import ahead
-from txnformat.segments.datafile import SegmentFileReader
-from txnformat.segments.reader import WINDOW_BYTES
+from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 

@@ -17,9 +17,9 @@ from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError, TxnLogError
 from txnformat.persistent import Rows
 from txnformat.protocol.reads import READ_ATTEMPTS_MAX, READ_BACKOFF_MS
-from txnformat.segments.datafile import SegmentFileReader
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
+from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
