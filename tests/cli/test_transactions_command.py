@@ -237,12 +237,13 @@ def without(name: str) -> Callable[[LogState], LogState]:
     return change
 
 
-def in_another_partition(name: str, number: int) -> Callable[[LogState], LogState]:
-    """Return what lets an id's transaction have another partition than it has."""
+def in_one_partition(name: str, number: int) -> Callable[[LogState], LogState]:
+    """Return what lets an id's transaction forget its partitions but one."""
 
     def change(state: LogState) -> LogState:
+        known = state.transactional_ids[name]
         key = TopicPartition(state.topic("foo").topic_id, number)
-        return state.with_transactional_id(name, replace(state.transactional_ids[name], partitions={key: 0}))
+        return state.with_transactional_id(name, replace(known, partitions={key: known.partitions[key]}))
 
     return change
 
@@ -297,8 +298,8 @@ def test_a_transaction_whose_id_is_not_there_hangs_and_cannot_be_aborted(
 
 @case("TransactionsCommandTest", "testFindHangingDoesNotFilterByTransactionInProgressWithDifferentPartitions")
 def test_a_transaction_that_its_id_has_elsewhere_only_hangs(txnlog: Command, log: TxnLog) -> None:
-    begin(log, "foo", 5)
-    damage(log, in_another_partition("foo", 7))
+    begin(log, "foo", 5, 7)
+    damage(log, in_one_partition("foo", 7))
     answer = txnlog("transactions", "find-hanging", "--topic", "foo", "--partition", 5, "--json")
     (found,) = answer.json["hanging"]
     assert (answer.code, found["partition"]) == (1, 5)

@@ -33,7 +33,7 @@ def _id(log: TxnLog) -> int:
 
 
 def _blocks(log: TxnLog) -> list[tuple[int, int]]:
-    return [(block.first, block.last) for block in log.refresh().blocks]
+    return [(block.first, block.last) for block in log.refresh().blocks.values()]
 
 
 @case("ProducerIdManagerTest", "testConcurrentGeneratePidRequests")

@@ -43,7 +43,7 @@ def flush(producer: Producer, n: int, partition: int = 0) -> None:
 
 
 def blocks(log: TxnLog) -> list[tuple[str, int, int]]:
-    return [(block.owner, block.first, block.last) for block in log.refresh().blocks]
+    return [(block.owner, block.first, block.last) for block in log.refresh().blocks.values()]
 
 
 def allocate(log: TxnLog, owner: str) -> int:

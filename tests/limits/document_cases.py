@@ -16,7 +16,14 @@ from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256
 from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import CommitOffsets, PositionCommit
-from txnformat.core.operations import AppVersion, CreateTopic, InitProducer, Operation
+from txnformat.core.operations import (
+    AllocateProducerIds,
+    AppVersion,
+    CreateTopic,
+    Expire,
+    InitProducer,
+    Operation,
+)
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.log import TxnLog
@@ -138,6 +145,10 @@ def _operations(name: str) -> Iterable[Operation]:
                 yield InitProducer(
                     transactional_id=f"x{number}", producer_id=number, epoch=0, aborted=(), intent=0
                 )
+            case "allocate_producer_ids":
+                yield AllocateProducerIds("o", number, number, 0)
+            case "expire":
+                yield Expire((), (), (number,), (), 0)
             case "commit_offsets":
                 position = PositionCommit(f"p{number}", "x", "", None)
                 yield CommitOffsets("g", (), (position,), None, None, -1, -1, 0)
@@ -159,6 +170,10 @@ def entry_of(state: LogState, operations: Iterable[Operation]) -> bytes:
 def state_before(name: str) -> LogState:
     """Return the state that an entry of such operations needs."""
     state = LogState(log_id=LOG, entry_sha256=hashlib.sha256(b"").hexdigest())
+    if name == "expire":
+        blocks = [AllocateProducerIds("o", number, number, 0) for number in range(OPERATIONS)]
+        data = entry_of(state, blocks)
+        return apply(state, decode_entry(data, 0), sha256_hex(data))
     if name != "ack":
         return state
     fields = ({"name": "id", "type": "int64"},)
@@ -237,6 +252,8 @@ CASES = (
             "create_topic, names of 249 letters",
             "create_topic, nested 60 deep",
             "init_producer",
+            "allocate_producer_ids",
+            "expire",
             "commit_offsets",
             "ack",
         )

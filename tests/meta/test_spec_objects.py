@@ -143,7 +143,7 @@ def _sample_state() -> dict[str, Any]:
             partitions={key: opened},
             transactional_ids={"etl": ongoing},
             next_producer_id=1001,
-            blocks=(ProducerIdBlock("a process", 1, 1000, 1, 2),),
+            blocks={1: ProducerIdBlock("a process", 1, 1000, 1, 2)},
             app_versions={("spark-batch", "nightly"): VersionAt(7, 2, ("a run",))},
             checkpoints=(CHECKPOINT,),
             window=IntentWindow(0, ((UUID,),)),

@@ -153,6 +153,14 @@ STEPS: dict[str, Step] = {
         [Expire((), (0,), (), (), 0), Expire((), (1,), (), (), 0)],
         lambda s: s.producers,
     ),
+    "blocks": (
+        [], [AllocateProducerIds("o", 104, 109, 0), AllocateProducerIds("o", 110, 119, 0)], lambda s: s.blocks
+    ),
+    "expired blocks": (
+        [AllocateProducerIds("o", 104, 109, 0)],
+        [Expire((), (), (0,), (), 0), Expire((), (), (104,), (), 0)],
+        lambda s: s.blocks,
+    ),
 }  # fmt: skip
 
 

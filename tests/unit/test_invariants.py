@@ -215,7 +215,7 @@ WHOLE: list[tuple[str, State]] = [
     ("I6", known("etl", partitions={KEY: 1})),
     ("I6", known("etl", epoch=2)),
     ("I7", of_state(next_producer_id=1)),
-    ("I7", of_state(blocks=(ProducerIdBlock("process", 1, 1_001, 0),))),
+    ("I7", of_state(blocks={1: ProducerIdBlock("process", 1, 1_001, 0)})),
     ("I7", known("other", producer_id=0)),
     ("I7", known("other", epoch=0)),
     ("I8", dropped("aborted")),

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from tests.unit.test_snapshot import FULL, LOG_ID, checkpoint_of
+from txnformat.core.records.state import PartitionState
+from txnformat.core.replacing import replace
+from txnformat.core.snapshot import decode_snapshot, encode_snapshot
 from txnformat.core.snapshot_rows import PartitionRow, StagedSequencesRow, StartRow
+from txnformat.core.state import LogState
+from txnformat.errors import CorruptDataError
+from txnformat.types import TopicPartition
 
 
 @pytest.mark.parametrize("row", [PartitionRow, StartRow, StagedSequencesRow])
@@ -17,3 +25,48 @@ def test_the_topic_of_a_row_is_a_uuid(row: type[msgspec.Struct]) -> None:
         msgspec.convert("orders", given["topic_id"])
     known = str(uuid.UUID(int=1, version=4))
     assert msgspec.convert(known, given["topic_id"]) == known
+
+
+def _with_partition(change: Callable[[PartitionState], PartitionState]) -> LogState:
+    """Return the full state with one partition changed that has open transactions and sequences."""
+    key = next(key for key, one in FULL.partitions.items() if one.open and one.sequences)
+    return replace(FULL, partitions={**FULL.partitions, key: change(FULL.partitions[key])})
+
+
+def _with_id_elsewhere() -> LogState:
+    name, known = next((name, one) for name, one in FULL.transactional_ids.items() if one.partitions)
+    (key, first), *_ = known.partitions.items()
+    moved = replace(known, partitions={key._replace(partition=9_999): first})
+    return replace(FULL, transactional_ids={**FULL.transactional_ids, name: moved})
+
+
+CONTRADICTIONS: dict[str, Callable[[], LogState]] = {
+    "no appends": lambda: _with_partition(
+        lambda one: replace(one, sequences=dict.fromkeys(one.sequences, ()))
+    ),
+    "another producer": lambda: _with_partition(
+        lambda one: replace(one, open={(2**31, 0): next(iter(one.open.values()))})
+    ),
+    "another offset": lambda: _with_partition(
+        lambda one: replace(one, open={key: first + 1 for key, first in one.open.items()})
+    ),
+    "sealed beyond the end": lambda: _with_partition(lambda one: replace(one, sealed_end=2**32)),
+    "an id in a partition without it": _with_id_elsewhere,
+    "blocks out of order": lambda: replace(
+        FULL, blocks=dict(reversed({**FULL.blocks, 2**20: next(iter(FULL.blocks.values()))}.items()))
+    ),
+    "a topic that is not there": lambda: replace(
+        FULL,
+        partitions={**FULL.partitions, TopicPartition(str(uuid.UUID(int=1, version=4)), 0): PartitionState()},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_snapshot_whose_parts_contradict_each_other_is_corrupt(name: str) -> None:
+    """Its digest and its hashes fit: it is another writer's work, not damage."""
+    state = CONTRADICTIONS[name]()
+    data = encode_snapshot(state)
+    with pytest.raises(CorruptDataError) as caught:
+        decode_snapshot(data, checkpoint_of(state, data), LOG_ID)
+    assert "digest" not in str(caught.value)

@@ -208,7 +208,7 @@ def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescriptio
         )
         for name, known in sorted(state.transactional_ids.items())
     )
-    blocks = tuple(IdBlock(block.owner, block.first, block.last) for block in state.blocks)
+    blocks = tuple(IdBlock(block.owner, block.first, block.last) for block in state.blocks.values())
     return LogDescription(
         url,
         state.log_id,

@@ -213,10 +213,11 @@ def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:
         )
     if op.last >= NUMBER_MAX:
         corrupt(at, "a block of producer ids goes beyond the largest id", got=op.last)
+    block = ProducerIdBlock(op.owner, op.first, op.last, at.entry, at.timestamp_ms)
     return replace(
         state,
         next_producer_id=op.last + 1,
-        blocks=(*state.blocks, ProducerIdBlock(op.owner, op.first, op.last, at.entry, at.timestamp_ms)),
+        blocks=put(state.blocks, op.first, block, at),
     )
 
 

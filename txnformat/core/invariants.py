@@ -175,7 +175,7 @@ def _check_ids_step(
     before: LogState, entry: CommitEntry, after: LogState, touched: set[TopicPartition]
 ) -> _Problems:
     current: set[Transaction] = set()
-    given = [(block.first, block.last) for block in after.blocks if block.entry == entry.entry]
+    given = [(block.first, block.last) for block in after.blocks.values() if block.entry == entry.entry]
     expired = {name for op in entry.operations if isinstance(op, Expire) for name in op.transactional_ids}
     for name in sorted(_named_ids(entry)):
         old, new = before.transactional_ids.get(name), after.transactional_ids.get(name)
@@ -280,7 +280,7 @@ def _check_staged(name: str, known: TransactionalIdState, state: LogState) -> _P
 
 
 def _check_ids(state: LogState) -> _Problems:
-    given = [(block.first, block.last) for block in state.blocks]
+    given = [(block.first, block.last) for block in state.blocks.values()]
     given += [(known.producer_id, known.producer_id) for known in state.transactional_ids.values()]
     yield from _check_apart(sorted(given), state.next_producer_id)
     yield from _check_producers(state)

@@ -83,7 +83,7 @@ def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
 
 
 def check_snapshot(state: LogState, name: str) -> None:
-    """Refuse a state whose extents, stages and segments name what is not their topics', or is not there.
+    """Refuse a state whose parts name what is not there: extents, stages and segments, and open transactions.
 
     Parameters
     ----------
@@ -93,10 +93,13 @@ def check_snapshot(state: LogState, name: str) -> None:
     Raises
     ------
     CorruptDataError
-        A file or sidecar of another topic (kind ``invalid-key``), or a topic, file or batch table that the snapshot
-        lacks.
+        A file or sidecar of another topic (kind ``invalid-key``), or a topic, file, batch table or open transaction that
+        the snapshot lacks.
     """
     topics = directories(state)
+    for topic_id in {key.topic_id for key in state.partitions}:
+        _there(topics, topic_id, "topic", name)
+    _check_open(state, name)
     for segment in state.segments:
         directory = _there(topics, segment.topic_id, "topic", name)
         for named in _sidecars(segment):
@@ -105,6 +108,22 @@ def check_snapshot(state: LogState, name: str) -> None:
     for topic_id, number in _named_files(state, name):
         directory = _there(topics, topic_id, "topic", name)
         check_topics_file(_there(files, number, "file", name).key, directory, where=name)
+
+
+def _check_open(state: LogState, name: str) -> None:
+    """Refuse transactional ids that name open transactions which their partitions lack.
+
+    A partition's transaction that no id names is a hanging one: ``transactions find-hanging`` shows it, ``abort`` ends it.
+    """
+    opened = {
+        (key, producer): first
+        for key, partition in state.partitions.items()
+        for producer, first in partition.open.items()
+    }
+    for known in state.transactional_ids.values():
+        for key, first in known.partitions.items():
+            if opened.pop((key, (known.producer_id, known.epoch)), None) != first:
+                raise _missing(name, "transaction", (*key, known.producer_id, known.epoch))
 
 
 def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:

@@ -95,7 +95,7 @@ def encode_state(state: LogState) -> StateRow:
         ),
         max_transaction_timeout_ms=_or_default(state.max_transaction_timeout_ms, MAX_TRANSACTION_TIMEOUT_MS),
         next_producer_id=state.next_producer_id,
-        blocks=tuple(BlockRow(*block) for block in state.blocks),
+        blocks=tuple(BlockRow(*block) for block in state.blocks.values()),
         producers=tuple(ProducerRow(known, *used) for known, used in sorted(state.producers.items())),
         retired_below=state.retired_below,
         groups=tuple(encode_group(name, group) for name, group in sorted(state.groups.items())),
@@ -247,7 +247,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         undecided=frozenset(known for known, one in transactional_ids.items() if one.status in UNDECIDED),
         max_transaction_timeout_ms=row.max_transaction_timeout_ms,
         next_producer_id=row.next_producer_id,
-        blocks=tuple(ProducerIdBlock(*structs.astuple(one)) for one in row.blocks),
+        blocks=_blocks(row.blocks, name),
         producers={one.producer_id: UsedAt(one.entry, one.timestamp_ms) for one in row.producers},
         retired_below=row.retired_below,
         app_versions={
@@ -356,6 +356,13 @@ class _Cutter:
         return Columns(self.rows.dtype, (cut,) if len(cut) else ())
 
 
+def _blocks(rows: tuple[BlockRow, ...], name: str) -> dict[int, ProducerIdBlock]:
+    for index, (one, other) in enumerate(pairwise(rows)):
+        if other.first <= one.first:
+            fail(f"{name}.blocks[{index + 1}]", "first", f"above {one.first}", other.first)
+    return {one.first: ProducerIdBlock(*structs.astuple(one)) for one in rows}
+
+
 def _partitions(
     rows: tuple[PartitionRow, ...], tables: Tables, name: str
 ) -> dict[TopicPartition, PartitionState]:
@@ -368,6 +375,10 @@ def _partitions(
         path = f"{name}.partitions[{index}]"
         if any(known.base_offset < 0 for one in row.sequences for known in one.appends):
             fail(path, "base_offset", "offset from 0 on", -1)
+        if not all(one.appends for one in row.sequences):
+            fail(path, "appends", "at least one append", ())
+        if not row.listed_end <= row.sealed_end <= row.log_end:
+            fail(path, "sealed_end", f"from {row.listed_end} to {row.log_end}", row.sealed_end)
         partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
             log_start=row.log_start,
             log_end=row.log_end,

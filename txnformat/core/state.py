@@ -139,7 +139,8 @@ class LogState(msgspec.Struct, frozen=True):
     max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
     """Longest timeout that a producer may ask for, of transactions with offsets."""
     next_producer_id: int = 0
-    blocks: tuple[ProducerIdBlock, ...] = ()
+    blocks: dict[int, ProducerIdBlock] = msgspec.field(default_factory=dict)
+    """Blocks of producer ids that were given, by their first id; in ascending order."""
     producers: dict[int, UsedAt] = msgspec.field(default_factory=dict)
     """Producers without a transactional id that the log remembers sequences of, by id."""
     retired_below: int = 0

@@ -57,7 +57,7 @@ def expirable(
         Expire(
             tuple(sorted(state.transactional_ids)),
             tuple(sorted(state.producers)),
-            tuple(block.first for block in state.blocks),
+            tuple(state.blocks),
             tuple(sorted(state.groups)),
         ),
         now_ms - producer_retention_ms,
@@ -84,8 +84,11 @@ def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
         for number in wanted.expire.producers
         if number in state.producers and state.producers[number].timestamp_ms <= wanted.cutoff_ms
     ]
-    given = {block.first: block.timestamp_ms for block in state.blocks}
-    blocks = [first for first in wanted.expire.blocks if first in given and given[first] <= wanted.cutoff_ms]
+    blocks = [
+        first
+        for first in wanted.expire.blocks
+        if first in state.blocks and state.blocks[first].timestamp_ms <= wanted.cutoff_ms
+    ]
     groups = [
         name
         for name in wanted.expire.groups

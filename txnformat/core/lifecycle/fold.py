@@ -25,9 +25,8 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
     for producer_id in op.producers:
         if producer_id not in state.producers:
             corrupt(at, "a producer expires that is not there", producer_id=producer_id)
-    firsts = {block.first for block in state.blocks} if op.blocks else set()
     for first in op.blocks:
-        if first not in firsts:
+        if first not in state.blocks:
             corrupt(at, "a block of producer ids expires that is not there", first=first)
     for name in op.groups:
         if name not in state.groups or state.groups[name].pending:
@@ -36,16 +35,13 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
         if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
-    blocks = set(op.blocks)
     at.producer_ids = None
     return replace(
         state.without_groups(op.groups, at),
         transactional_ids=without(state.transactional_ids, op.transactional_ids, at),
         producers=without(state.producers, op.producers, at),
         retired_below=max([state.retired_below, *(producer_id + 1 for producer_id in op.producers)]),
-        blocks=tuple(block for block in state.blocks if block.first not in blocks)
-        if blocks
-        else state.blocks,
+        blocks=without(state.blocks, op.blocks, at),
         partitions=_without_sequences(state, gone, at) if gone else state.partitions,
     )
 
