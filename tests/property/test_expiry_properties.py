@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.test_decide import ORDERS, Log, rows
-from tests.unit.test_snapshot import checkpoint_of
+from tests.unit.core.test_decide import ORDERS, Log, rows
+from tests.unit.core.test_snapshot import checkpoint_of
 from txnformat.core.intents import AllocateIds, Done, ExpireIdle, Included, ProducerRef, Rejected, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Expire

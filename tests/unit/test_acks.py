@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_decide import ABORT, COMMIT, ORDERS, Log, rows
-from tests.unit.test_snapshot import checkpoint_of
+from tests.unit.core.test_decide import ABORT, COMMIT, ORDERS, Log, rows
+from tests.unit.core.test_snapshot import checkpoint_of
 from txnformat.core.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Cause

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
-from tests.unit.test_snapshot import checkpoint_of
+from tests.unit.core.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
+from tests.unit.core.test_snapshot import checkpoint_of
 from txnformat import keys
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_decide import COMMIT, ORDERS, opened
+from tests.unit.core.test_decide import COMMIT, ORDERS, opened
 from tests.unit.test_groups import GROUP, JOIN, at, with_records, within
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At

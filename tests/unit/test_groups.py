@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
-from tests.unit.test_snapshot import checkpoint_of
+from tests.unit.core.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
+from tests.unit.core.test_snapshot import checkpoint_of
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import (
     EndTransaction,

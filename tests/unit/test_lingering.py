@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import ENTRY, Plan
-from tests.unit.test_decide import rows
+from tests.unit.core.test_decide import rows
 from tests.unit.test_deferred import staged
 from tests.unit.test_transaction_tools import Actors, outcomes
 from txnformat.core.intents import Write

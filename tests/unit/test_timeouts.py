@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
+from tests.unit.core.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.test_deferred import stage, staged
 from txnformat.core.decide import decide
 from txnformat.core.entry import CommitEntry

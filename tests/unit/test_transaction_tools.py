@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import QuickClock
-from tests.unit.test_decide import ORDERS, rows
+from tests.unit.core.test_decide import ORDERS, rows
 from tests.unit.test_deferred import staged
 from txnformat.admin.transactions import EndedTransaction, EndingOutcome
 from txnformat.core.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
