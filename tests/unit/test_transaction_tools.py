@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.failing import QuickClock
 from tests.unit.core.test_decide import ORDERS, rows
-from tests.unit.test_deferred import staged
+from tests.unit.core.transactions.test_deferred import staged
 from txnformat.admin.transactions import EndedTransaction, EndingOutcome
 from txnformat.core.intents import Action, AllocateIds, CommitResult, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.failing import ENTRY, Plan
 from tests.unit.core.test_decide import rows
-from tests.unit.test_deferred import staged
+from tests.unit.core.transactions.test_deferred import staged
 from tests.unit.test_transaction_tools import Actors, outcomes
 from txnformat.core.intents import Write
 from txnformat.core.transactions.lingering import worker_number

@@ -13,7 +13,7 @@ import pytest
 from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, collect, decode, encode
 from txnformat.errors import CorruptDataError, InternalError, UnsupportedFeatureError
 
-DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
+DATA = Path(__file__).resolve().parents[3] / "golden" / "data"
 
 ENTRY = AbortedTransaction(0x0102030405060708, 0x11, 0x0000000100000022, 0x33)
 # Written out by hand, field by field: version, producer id, first offset, last offset, last stable offset.
