@@ -30,7 +30,7 @@ from txnlog_testing.models.reference_filters import (
     replay,
 )
 
-DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
+DATA = Path(__file__).resolve().parents[3] / "golden" / "data"
 ABORT, COMMIT = Outcome.ABORT, Outcome.COMMIT
 
 
