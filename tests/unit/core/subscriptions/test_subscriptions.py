@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_decide import COMMIT, ORDERS, Log, rows
-from tests.unit.test_acks import (
+from tests.unit.core.subscriptions.test_acks import (
     CREATE,
     NAME,
     RECORDS,
@@ -19,6 +18,7 @@ from tests.unit.test_acks import (
     subscribed,
     within,
 )
+from tests.unit.core.test_decide import COMMIT, ORDERS, Log, rows
 from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
 from txnformat.core.lifecycle.decide import expirable
 from txnformat.core.replacing import replace

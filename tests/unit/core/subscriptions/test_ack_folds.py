@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
+from tests.unit.core.subscriptions.test_acks import (
+    CREATE,
+    NAME,
+    RECORDS,
+    TOPIC,
+    below,
+    each,
+    now,
+    some,
+    subscribed,
+    within,
+)
 from tests.unit.core.test_decide import ORDERS, Log, rows
-from tests.unit.test_acks import CREATE, NAME, RECORDS, TOPIC, below, each, now, some, subscribed, within
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
