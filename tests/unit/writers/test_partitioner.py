@@ -28,7 +28,7 @@ from writers.partitioner import (
     round_robin,
 )
 
-DATA = Path(__file__).resolve().parents[1] / "golden" / "data"
+DATA = Path(__file__).resolve().parents[2] / "golden" / "data"
 HASHES: dict[str, int] = json.loads((DATA / "murmur2.json").read_text(encoding="utf-8"))["hashes"]
 
 
