@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.history_by_hand import Hand, crossed
+from tests.unit.txnlog_testing.history_by_hand import Hand, crossed
 from txnformat.errors import InvalidInputError
 from txnformat.types import IsolationLevel
 from txnlog_testing import check_history as command

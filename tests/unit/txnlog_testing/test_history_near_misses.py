@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.unit.history_by_hand import UNCOMMITTED, Hand, crossed
+from tests.unit.txnlog_testing.history_by_hand import UNCOMMITTED, Hand, crossed
 from txnformat.types import IsolationLevel
 from txnlog_testing.checker import (
     CommitOffsets,
