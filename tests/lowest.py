@@ -84,7 +84,7 @@ def _files() -> list[str]:
     files: list[Path] = []
     for test in TESTS:
         path = ROOT / test
-        files += sorted(path.glob("test_*.py")) if path.is_dir() else [path]
+        files += sorted(path.rglob("test_*.py")) if path.is_dir() else [path]
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     return [
         str(file.relative_to(ROOT)) for file in files if not any(name in texts[file] for name in NEEDS_MORE)
