@@ -16,10 +16,11 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
 }
 """Files of the root of the checkout, and which pages they are."""
 
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(`{3,}\w+) .+$", re.MULTILINE)
 _FOREIGN = re.compile(rb"https://unpkg\.com/[\w@./-]+")
 

@@ -52,7 +52,7 @@ def one_step() -> Canvas:
         WIDTH,
         330,
     )
-    canvas.text(20, 30, "1  Upload. Nobody sees a file that no entry names.", bold=True)
+    canvas.text(20, 30, "1  Upload. No reader sees a file before an entry names it.", bold=True)
     canvas.box(20, 45, 130, 40, "writer X")
     canvas.box(20, 100, 130, 40, "writer Y")
     canvas.box(260, 45, 150, 40, "x.parquet", role="a")
