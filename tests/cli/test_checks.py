@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Command
-from tests.cli.test_ending import left_open, prepare
+from tests.cli.left_open import left_open, prepare
 from txnformat.clock import Instant, SystemClock, SystemIds
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore

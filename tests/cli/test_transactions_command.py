@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Answer, Command
-from tests.cli.test_ending import HourAgo, left_open, prepare
+from tests.cli.left_open import HourAgo, left_open, prepare
 from tests.conformance.cases import case
 from txnformat import keys
 from txnformat.core.entry import sha256_hex

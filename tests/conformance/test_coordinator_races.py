@@ -17,7 +17,7 @@ import pytest
 
 from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import COMMIT, NAME, CoreLog
-from tests.conformance.test_coordinator_init import BOUNDARIES, at_epoch
+from tests.conformance.epochs import BOUNDARIES, at_epoch
 from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.intents import Done, Included, OpenProducer, Write

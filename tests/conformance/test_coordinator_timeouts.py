@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, kinds, rows, staged
-from tests.conformance.test_coordinator_init import BOUNDARIES, at_epoch
+from tests.conformance.epochs import BOUNDARIES, at_epoch
 from tests.integration.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
 from tests.integration.failing import rows as records
 from txnformat.core.assemble import assemble

@@ -12,8 +12,8 @@ from contextlib import closing
 import pytest
 
 from tests.conformance.cases import case
+from tests.conformance.numbered import Numbered
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, open_ids, read
-from tests.conformance.test_implementation_traps import Numbered
 from tests.integration.failing import Plan, QuickClock, unclear_commit
 from txnformat import keys
 from txnformat.core.entry import ENTRY_BYTES_MAX

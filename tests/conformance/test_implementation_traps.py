@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.cases import case
+from tests.conformance.numbered import Numbered
 from tests.conformance.scenes import AT_COMMIT, INLINE, NUMBERS, Scene, open_often, read
-from txnformat.core.intents import AllocateIds, CommitResult, ProducerRef, Write
-from txnformat.core.operations import AllocateProducerIds
+from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.store.faulty import FaultyStore, Gate
@@ -37,27 +37,6 @@ def log() -> TxnLog:
     log = TxnLog.create(MemoryStore())
     log.create_topic("t", NUMBERS)
     return log
-
-
-class Numbered:
-    """An idempotent producer of appends with chosen sequences, without data."""
-
-    def __init__(self, log: TxnLog) -> None:
-        self.log = log
-        (allocated,) = log.committer.commit(log.committer.intend(AllocateIds("traps", 1))).operations
-        assert isinstance(allocated, AllocateProducerIds)
-        self.ref = ProducerRef(allocated.first, 0)
-
-    def append(self, first: int, count: int, log: TxnLog | None = None) -> CommitResult:
-        """Append ``count`` records from sequence ``first``, as a request of its own."""
-        log = log or self.log
-        append = make_append(
-            log.refresh().topic("t").created,
-            {0: (first, count)},
-            content=f"{self.ref.producer_id} {first} {count}",
-            records_per_batch=count,
-        )
-        return log.committer.commit(log.committer.intend(Write(self.ref, (append,))))
 
 
 # --- sequences -------------------------------------------------------------------------------------------------------

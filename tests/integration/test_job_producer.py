@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows, unclear_commit
-from txnformat.core.intents import AppRef, ProducerRef, Write
+from tests.integration.staging import stage
+from txnformat.core.intents import AppRef, Write
 from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
@@ -23,7 +24,6 @@ from txnlog import (
     TransactionTimedOutError,
 )
 from writers.job import JobProducer
-from writers.upload import TopicUpload, topic_append, with_batch_table
 
 APP = AppRef("test", "job", 1)
 ENTRY_GET = (Operation.GET, KeyClass.ENTRY)
@@ -41,24 +41,6 @@ def new_log(partitions: int = 1) -> TxnLog:
 def another(log: TxnLog) -> TxnLog:
     """The log as another process has it open."""
     return TxnLog.open(log.store, clock=log.committer.clock)
-
-
-def stage(log: TxnLog, ref: ProducerRef, *numbers: int, topic: str = "t", partition: int = 0) -> None:
-    """Stage records as somebody else than the producer, who knows the log only."""
-    state = log.refresh()
-    found = state.topic(topic)
-    files = TopicUpload(
-        log.store, log.committer.ids, directory=found.directory, schema=found.schema, born=max(state.entry, 0)
-    )
-    files.add(partition, rows(*numbers))
-    owner = state.transactional_ids[ref.transactional_id or ""]
-    window = {
-        key.partition: one for key, one in owner.staged_sequences.items() if key.topic_id == found.topic_id
-    }
-    first = window[partition][-1].last_sequence + 1 if partition in window else 0
-    append = topic_append(found.topic_id, found.partitions, files.finish(), {partition: first})
-    staged = with_batch_table(log.store, log.committer.ids, 0, [append], 0)
-    log.committer.commit(log.committer.intend(Write(ref, staged, deferred=True)))
 
 
 def status(log: TxnLog) -> TransactionStatus:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, unclear_commit
-from tests.unit.admin.test_transaction_tools import DAY, Actors
+from tests.unit.admin.actors import DAY, Actors
 from txnformat.admin.metrics import METRICS, LogMetrics, PartitionMetrics
 from txnformat.client.commit_counts import CommitOutcome
 from txnformat.core.intents import AllocateIds

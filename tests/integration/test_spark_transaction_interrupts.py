@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from spark_datasource.options.delegation import delegated_by
 from spark_datasource.write.transaction import SparkTransaction
 from tests.integration.failing import NUMBERS, read, rows
-from tests.integration.test_job_producer import stage
+from tests.integration.staging import stage
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, ProducerFencedError, TxnLog

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.failing import BUFFERS, QuickClock, rows
-from tests.integration.test_subscription import fill, made, received, work
+from tests.integration.subscribing import fill, made, received, work
 from txnformat.store.memory import MemoryStore
 from txnlog import NotFoundError, Producer, Subscription, TxnLog
 from writers.transaction import Call

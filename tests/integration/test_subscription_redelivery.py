@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.integration.failing import NUMBERS, Plan, faulty, rows, unclear_commit
-from tests.integration.test_subscription import fill, made, received, unacknowledged, work
+from tests.integration.subscribing import fill, made, received, unacknowledged, work
 from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore

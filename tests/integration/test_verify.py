@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.integration.checkpoints import take_snapshot
 from tests.integration.failing import QuickClock
 from txnformat import keys
-from txnformat.core.intents import AllocateIds, TakeCheckpoint
-from txnformat.protocol.snapshots import write_hint, write_snapshot
-from txnformat.protocol.view import View
+from txnformat.core.intents import AllocateIds
 from txnformat.store.base import ObjectStore
 from txnformat.store.counting import CountingStore
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore
@@ -28,14 +27,6 @@ MANY = 1_001  # batches in one append: one more than an entry names itself
 
 def rows(first: int, count: int) -> pa.Table:
     return pa.table({"n": range(first, first + count)}, schema=NUMBERS)
-
-
-def take_snapshot(log: TxnLog) -> None:
-    """Write a snapshot of the log as it is now, name it, and hint at it."""
-    committer = log.committer
-    checkpoint = committer.read(write_snapshot(View(log.refresh())))
-    committer.commit(committer.intend(TakeCheckpoint(checkpoint)))
-    committer.read(write_hint(checkpoint))
 
 
 def build(store: ObjectStore) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.integration.test_verify import take_snapshot
+from tests.integration.checkpoints import take_snapshot
 from txnformat import keys
 from txnformat.core.document import plain_text
 from txnformat.core.entry import sha256_hex

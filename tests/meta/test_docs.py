@@ -14,6 +14,7 @@ import pytest
 from spark_datasource.options import values as option_values
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
+from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
 from tests.meta.runner import NOT_RUN, in_directory, run_blocks
 from txnformat import errors
@@ -220,19 +221,6 @@ def test_the_options_of_later_versions_are_named_and_refused() -> None:
 def test_the_metadata_columns_are_those_of_the_code() -> None:
     (table,) = tables(section(SPARK, "## Metadata columns"))
     assert [codes(row[0])[0] for row in table.rows] == list(METADATA_FIELDS)
-
-
-KINDS = {
-    *re.findall(
-        r'(?:kind=|_Meaning\(\s*)"([a-z-]+)"',
-        "\n".join(
-            path.read_text(encoding="utf-8")
-            for folder in ("spark_datasource", "txnformat", "writers")
-            for path in (ROOT / folder).rglob("*.py")
-        ),
-    ),
-    *(getattr(errors, name).default_kind for name in errors.__all__),
-}
 
 
 @pytest.mark.parametrize("name", ["docs/spark.md", "docs/streaming.md"])

@@ -11,8 +11,8 @@ import pytest
 import txnlog
 from spark_datasource.options import values as option_values
 from tests.meta.cli_reference import commands
+from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, prose, section, tables
-from tests.meta.test_docs import KINDS
 from txnformat.admin.groups import Groups
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.core.document import check_text

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.meta.cli_reference import commands
+from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, section, tables
-from tests.meta.test_docs import KINDS
 from txnformat.admin.metrics import METRICS
 from txnformat.verify.report import ProblemKind
 

@@ -81,3 +81,28 @@ def test_exported_names_are_declared_sorted_and_there(path: Path) -> None:
     module = importlib.import_module(_module_name(path))
     missing = [name for name in exported if not hasattr(module, name)]
     assert not missing
+
+
+def _imported(path: Path) -> set[str]:
+    """Return every module that a file imports, anywhere in it, and every name that it takes from one."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def test_nothing_is_imported_from_a_test_file() -> None:
+    """What tests share is in a module of its own: an import of a test file would run its module twice, and tie two tests."""
+    tests = {_module_name(path) for path in FILES if path.name.startswith("test_")}
+    assert tests
+    imports = {str(path): _imported(path) for path in FILES}
+    found = {
+        (path, name)
+        for path, names in imports.items()
+        for name in names
+        if name in tests or name.rpartition(".")[0] in tests
+    }
+    assert not found

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from tests.meta.test_spec_reader import Json, Rows, SpecReader, sha256
+from tests.meta.spec_reader import Json, Rows, SpecReader, sha256
 from txnlog import Producer, TxnLog
 
 ROUNDS = 19

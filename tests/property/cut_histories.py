@@ -12,7 +12,7 @@ from txnlog import Producer, TxnLog
 from writers.bulk import BulkAppend
 from writers.settings import ProducerSettings
 
-__all__ = ["COLUMNS", "PARTITIONS", "TOPICS", "CutHistory", "Row"]
+__all__ = ["COLUMNS", "PARTITIONS", "TOPICS", "CutHistory", "Row", "offsets_of"]
 
 TOPICS = ("orders", "payments")
 PARTITIONS = 2
@@ -140,3 +140,15 @@ class CutHistory:
         """Close the producers, which aborts what is open and not prepared."""
         for producer in [*self._producers, self._plain]:
             producer.close()
+
+
+def offsets_of(log: TxnLog) -> dict[tuple[str, int, int], Row]:
+    """Return what stands at each (topic, partition, offset)."""
+    found: dict[tuple[str, int, int], Row] = {}
+    for topic in TOPICS:
+        table = log.read(
+            topic, isolation="read_uncommitted", columns=["_partition", "_offset", "value"]
+        ).read_all()
+        for partition, offset, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            found[topic, partition, offset] = (topic, partition, value)
+    return found

@@ -6,8 +6,17 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.subscriptions.test_acks import KEY, NAME, RECORDS, TOPIC, below, seek, some, subscribed
-from tests.unit.core.test_decide import Log
+from tests.unit.core.memory_log import Log
+from tests.unit.core.subscriptions.acknowledging import (
+    KEY,
+    NAME,
+    RECORDS,
+    TOPIC,
+    below,
+    seek,
+    some,
+    subscribed,
+)
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import Included, OpenProducer, Rejected, Write

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.cut_histories import COLUMNS, TOPICS, CutHistory, Row
-from tests.property.test_snapshot_properties import offsets_of
+from tests.property.cut_histories import COLUMNS, TOPICS, CutHistory, Row, offsets_of
 from txnformat.core.state import LogState
 from txnformat.reading.commits import CommitWindow, committed_between, next_end
 from txnformat.reading.rows import read_rows

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.test_decide import ORDERS, Log, rows
-from tests.unit.core.test_snapshot import checkpoint_of
+from tests.unit.core.full_state import checkpoint_of
+from tests.unit.core.memory_log import ORDERS, Log, rows
 from txnformat.core.intents import AllocateIds, Done, ExpireIdle, Included, ProducerRef, Rejected, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Expire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.test_fold_properties import Writer
+from tests.property.random_writer import Writer
 from txnformat.core.transactions.hanging import find_hanging
 from txnformat.core.transactions.listing import describe_producers, describe_transaction, list_transactions
 from txnformat.types import TopicPartition

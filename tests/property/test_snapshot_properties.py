@@ -8,21 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.cut_histories import COLUMNS, TOPICS, CutHistory, Row
+from tests.property.cut_histories import COLUMNS, CutHistory, Row, offsets_of
 from txnformat.store.memory import MemoryStore
 from txnlog import IsolationLevel, TxnLog
-
-
-def offsets_of(log: TxnLog) -> dict[tuple[str, int, int], Row]:
-    """Return what stands at each (topic, partition, offset)."""
-    found: dict[tuple[str, int, int], Row] = {}
-    for topic in TOPICS:
-        table = log.read(
-            topic, isolation="read_uncommitted", columns=["_partition", "_offset", "value"]
-        ).read_all()
-        for partition, offset, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            found[topic, partition, offset] = (topic, partition, value)
-    return found
 
 
 def planned(log: TxnLog, entry: int, rows: dict[tuple[str, int, int], Row]) -> list[Row]:

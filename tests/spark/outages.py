@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tests.spark.test_spark_stream import Feed
+from tests.spark.feeds import Feed
 from txnformat.keys import LOG_PREFIX, entry_key
 from txnformat.log import TxnLog
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults

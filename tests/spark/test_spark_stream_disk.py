@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_datasource.datasource import register
+from tests.spark.feeds import Feed, rows
 from tests.spark.outages import batches
-from tests.spark.test_spark_stream import Feed, rows
 from txnformat.keys import LOG_PREFIX
 from txnformat.log import TxnLog
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.feeds import entries, rows
 from tests.spark.outages import BEGUN, Bucket, Matches, Outage, answered, is_data_put, is_entry_put, is_read
-from tests.spark.test_spark_stream import entries, rows
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request, no_proxy_faults
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.unit.core.test_apply import assert_corrupt, entry_for
-from tests.unit.core.test_decide import Log
-from tests.unit.core.test_snapshot import checkpoint_of
+from tests.unit.core.entries import assert_corrupt, entry_for
+from tests.unit.core.full_state import checkpoint_of
+from tests.unit.core.memory_log import Log
 from txnformat.core.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION, Content, TopicContent
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.intents import AppRef, Done, Included, Write

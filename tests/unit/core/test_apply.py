@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.integration.golden_entries import FORMS
-from txnformat.core.assemble import assemble
+from tests.unit.core.entries import assert_corrupt, entry_for
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
-from txnformat.core.intents import Action, AllocateIds, AppRef, Intent, OpenProducer, ProducerRef, Write
+from txnformat.core.intents import Action, AllocateIds, AppRef, OpenProducer, ProducerRef, Write
 from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
 from txnformat.core.replacing import replace
@@ -31,20 +31,6 @@ def after(*actions: Action) -> LogState:
     for action in actions:
         state = apply(state, *entry_for(state, action))
     return state
-
-
-def entry_for(state: LogState, action: Action) -> tuple[CommitEntry, str]:
-    """Return the entry that a correct writer makes of ``action``."""
-    intent = Intent(f"intent {state.entry + 1}", state.entry + 1, action)
-    assembled = assemble(state, [intent], store_time_ms=1_700_000_000_000, write_id="write")
-    assert assembled.entry is not None, assembled.verdicts
-    return assembled.entry, assembled.sha256
-
-
-def assert_corrupt(state: LogState, entry: CommitEntry, kind: str = "invalid-entry") -> None:
-    with pytest.raises(CorruptDataError) as caught:
-        apply(state, entry, "0" * 64)
-    assert caught.value.kind == kind
 
 
 def with_operation(entry: CommitEntry, index: int = -1, **changes: Any) -> CommitEntry:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.unit.core.test_snapshot import FULL, LOG_ID, checkpoint_of
+from tests.unit.core.full_state import FULL, LOG_ID, checkpoint_of
 from txnformat.core.records.state import PartitionState
 from txnformat.core.replacing import replace
 from txnformat.core.snapshot import decode_snapshot, encode_snapshot

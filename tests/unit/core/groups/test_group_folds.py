@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.groups.test_groups import GROUP, JOIN, at, with_records, within
-from tests.unit.core.test_decide import COMMIT, ORDERS, opened
+from tests.unit.core.groups.positions import GROUP, JOIN, at, with_records, within
+from tests.unit.core.memory_log import COMMIT, ORDERS, opened
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.groups.test_groups import GROUP, JOIN, KEY, at, now, with_records, within
-from tests.unit.core.test_decide import COMMIT, NOW_MS, ORDERS, rows
+from tests.unit.core.groups.positions import GROUP, JOIN, KEY, at, now, with_records, within
+from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, rows
 from txnformat.core.groups.listing import GroupStatus, PendingCommit, describe_group, list_groups
 from txnformat.core.groups.operations import PositionCommit
 from txnformat.core.groups.resets import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
-from tests.unit.core.transactions.test_deferred import stage
+from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
+from tests.unit.core.transactions.staging import stage
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_decide import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
+from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from txnformat.core.decide import decide
 from txnformat.core.intents import (
     Action,

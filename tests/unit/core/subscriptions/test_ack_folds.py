@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.subscriptions.test_acks import (
+from tests.unit.core.memory_log import ORDERS, Log, rows
+from tests.unit.core.subscriptions.acknowledging import (
     CREATE,
     NAME,
     RECORDS,
@@ -18,7 +19,6 @@ from tests.unit.core.subscriptions.test_acks import (
     subscribed,
     within,
 )
-from tests.unit.core.test_decide import ORDERS, Log, rows
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.subscriptions.test_acks import (
+from tests.unit.core.memory_log import COMMIT, ORDERS, Log, rows
+from tests.unit.core.subscriptions.acknowledging import (
     CREATE,
     NAME,
     RECORDS,
@@ -18,7 +19,6 @@ from tests.unit.core.subscriptions.test_acks import (
     subscribed,
     within,
 )
-from tests.unit.core.test_decide import COMMIT, ORDERS, Log, rows
 from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
 from txnformat.core.lifecycle.decide import expirable
 from txnformat.core.replacing import replace

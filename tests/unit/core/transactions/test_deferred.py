@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
-from tests.unit.core.test_snapshot import checkpoint_of
-from txnformat import keys
+from tests.unit.core.full_state import checkpoint_of
+from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
+from tests.unit.core.transactions.staging import stage, staged
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import (
@@ -17,8 +17,6 @@ from txnformat.core.intents import (
     ProducerRef,
     Rejected,
     SealSegments,
-    TopicAppend,
-    Verdict,
     Write,
 )
 from txnformat.core.invariants import check_whole
@@ -33,27 +31,13 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from txnformat.types import ObjectRecord, TopicPartition
+from txnformat.types import TopicPartition
 from txnlog_testing.seal_of import seal_of
 from txnlog_testing.strategies import make_append, make_topic
 
 AUDIT = make_topic("audit")
 KEY = TopicPartition(ORDERS.topic_id, 0)
 OTHER_KEY = TopicPartition(ORDERS.topic_id, 1)
-SHA = "cd" * 32
-
-
-def staged(
-    sequence: int = 0, records: int = 2, content: str = "rows", partitions: tuple[int, ...] = (0,)
-) -> tuple[TopicAppend, ...]:
-    """Return an append in the form in which it can be staged: its batches are in a table."""
-    append = make_append(ORDERS, dict.fromkeys(partitions, (sequence, records)), content=content)
-    table = ObjectRecord(keys.table_key(0, append.files[0].key[-44:-8]), 100, SHA)
-    return (replace(append, batches=(), table=table),)
-
-
-def stage(log: Log, producer: ProducerRef, *args: object, **more: object) -> Verdict:
-    return log.commit(Write(producer, staged(*args, **more), deferred=True))  # type: ignore[arg-type]
 
 
 def test_a_stage_gives_no_offsets_and_nobody_waits_for_it() -> None:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import ENTRY, Plan
-from tests.unit.admin.test_transaction_tools import Actors, outcomes
-from tests.unit.core.test_decide import rows
-from tests.unit.core.transactions.test_deferred import staged
+from tests.unit.admin.actors import Actors, outcomes
+from tests.unit.core.memory_log import rows
+from tests.unit.core.transactions.staging import staged
 from txnformat.core.intents import Write
 from txnformat.core.transactions.lingering import worker_number
 from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_decide import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
-from tests.unit.core.transactions.test_deferred import stage, staged
+from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
+from tests.unit.core.transactions.staging import stage, staged
 from txnformat.core.decide import decide
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import At, apply, apply_operation

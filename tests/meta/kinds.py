@@ -1,0 +1,22 @@
+"""The kinds of errors, as the product's source names them."""
+
+from __future__ import annotations
+
+import re
+
+from tests.meta.markdown import ROOT
+from txnformat import errors
+
+__all__ = ["KINDS"]
+
+KINDS = {
+    *re.findall(
+        r'(?:kind=|_Meaning\(\s*)"([a-z-]+)"',
+        "\n".join(
+            path.read_text(encoding="utf-8")
+            for folder in ("spark_datasource", "txnformat", "writers")
+            for path in (ROOT / folder).rglob("*.py")
+        ),
+    ),
+    *(getattr(errors, name).default_kind for name in errors.__all__),
+}
