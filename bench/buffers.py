@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from txnformat.store.counting import CountingStore, RequestCounts
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestCounts
 
 __all__ = ["BUFFERS", "PAGE", "main", "measure", "table", "with_table"]
 

@@ -21,9 +21,9 @@ from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.clock import Instant
-from txnformat.store.counting import RequestClass, RequestCounts
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import RequestClass, RequestCounts
 
 __all__ = ["BENCHMARKS", "PRICES", "SCHEMA", "ManualClock", "Query", "billed", "dollars"]
 

@@ -24,7 +24,7 @@ import txnformat.log
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore, RequestCounts
+from txnlog_testing.stores.counting import CountingStore, RequestCounts
 
 __all__ = ["SinkSteps", "Worker"]
 

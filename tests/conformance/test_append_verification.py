@@ -26,11 +26,11 @@ from txnformat.errors import (
     SequenceError,
     UnknownProducerIdError,
 )
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome, TopicPartition
 from txnlog import Producer, StorageError, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 KEY = TopicPartition(ORDERS.topic_id, 0)
 UNKNOWN = ProducerRef(7, 0, "etl")

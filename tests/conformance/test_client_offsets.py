@@ -8,7 +8,6 @@ from tests.conformance.cases import case
 from tests.integration.failing import BUFFERS, ENTRY, Plan, faulty, read, rows
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.types import TopicPartition
 from txnlog import (
     CommitStateUnknownError,
@@ -24,6 +23,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 READ = ("t", 0)
 ENDS = pytest.mark.parametrize("flushes", [False, True], ids=["with the commit", "flushed before"])

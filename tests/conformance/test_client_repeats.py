@@ -20,7 +20,6 @@ from tests.integration.failing import (
 )
 from txnformat.log import TxnLog
 from txnformat.store.base import CreateOutcome
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -30,6 +29,7 @@ from txnlog import (
     ProducerStatus,
     StorageError,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 UNCLEAR = pytest.mark.parametrize(
     ("kind", "landed"), [(FaultKind.APPLIED_LOST_ANSWER, True), (FaultKind.FAIL_BEFORE, False)]

@@ -17,7 +17,6 @@ from txnformat.core.operations import Append, Upgrade
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, classify
 from txnformat.core.replacing import replace
 from txnformat.core.state import FEATURES
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -31,6 +30,7 @@ from txnlog import (
     UnknownProducerIdError,
     UnsupportedFeatureError,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 
 def _sequences(log: TxnLog) -> list[tuple[int, int]]:

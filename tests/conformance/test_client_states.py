@@ -9,8 +9,6 @@ import pytest
 from tests.conformance.cases import case
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, read, rows
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -21,6 +19,8 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 UPLOAD = (Operation.OPEN_WRITE, KeyClass.DATA)
 

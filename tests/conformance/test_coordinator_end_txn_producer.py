@@ -18,10 +18,10 @@ from txnformat.core.intents import EndTransaction, ProducerRef, Write
 from txnformat.core.operations import Cause, EndTxn
 from txnformat.core.replacing import replace
 from txnformat.log import TxnLog
-from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.types import Outcome
 from txnlog import CommitStateUnknownError, Producer, TxnLogError
+from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
 
 class Scene(NamedTuple):

@@ -20,9 +20,9 @@ from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.log import TxnLog
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, NotFoundError, Producer, StorageError
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 
 def _later(log: CoreLog, after_ms: int = TRANSACTIONAL_ID_RETENTION_MS) -> None:

@@ -19,8 +19,6 @@ from txnformat.core.operations import EndTxn
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.log import TxnLog
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import Outcome, TopicPartition
@@ -33,6 +31,8 @@ from txnlog import (
     StorageError,
 )
 from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnlog_testing.strategies import make_append, make_topic
 
 

@@ -31,10 +31,10 @@ from txnformat.errors import InvalidTransactionStateError, ProducerFencedError, 
 from txnformat.log import TxnLog
 from txnformat.protocol.effects import Times
 from txnformat.protocol.expiry import Watch
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome
 from txnlog import InvalidInputError, Producer, ProducerStatus, StorageError
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS

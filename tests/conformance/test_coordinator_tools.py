@@ -12,9 +12,9 @@ from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidInputError, NotFoundError, Producer
+from txnlog_testing.stores.counting import CountingStore
 
 
 def _log() -> tuple[TxnLog, QuickClock]:

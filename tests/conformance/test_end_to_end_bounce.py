@@ -22,7 +22,6 @@ import pytest
 from tests.conformance.cases import case
 from tests.integration.failing import QuickClock
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import (
@@ -33,6 +32,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 ROOT = Path(__file__).parents[2]
 RECORDS = pa.schema([("key", pa.string()), ("source", pa.int64()), ("n", pa.int64())])

@@ -14,8 +14,6 @@ from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, read, rows
 from tests.integration.failing import Plan, faulty, unclear_commit
 from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import FaultKind
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
@@ -32,6 +30,8 @@ from txnlog import (
     TxnLog,
     UnsupportedStoreError,
 )
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import FaultKind
 from txnlog_testing.strategies import make_append
 
 

@@ -19,7 +19,6 @@ from txnformat import keys
 from txnformat.core.entry import ENTRY_BYTES_MAX
 from txnformat.core.lifecycle.decide import EXPIRED_MAX
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     CommitStateUnknownError,
@@ -31,6 +30,7 @@ from txnlog import (
     TxnLog,
     UnknownProducerIdError,
 )
+from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

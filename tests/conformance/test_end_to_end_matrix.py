@@ -14,10 +14,10 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import AT_COMMIT, BUFFERS, INLINE, NUMBERS, Scene, read, rows
-from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 NO_FLUSH = False
 

@@ -14,7 +14,6 @@ from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE
 from tests.integration.failing import ENTRY, Plan, faulty, read, rows, unclear_commit
 from txnformat.store.base import CreateOutcome
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
     CommitStateUnknownError,
@@ -26,6 +25,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 AWAY = (CommitStateUnknownError, StorageError)
 UNCLEAR = pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.APPLIED_LOST_ANSWER])

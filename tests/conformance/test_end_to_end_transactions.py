@@ -12,12 +12,12 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, Scene, open_often, read
-from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import TopicPartition
 from txnlog import InvalidTransactionStateError, Producer, ProducerFencedError, ProducerStatus, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 ONE, TWO = "topic1", "topic2"
 PARTITIONS = 4

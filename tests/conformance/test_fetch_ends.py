@@ -11,11 +11,11 @@ from tests.conformance.scenes import NUMBERS, Scene, read, rows
 from tests.integration.failing import QuickClock
 from txnformat.errors import OffsetOutOfRangeError
 from txnformat.protocol.sealing import LISTED_SEGMENTS, sealable
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 KEY = TopicPartition(ORDERS.topic_id, 0)

@@ -15,11 +15,11 @@ from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.scenes import NUMBERS, Scene, rows
 from txnformat.core.records.visibility import aborted_ranges, committed_mask
 from txnformat.core.transactions.abort_index import AbortedTransaction
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import IsolationLevel
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 SEALED = pytest.mark.parametrize("seals", [False, True], ids=["in the state", "sealed"])

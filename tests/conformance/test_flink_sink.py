@@ -13,9 +13,9 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, plain, read, send, stable
 from txnformat.core.intents import ProducerRef, Write
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import InvalidTransactionStateError, Outcome, Producer, ProducerFencedError, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 from writers.settings import Buffer
 
 

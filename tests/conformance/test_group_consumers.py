@@ -11,7 +11,6 @@ import pytest
 from tests.conformance.cases import case
 from tests.integration.consuming import World, drained, numbers
 from tests.integration.failing import BUFFERS, ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnlog import (
@@ -23,6 +22,7 @@ from txnlog import (
     ProducerFencedError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 RECORDS = 60
 PARTITIONS = 3

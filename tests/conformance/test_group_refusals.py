@@ -18,9 +18,9 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.types import Outcome
 from txnlog import Producer
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 
 @case(

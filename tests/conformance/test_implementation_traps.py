@@ -15,7 +15,6 @@ from tests.conformance.scenes import AT_COMMIT, INLINE, NUMBERS, Scene, open_oft
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     InvalidTransactionStateError,
@@ -27,6 +26,7 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.stores.faulty import FaultyStore, Gate
 from txnlog_testing.strategies import make_append
 
 INT32_MAX = 2**31 - 1

@@ -18,7 +18,6 @@ from tests.integration.failing import ENTRY, Plan, QuickClock, faulty, read, row
 from txnformat import keys
 from txnformat.core.intents import ProducerRef, Write
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import (
@@ -29,6 +28,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, Gate
 
 # --- unclear answers -------------------------------------------------------------------------------------------------
 

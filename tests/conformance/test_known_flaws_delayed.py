@@ -14,7 +14,6 @@ from tests.conformance.cases import case
 from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
 from txnformat.core.intents import CommitResult, ProducerRef, Write
 from txnformat.store.base import CreateOutcome
-from txnformat.store.faulty import FaultKind, FaultyStore
 from txnlog import (
     CommitStateUnknownError,
     InvalidTransactionStateError,
@@ -23,6 +22,7 @@ from txnlog import (
     ProducerFencedError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 from txnlog_testing.strategies import make_append
 
 INLINE = "inline"

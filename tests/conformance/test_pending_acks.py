@@ -27,9 +27,9 @@ from tests.conformance.subscribers import (
 )
 from tests.integration.failing import Plan, QuickClock, faulty
 from txnformat.core.operations import TIMEOUT_MS
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import InvalidTransactionStateError, Producer, StorageError, Subscription, read_values
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 CUMULATIVE = pytest.mark.parametrize("cumulative", [False, True], ids=["individual", "cumulative"])
 

@@ -13,10 +13,10 @@ from tests.conformance.subscribers import SUB, acks_of, figures, numbers, receiv
 from tests.integration.failing import QuickClock
 from txnformat.core.operations import TIMEOUT_MS
 from txnformat.core.subscriptions.state import PartitionAcks
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnlog import InvalidTransactionStateError, Producer, Subscription, TransactionTimedOutError, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from writers.settings import Buffer
 
 READS = (Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation.LIST)

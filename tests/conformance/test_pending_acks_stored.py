@@ -36,13 +36,13 @@ from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CorruptDataError
 from txnformat.keys import entry_key
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import Outcome
 from txnlog import InvalidInputError, InvalidTransactionStateError, StorageError, Subscription, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 SNAPSHOTS = pytest.mark.parametrize("named", [False, True], ids=["entries", "snapshot"])
 """Whether a restart begins with a snapshot or folds every entry."""

@@ -32,13 +32,13 @@ from txnformat.core.intents import Done
 from txnformat.core.operations import Append, EndTxn
 from txnformat.keys import entry_key
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import CommitStateUnknownError, Producer, ProducerFencedError, StorageError, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from writers.settings import Buffer
 
 # --- (a) messages that were appended survive a crash ----------------------------------------------------------------------

@@ -19,10 +19,10 @@ from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import AllocateProducerIds
 from txnformat.core.replacing import replace
 from txnformat.errors import CorruptDataError
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog
 from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 
 def _id(log: TxnLog) -> int:

@@ -15,10 +15,10 @@ from txnformat.core.sealing.sidecar import decode_txnindex
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect
 from txnformat.errors import InvalidTransactionStateError, ProducerFencedError
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import NO_PRODUCER, OffsetRange, Outcome, TopicPartition
 from txnlog import StorageError, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
 # --- the last stable offset --------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import BUFFERS, again, new_log, opened, read, send
 from txnformat.core.intents import Done, Included, ProducerRef, Rejected, Write
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -24,6 +23,7 @@ from txnlog import (
     Producer,
     ProducerFencedError,
 )
+from txnlog_testing.stores.counting import CountingStore
 from writers.settings import Buffer
 
 OUTCOMES = pytest.mark.parametrize("outcome", [COMMIT, ABORT], ids=str)

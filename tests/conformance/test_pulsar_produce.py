@@ -24,7 +24,6 @@ from tests.conformance.pulsar import (
     stable,
 )
 from tests.integration.failing import Plan, faulty
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -35,6 +34,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
 # --- commit and abort ------------------------------------------------------------------------------------------------

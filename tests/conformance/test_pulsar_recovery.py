@@ -18,12 +18,12 @@ from txnformat.core.operations import AllocateProducerIds
 from txnformat.core.snapshot import state_digest
 from txnformat.errors import CorruptDataError
 from txnformat.keys import entry_key
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CommitStateUnknownError, StorageError, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
 SNAPSHOTS = pytest.mark.parametrize("named", ["never", "open", "ended"])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnlog_testing.stores.conformance import StoreConformance
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import FaultyStore
 
 
 class TestMemoryStore(StoreConformance):

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import NUMBERS, QuickClock, rows
-from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import TopicPartition
 from txnlog import Consumer, Producer, TxnLog, TxnLogError
+from txnlog_testing.stores.counting import CountingStore, RequestClass
 
 DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import Instant
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 BUFFERS = pytest.mark.parametrize("buffer", ["auto", "inline", "deferred"])

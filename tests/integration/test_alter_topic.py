@@ -13,7 +13,6 @@ import pytest
 
 from tests.integration.failing import BUFFERS, Plan, QuickClock, unclear_commit
 from txnformat.core.intents import Write
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -27,6 +26,7 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers.partitioner import encode_keys, partition_for_keys
 
 SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int32())])

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.segments.writer import chunk_range
-from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -18,6 +17,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.bulk import BulkAppend
 from writers.settings import ProducerSettings
 

@@ -19,10 +19,10 @@ from txnformat.errors import (
     InvalidTransactionStateError,
     StorageError,
 )
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, ProducerStatus, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 KIB = 1024
 BUFFERS = pytest.mark.parametrize("buffer", ["auto", "inline"])

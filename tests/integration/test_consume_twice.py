@@ -15,10 +15,10 @@ import pytest
 from tests.killing.etl import Job, copies, create_topics, parts
 from tests.killing.outside import feed, glance, look, prepare
 from tests.killing.workers import FENCED, REFUSED, TIMED_OUT, Nursery, Worker
-from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Consumer, Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestClass
 
 BUFFERS = ("auto", "inline", "deferred")
 INPUTS = 16

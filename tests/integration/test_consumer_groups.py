@@ -20,7 +20,6 @@ from tests.integration.consuming import (
     subscribed,
 )
 from tests.integration.failing import ENTRY, NUMBERS, Plan, unclear_commit
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import TopicPartition
 from txnlog import (
@@ -36,6 +35,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 # --- going on ------------------------------------------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ from tests.integration.failing import NUMBERS, Plan, QuickClock, rows
 from tests.integration.forked import do_in_child
 from txnformat.consumers import fetching
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore, RequestClass
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Consumer, InvalidTransactionStateError, Producer, StorageError, TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 SIDECAR_GET = RequestClass(Operation.GET, KeyClass.SIDECAR)
 TABLE_GET = RequestClass(Operation.GET, KeyClass.TABLE)

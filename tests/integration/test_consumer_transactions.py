@@ -17,7 +17,6 @@ from tests.integration.consuming import (
     subscribed,
 )
 from tests.integration.failing import NUMBERS, Plan, QuickClock, unclear_commit
-from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnlog import (
@@ -29,6 +28,7 @@ from txnlog import (
     Producer,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
 # --- pending positions ---------------------------------------------------------------------------------------------------
 

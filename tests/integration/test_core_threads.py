@@ -25,8 +25,8 @@ from txnformat.log import TxnLog
 from txnformat.protocol.effects import ReadClock, Steps
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateResult
-from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.memory import MemoryStore
+from txnlog_testing.stores.faulty import FaultyStore, Gate
 
 THREADS = 16
 COMMITS = 40

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from txnformat.segments.writer import chunk_range
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
 from txnlog import InvalidInputError, NotFoundError, Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("wide", pa.string()), ("f", pa.float64())])
 ROWS = 2_000

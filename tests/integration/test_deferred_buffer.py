@@ -9,8 +9,6 @@ import pytest
 from bench.memory_4gib import MIB, Case, measure
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.core.snapshot import encode_snapshot
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -23,6 +21,8 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.session import UNNAMED_MS_MAX
 
 UNCLEAR = pytest.mark.parametrize(

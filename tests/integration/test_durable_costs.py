@@ -13,12 +13,12 @@ from txnformat import keys
 from txnformat.clock import Instant, SystemClock
 from txnformat.core.intents import AppRef, Write
 from txnformat.store.directories import YOUNG_MS
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.posix import Posix
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 LOG = keys.LOG_PREFIX.rstrip("/")

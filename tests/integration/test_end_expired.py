@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import ENTRY, Plan, QuickClock, read
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import Producer, ProducerStatus, StorageError, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

@@ -10,9 +10,9 @@ import pytest
 from txnformat.clock import Instant
 from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

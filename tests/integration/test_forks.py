@@ -23,8 +23,6 @@ from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store import open as open_module
 from txnformat.store import probe, s3_client
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3 import S3Store
@@ -32,6 +30,8 @@ from txnformat.store.s3_options import parse_s3_options
 from txnformat.store.s3_upload import PART_BYTES
 from txnformat.store.store_time import StoreTime
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import FaultyStore
 from txnlog_testing.stores.s3_server import moto_server
 from writers import producer_ids
 from writers.bulk import BulkAppend

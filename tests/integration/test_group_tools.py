@@ -15,7 +15,6 @@ from txnformat.core.groups.listing import Unread
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
 from txnformat.reading.record_counts import count_records
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import OffsetRange, TopicPartition
@@ -30,6 +29,7 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 GROUP = "readers"

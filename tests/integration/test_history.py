@@ -10,11 +10,11 @@ import pytest
 from txnformat import keys
 from txnformat.admin.history import BATCH_MIN
 from txnformat.core.intents import AllocateIds
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
 from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

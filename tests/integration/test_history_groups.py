@@ -24,11 +24,11 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.subscriptions.operations import AckedPartition, AckMode, CreateSubscription
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CorruptDataError, Outcome, Producer, TxnLog
 from txnlog_testing.entries import replaced_in_entry
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 IDLE_MS = 2**50

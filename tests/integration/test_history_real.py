@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.types import IsolationLevel
@@ -32,6 +31,7 @@ from txnlog_testing.checker import (
     read_history,
     records_of,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 SCHEMA = pa.schema([("name", pa.string())])
 TOPICS = {"in": 2, "out": 3}

@@ -10,8 +10,6 @@ from txnformat.core.intents import AppRef, Write
 from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
-from txnformat.store.counting import CountingStore, RequestClass
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -23,6 +21,8 @@ from txnlog import (
     StorageError,
     TransactionTimedOutError,
 )
+from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.job import JobProducer
 
 APP = AppRef("test", "job", 1)

@@ -7,9 +7,9 @@ import pytest
 
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import AllocateProducerIds
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 WAIT_S = 60.0
 

@@ -14,10 +14,10 @@ from txnformat.admin.metrics import METRICS, LogMetrics, PartitionMetrics
 from txnformat.client.commit_counts import CommitOutcome
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import TIMEOUT_MS, Cause
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import ConflictError, Producer, TxnLog, TxnLogError
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

@@ -8,8 +8,8 @@ from tests.integration.failing import Plan, faulty, read, rows, unclear_commit
 from txnformat.core.intents import AllocateIds
 from txnformat.core.state import INTENT_WINDOW_ENTRIES
 from txnformat.errors import CommitStateUnknownError
-from txnformat.store.faulty import FaultKind
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.faulty import FaultKind
 
 KINDS = pytest.mark.parametrize("kind", [FaultKind.FAIL_BEFORE, FaultKind.APPLIED_LOST_ANSWER])
 

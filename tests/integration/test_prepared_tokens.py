@@ -20,7 +20,6 @@ from tests.integration.failing import (
     rows,
 )
 from tests.integration.preparing import again, prepared, refused
-from txnformat.store.faulty import FaultKind
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     CommitInfo,
@@ -34,6 +33,7 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultKind
 from txnlog_testing.stores.s3_server import seaweedfs_server
 
 ROOT = Path(__file__).resolve().parents[2]

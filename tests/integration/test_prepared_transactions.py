@@ -19,7 +19,6 @@ from tests.integration.failing import (
 )
 from tests.integration.preparing import again, prepared, refused
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     CommitStateUnknownError,
@@ -33,6 +32,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3_600_000

@@ -12,11 +12,11 @@ import pytest
 from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, UnsupportedStoreError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.probe import RACERS, ensure_fit, probe_store, require_fit
 from txnformat.store.requests import Operation
 from txnlog import TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 

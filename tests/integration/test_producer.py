@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from txnformat.store.faulty import FaultyStore, Gate
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (
@@ -23,6 +22,7 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultyStore, Gate
 from writers.partitioner import murmur2
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])

@@ -17,13 +17,13 @@ from tests.integration.failing import (
     rows,
 )
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnlog import (
     Producer,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,6 @@ from tests.integration.failing import (
     rows,
 )
 from txnformat.core.replacing import replace
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import (
@@ -26,6 +25,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 # --- lost answers --------------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ from txnformat.errors import (
     StorageError,
 )
 from txnformat.keys import entry_key
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "producer_id_block.json"
 

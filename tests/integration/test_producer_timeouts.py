@@ -8,8 +8,6 @@ import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX, MAX_TRANSACTION_TIMEOUT_MS
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -24,6 +22,8 @@ from txnlog import (
     TransactionTimedOutError,
     TxnLog,
 )
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import FaultKind, FaultyStore
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

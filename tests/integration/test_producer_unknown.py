@@ -20,7 +20,6 @@ from tests.integration.failing import (
 )
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnlog import (
     CommitStateUnknownError,
@@ -32,6 +31,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 # --- unknown outcomes ----------------------------------------------------------------------------------------------------
 

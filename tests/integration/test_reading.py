@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
 from txnlog import (
@@ -26,6 +25,7 @@ from txnlog import (
     UnsupportedFeatureError,
 )
 from txnlog_testing.entries import changed_entry
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 COLUMNS = 8
 EVERY_OTHER = [f"c{number}" for number in range(0, COLUMNS, 2)]

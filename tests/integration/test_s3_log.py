@@ -19,11 +19,11 @@ from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError,
 from txnformat.keys import boundary_key, entry_key
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
-from txnformat.store.counting import CountingStore, RequestClass
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server
 
 NUMBERS = pa.schema([("n", pa.int64())])

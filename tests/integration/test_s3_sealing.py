@@ -8,10 +8,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from txnformat.store.counting import CountingStore
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
 

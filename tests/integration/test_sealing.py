@@ -17,11 +17,11 @@ from txnformat.core.snapshot import encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.strategies import make_append
 
 NUMBERS = pa.schema([("n", pa.int64())])

@@ -9,8 +9,6 @@ from txnformat.consumers.group_offsets import GroupMetadata, OffsetAndMetadata
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, JoinAsMember, Write
 from txnformat.errors import TxnLogError
-from txnformat.store.counting import CountingStore, RequestClass
-from txnformat.store.faulty import FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import TopicPartition
@@ -25,6 +23,8 @@ from txnlog import (
     ProducerStatus,
     TxnLog,
 )
+from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.faulty import FaultKind
 
 RAW = ("raw", 0)
 

@@ -15,7 +15,6 @@ import pytest
 from tests.integration.failing import NUMBERS, QuickClock, rows
 from txnformat import keys
 from txnformat.core.intents import AllocateIds
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -28,6 +27,7 @@ from txnlog import (
     TxnLog,
     read_values,
 )
+from txnlog_testing.stores.counting import CountingStore
 from writers.bulk import BulkAppend
 
 CREATED_MS = 1_800_000_000_000

@@ -10,8 +10,6 @@ import pytest
 
 from tests.integration.failing import BUFFERS, NUMBERS, Plan, faulty, rows, unclear_commit
 from tests.integration.subscribing import fill, made, received, unacknowledged, work
-from txnformat.store.counting import CountingStore, RequestClass
-from txnformat.store.faulty import FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -27,6 +25,8 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.faulty import FaultKind
 
 # --- receive, acknowledge, give back ---------------------------------------------------------------------------------
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.integration.failing import NUMBERS, Plan, faulty, rows, unclear_commit
 from tests.integration.subscribing import fill, made, received, unacknowledged, work
-from txnformat.store.counting import CountingStore, RequestClass
-from txnformat.store.faulty import Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -22,6 +20,8 @@ from txnlog import (
     TxnLog,
     TxnLogError,
 )
+from txnlog_testing.stores.counting import CountingStore, RequestClass
+from txnlog_testing.stores.faulty import Fault, FaultKind
 
 DATA_GET = RequestClass(Operation.GET_RANGE, KeyClass.DATA)
 

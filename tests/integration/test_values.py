@@ -15,9 +15,9 @@ import pytest
 from txnformat.core.document import packed
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk
 from txnformat.errors import CorruptDataError, InvalidInputError
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog, WholeRecord, read_values
+from txnlog_testing.stores.counting import CountingStore
 
 KIB = 1024
 ID = "00000000-0000-4000-8000-000000000001"

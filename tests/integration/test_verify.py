@@ -13,13 +13,13 @@ from tests.integration.failing import QuickClock
 from txnformat import keys
 from txnformat.core.intents import AllocateIds
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnformat.verify.log import verify_log
 from txnlog import NotFoundError, Producer, TxnLog, VerifyProgress, VerifyReport
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 MANY = 1_001  # batches in one append: one more than an entry names itself

@@ -24,7 +24,6 @@ from tests.integration.hostile_server import Got, HostileServer
 from txnformat import keys
 from txnformat.clock import SystemClock
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.open import open_store, reopening
@@ -35,6 +34,7 @@ from txnformat.verify.log import verify_log
 from txnformat.verify.references import FileUse
 from txnformat.verify.report import ProblemKind, VerifyProgress
 from txnlog import Producer, TxnLog, VerifyReport
+from txnlog_testing.stores.counting import CountingStore
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 FILES = 2 * AT_ONCE + 3

@@ -14,11 +14,11 @@ from txnformat.core.records.state import EXTENT
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.pruning import may_match_plan
 from txnformat.segments.writer import chunk_range
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import NO_TIMESTAMP_MS
 from txnlog import InvalidInputError, Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 SCHEMA = pa.schema(
     [("n", pa.int64()), ("time", pa.timestamp("us", "UTC")), ("text", pa.string()), ("f", pa.float64())]

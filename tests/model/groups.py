@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from txnformat.client.background import Background
 from txnformat.clock import Clock, Instant, SystemClock
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind
 from txnlog import Producer, ProducerStatus, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind
 from writers.settings import Buffer
 
 __all__ = [

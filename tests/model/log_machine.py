@@ -34,7 +34,6 @@ from tests.model.groups import (
 from tests.model.log_world import LogWorld
 from txnformat.clock import SystemClock
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (
@@ -48,6 +47,7 @@ from txnlog import (
     TransactionTimedOutError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 __all__ = ["LogMachine", "MemoryMachine", "RealMachine"]
 

@@ -15,13 +15,13 @@ from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Reader
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import FaultyStore
 from txnlog import (
     InvalidTransactionStateError,
     Producer,
     ProducerStatus,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import FaultyStore
 
 __all__ = ["LogWorld"]
 

@@ -24,8 +24,8 @@ from tests.spark.case_stream import Stream, open_stream
 from tests.spark.reading import StillClock, make_reader, schema_of
 from tests.spark.stream_steps import Cluster, Query
 from txnformat.log import TxnLog
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
+from txnlog_testing.stores.counting import CountingStore
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,8 +25,8 @@ from spark_datasource.stream.messages import BATCH_ID, QUERY_ID, RUN_ID, StreamU
 from spark_datasource.stream.sink import TxnLogStreamWriter
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
 from txnformat.store.open import as_store, open_store
+from txnlog_testing.stores.counting import CountingStore
 
 __all__ = ["FRAME", "KEYED", "Cluster", "Query", "files", "rows", "table"]
 

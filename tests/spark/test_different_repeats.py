@@ -19,8 +19,8 @@ from txnformat.core.operations import AppVersion
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.store.counting import RequestClass
 from txnformat.store.requests import KeyClass, Operation
+from txnlog_testing.stores.counting import RequestClass
 
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
 ALLOWED = {"allowDifferentRepeat": "true"}

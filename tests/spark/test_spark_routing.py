@@ -31,9 +31,9 @@ from txnformat.core.replacing import replace
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
-from txnformat.store.counting import CountingStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation
+from txnlog_testing.stores.counting import CountingStore
 from writers.upload import TopicUpload
 
 FRAME = StructType().add("n", "long").add("Topic", "string").add("text", "string")

@@ -32,9 +32,9 @@ from txnformat.errors import (
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import Operation
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers.job import JobProducer
 
 FRAME = StructType().add("n", "long").add("text", "string")

@@ -16,7 +16,6 @@ from tests.spark.transactions import caught, rows, version
 from txnformat.core.intents import AppRef, Write
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog import (
@@ -27,6 +26,7 @@ from txnlog import (
     StorageError,
     TxnLog,
 )
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 DEADLINE_MS = 1_000
 

@@ -39,10 +39,10 @@ from txnformat.errors import (
     UnsupportedFeatureError,
 )
 from txnformat.keys import SNAPSHOT_PREFIX, boundary_key, entry_key, parse_snapshot_key
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 from writers.bulk import BulkAppend
 
 Open = Callable[..., TxnLogStreamReader]

@@ -10,10 +10,10 @@ from bench.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
 from bench.workers import Worker
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
-from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import TxnLog
+from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 ENTRY_GET = RequestClass(Operation.GET, KeyClass.ENTRY)
 ENTRY_PUT = RequestClass(Operation.CREATE, KeyClass.ENTRY)

@@ -25,10 +25,10 @@ from tests.spark.reading import (
     travelled,
 )
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 
 Open = Callable[..., TxnLogStreamReader]
 

@@ -26,10 +26,10 @@ from txnformat.errors import (
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.counting import RequestClass
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.requests import KeyClass, Operation
+from txnlog_testing.stores.counting import RequestClass
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 PLAIN = pa.schema([("n", pa.int64()), ("text", pa.string())])
 DATA_PUT = RequestClass(Operation.OPEN_WRITE, KeyClass.DATA)

@@ -13,10 +13,10 @@ from txnformat.errors import CommitStateUnknownError, StorageError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
 from txnformat.protocol.commit import CommitSettings
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.posix import Posix
 from txnformat.store.requests import Operation
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 
 @pytest.mark.parametrize("lands", [True, False])

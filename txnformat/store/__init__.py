@@ -1,4 +1,4 @@
-"""Object stores: the interface, the adapters, and the wrappers that count requests and inject faults."""
+"""Object stores: the interface, the adapters, and what they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations of a store and the classes of keys: what the wrappers count by and inject by."""
+"""The operations of a store and the classes of keys: what requests are counted by."""
 
 from __future__ import annotations
 

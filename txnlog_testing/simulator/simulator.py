@@ -28,7 +28,6 @@ from txnformat.errors import InternalError
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.protocol.view import View
-from txnformat.store.faulty import FaultKind
 from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
 from txnlog_testing.simulator.actors import Operator, Protocol, SimProcess
 from txnlog_testing.simulator.clients import (
@@ -52,6 +51,7 @@ from txnlog_testing.simulator.transactions import (
     TransactionalClient,
 )
 from txnlog_testing.simulator.world import HistoryViolation, World
+from txnlog_testing.stores.faulty import FaultKind
 
 __all__ = ["REQUIRED_HITS", "History", "SimulationError", "run_histories", "run_history"]
 

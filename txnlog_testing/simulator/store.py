@@ -1,6 +1,6 @@
 """The simulated object store: one memory shared by all processes, virtual time, and a plan of faults from the seed.
 
-Each process sees it through a :class:`~txnformat.store.faulty.FaultyStore` of its own, so that a crash ends one
+Each process sees it through a :class:`~txnlog_testing.stores.faulty.FaultyStore` of its own, so that a crash ends one
 process, while what it had sent may still arrive.
 """
 
@@ -14,9 +14,9 @@ from txnformat import keys
 from txnformat.clock import Instant
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.faulty import FAULTS_OF, Fault, FaultKind
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
+from txnlog_testing.stores.faulty import FAULTS_OF, Fault, FaultKind
 
 __all__ = ["EPOCH_MS", "FaultPlan", "SimStore", "VirtualTime"]
 

@@ -34,8 +34,8 @@ from txnformat.protocol.effects import (
     Times,
 )
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.faulty import FaultyStore, SimulatedCrash
 from txnlog_testing.simulator.store import FaultPlan, SimStore, VirtualTime
+from txnlog_testing.stores.faulty import FaultyStore, SimulatedCrash
 
 __all__ = ["Actor", "HistoryViolation", "Process", "Sender", "World"]
 

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 proxy in front of a real object store that spoils requests by plan.
 
 It stands where a network and a busy service stand: between the client's library, with its own retries, time-outs and
-error mapping, and a real server. What :class:`~txnformat.store.faulty.FaultyStore` does below our own interface, it
+error mapping, and a real server. What :class:`~txnlog_testing.stores.faulty.FaultyStore` does below our own interface, it
 does on the wire.
 
 * Bytes are passed on as they came, with the Host header that the client signed (SigV4 covers it); only a client's

@@ -8,12 +8,12 @@ from tests.unit.core.transactions.staging import staged
 from txnformat.admin.transactions import EndedTransaction
 from txnformat.core.intents import Action, CommitResult, OpenProducer, ProducerRef, Write
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import Outcome
 from txnlog import (
     TxnLog,
 )
+from txnlog_testing.stores.counting import CountingStore
 
 __all__ = ["DAY", "MINUTE", "Actors", "outcomes"]
 

@@ -30,10 +30,10 @@ from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.tail import usable_bundle
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
 from txnlog_testing.simulator.hand import Hand
+from txnlog_testing.stores.counting import CountingStore
 
 ENTRIES = [bytes([number]) * (number + 1) for number in range(BUNDLE_ENTRIES)]
 

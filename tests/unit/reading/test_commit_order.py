@@ -10,10 +10,10 @@ from tests.integration.failing import NUMBERS, rows
 from txnformat.reading.commits import CommitWindow, committed_between, committed_sizes, next_end
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.rows import read_rows
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import InvalidInputError, NotFoundError, OffsetOutOfRangeError, Producer, TxnLog
+from txnlog_testing.stores.counting import CountingStore
 from writers.bulk import BulkAppend
 
 

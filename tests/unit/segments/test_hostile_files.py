@@ -47,10 +47,10 @@ from txnformat.segments.writer import (
     _row_groups,
     is_uneven,
 )
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnformat.types import BatchRecord, FileRecord
+from txnlog_testing.stores.counting import CountingStore
 
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
 

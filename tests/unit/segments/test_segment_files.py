@@ -31,13 +31,13 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.sinks import PIECE_BYTES
 from txnformat.segments.writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, SegmentFileWriter
 from txnformat.store.base import ObjectStore
-from txnformat.store.counting import CountingStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnformat.store.writer import Writer
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
 UTC = pa.timestamp("us", tz="UTC")

@@ -8,9 +8,9 @@ import pytest
 
 from txnformat import keys
 from txnformat.errors import NotFoundError, StorageError
-from txnformat.store.counting import CountingStore, RequestClass, RequestCounts
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation, key_class
+from txnlog_testing.stores.counting import CountingStore, RequestClass, RequestCounts
 
 UUID = "00000000-0000-4000-8000-000000000000"
 

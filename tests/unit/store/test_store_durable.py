@@ -13,13 +13,13 @@ import pytest
 from txnformat.clock import Clock, Instant, SystemClock
 from txnformat.errors import StorageError
 from txnformat.store.base import CreateOutcome, ObjectStore, make_durable
-from txnformat.store.counting import CountingStore
 from txnformat.store.directories import YOUNG_MS
-from txnformat.store.faulty import FaultyStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.patient import PatientStore
 from txnformat.store.posix import Posix
+from txnlog_testing.stores.counting import CountingStore
+from txnlog_testing.stores.faulty import FaultyStore
 from txnlog_testing.stores.latency import LatencyStore
 
 KEY = "a/b/object"

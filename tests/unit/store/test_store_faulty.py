@@ -10,7 +10,10 @@ import pytest
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store.base import CreateOutcome
-from txnformat.store.faulty import (
+from txnformat.store.local import LocalStore
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import Operation
+from txnlog_testing.stores.faulty import (
     FAULTS_OF,
     Fault,
     FaultCounter,
@@ -21,9 +24,6 @@ from txnformat.store.faulty import (
     Schedule,
     SimulatedCrash,
 )
-from txnformat.store.local import LocalStore
-from txnformat.store.memory import MemoryStore
-from txnformat.store.requests import Operation
 
 
 def _first(fault: Fault, *operations: Operation) -> Schedule:

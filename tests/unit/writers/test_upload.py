@@ -16,10 +16,10 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import StorageError
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import Operation
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 from writers import upload as upload_module
 from writers.upload import TopicUpload, Uploaded, combine, topic_append, with_batch_table
 

@@ -44,12 +44,12 @@ from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments
 from txnformat.reading.plan import plan_read
 from txnformat.reading.sealed import SidecarCache
-from txnformat.store.counting import CountingStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
 from txnformat.store.requests import Operation as RequestKind
 from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, TopicPartition
 from txnlog_testing.seal_of import CountedIds
+from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.strategies import make_append, make_topic
 
 ORDERS = make_topic("orders")

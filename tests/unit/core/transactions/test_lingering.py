@@ -13,10 +13,10 @@ from tests.unit.core.memory_log import rows
 from tests.unit.core.transactions.staging import staged
 from txnformat.core.intents import Write
 from txnformat.core.transactions.lingering import worker_number
-from txnformat.store.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import InvalidInputError, Producer, ProducerFencedError, TxnLog
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore, SimulatedCrash
 
 
 class CrashAt:
