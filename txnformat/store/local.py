@@ -129,11 +129,9 @@ class LocalStore:
         return 1
 
     def store_time_ms(self) -> int:
-        """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
         path = self._readable_path(key)
         most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
@@ -147,7 +145,6 @@ class LocalStore:
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
         path = self._readable_path(key)
 
         def read(file: int, size: int) -> bytes:
@@ -162,7 +159,6 @@ class LocalStore:
             raise storage_error(error, "read", path) from error
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
         path = self._readable_path(key)
         try:
             status = self._tree.status(path)
@@ -196,7 +192,6 @@ class LocalStore:
             return CreateResult(CreateOutcome.REFUSED, error)
 
     def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object atomically."""
         path = self._path(key)
         self._check_writable()
         with _Upload(self, key, path) as upload:

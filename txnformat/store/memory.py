@@ -57,11 +57,9 @@ class MemoryStore:
         return 1
 
     def store_time_ms(self) -> int:
-        """Return the clock's wall time, ms since the epoch."""
         return self._clock.now().wall_ms
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
         with self._lock:
             data = self._objects.get(key)
         if data is not None and len(data) > (
@@ -71,7 +69,6 @@ class MemoryStore:
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
         with self._lock:
             data = self._objects.get(key)
         if data is None:
@@ -80,13 +77,11 @@ class MemoryStore:
         return data[start : start + length]
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
         with self._lock:
             data = self._objects.get(key)
         return None if data is None else ObjectInfo(key, len(data))
 
     def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free."""
         with self._lock:
             if key in self._objects:
                 return CreateResult(CreateOutcome.EXISTS)
@@ -94,19 +89,16 @@ class MemoryStore:
             return CreateResult(CreateOutcome.CREATED)
 
     def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object."""
         with self._lock:
             self._set(key, bytes(data))
 
     def open_write(self, key: str) -> Writer:
-        """Start a streamed upload."""
         return _MemoryWriter(self, key)
 
     def make_durable(self, keys: Sequence[str]) -> None:
         """Nothing to do: what is here is as durable as it will ever be."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
         with self._lock:
             keys = self._sorted_keys()
             first = bisect_left(keys, prefix)
@@ -120,7 +112,6 @@ class MemoryStore:
             return found
 
     def delete(self, key: str) -> None:
-        """Delete the object; a missing one is no error."""
         with self._lock:
             keys = self._sorted_keys()
             if self._objects.pop(key, None) is not None:

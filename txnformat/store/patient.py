@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from txnformat.clock import Clock, Ids, Instant, waited_ms
 from txnformat.errors import StorageError
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
+from txnformat.store.base import ObjectStore
+from txnformat.store.requests import READS, Operation
+from txnformat.store.wrapped import WrappedStore
 
 __all__ = ["PATIENCE_MS", "UPLOAD_PATIENCE_MS", "PatientStore", "Pauses"]
 
@@ -54,7 +56,7 @@ class Pauses:
         self._wait = min(2 * self._wait, WAIT_S_MAX)
 
 
-class PatientStore:
+class PatientStore(WrappedStore):
     """Repeats reads of ``inner`` that fail for now (``StorageError.transient``), with growing breaks; writes are tried once.
 
     Parameters
@@ -64,10 +66,16 @@ class PatientStore:
     """
 
     def __init__(self, inner: ObjectStore, clock: Clock, patience_ms: int = PATIENCE_MS) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._patience_ms = patience_ms
         self._failing_since: Instant | None = None
+
+    def store_time_ms(self) -> int:
+        return self._patiently("the time", self._inner.store_time_ms)
+
+    def _request(self, operation: Operation, key: str, call: Callable[[], T]) -> T:
+        return self._patiently(key, call) if operation in READS else call()
 
     def _patiently(self, what: str, read: Callable[[], T]) -> T:
         wait = FIRST_WAIT_S
@@ -87,58 +95,3 @@ class PatientStore:
                 return found
             self._clock.sleep(wait)
             wait = min(2 * wait, WAIT_S_MAX)
-
-    @property
-    def url(self) -> str:
-        """That of the inner store."""
-        return self._inner.url
-
-    @property
-    def place(self) -> str:
-        """That of the inner store."""
-        return place_of(self._inner)
-
-    @property
-    def reads_in_flight(self) -> int:
-        """That of the inner store."""
-        return self._inner.reads_in_flight
-
-    def store_time_ms(self) -> int:
-        """Return the inner store's time."""
-        return self._patiently("the time", self._inner.store_time_ms)
-
-    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
-        return self._patiently(key, lambda: self._inner.get(key, bytes_max))
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
-        return self._patiently(key, lambda: self._inner.get_range(key, start, length))
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
-        return self._patiently(key, lambda: self._inner.head(key))
-
-    def make_durable(self, keys: Sequence[str]) -> None:
-        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
-        make_durable(self._inner, keys)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
-        return self._patiently(prefix, lambda: self._inner.list(prefix, start_after))
-
-    def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free."""
-        return self._inner.create(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object."""
-        self._inner.put(key, data)
-
-    def open_write(self, key: str) -> ObjectWriter:
-        """Start a streamed upload."""
-        return self._inner.open_write(key)
-
-    def delete(self, key: str) -> None:
-        """Delete the object; a missing one is no error."""
-        self._inner.delete(key)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from txnformat import keys
 
-__all__ = ["KeyClass", "Operation", "key_class"]
+__all__ = ["READS", "KeyClass", "Operation", "key_class"]
 
 
 class Operation(StrEnum):
@@ -21,6 +21,10 @@ class Operation(StrEnum):
     """A streamed upload, from ``open_write`` to ``close``."""
     LIST = "list"
     DELETE = "delete"
+
+
+READS = frozenset({Operation.GET, Operation.GET_RANGE, Operation.HEAD, Operation.LIST})
+"""Operations that change nothing."""
 
 
 class KeyClass(StrEnum):

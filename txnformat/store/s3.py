@@ -128,7 +128,6 @@ class S3Store:
 
     @property
     def reads_in_flight(self) -> int:
-        """Ranged reads worth having in flight together."""
         return 16
 
     def store_time_ms(self) -> int:
@@ -147,7 +146,6 @@ class S3Store:
         return known
 
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
         most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
             data: bytes = self.request("get_object", key, bytes_max=most)["Body"]
@@ -159,7 +157,6 @@ class S3Store:
         return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
         check_range(self.url, key, start, length, 2**63)
         if length == 0:  # HTTP has no empty range
             found = self.head(key)
@@ -187,7 +184,6 @@ class S3Store:
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
         try:
             answer = self.request("head_object", key)
         except RequestFailedError as error:
@@ -196,7 +192,6 @@ class S3Store:
         return ObjectInfo(key, self._size(answer, "ContentLength"))
 
     def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free: one conditional PUT, sent once."""
         try:
             answer = self.request_once("put_object", key, **self.write_arguments(data), IfNoneMatch="*")
         except RequestFailedError as error:
@@ -207,7 +202,6 @@ class S3Store:
         return CreateResult(CreateOutcome.CREATED)
 
     def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object atomically."""
         try:
             self.request("put_object", key, **self.write_arguments(data))
         except RequestFailedError as error:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from txnformat.forking import renew_after_fork
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
+from txnformat.store.base import CreateResult, ObjectStore, ObjectWriter
 from txnformat.store.requests import KeyClass, Operation, key_class
+from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer
 
 __all__ = ["CountingStore", "Measurement", "RequestClass", "RequestCounts"]
+
+Answer = TypeVar("Answer")
 
 _READS = frozenset({Operation.GET, Operation.GET_RANGE})
 _WRITES = frozenset({Operation.CREATE, Operation.PUT, Operation.OPEN_WRITE})
@@ -74,11 +77,11 @@ class Measurement:
         self._end = self._store.counts
 
 
-class CountingStore:
+class CountingStore(WrappedStore):
     """Counts what passes through to ``inner``; safe for many threads."""
 
     def __init__(self, inner: ObjectStore) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.renew()
         renew_after_fork(self)
 
@@ -117,75 +120,25 @@ class CountingStore:
             if size:
                 self._bytes[request] += size
 
-    @property
-    def url(self) -> str:
-        """That of the inner store."""
-        return self._inner.url
-
-    @property
-    def place(self) -> str:
-        """That of the inner store."""
-        return place_of(self._inner)
-
-    @property
-    def reads_in_flight(self) -> int:
-        """That of the inner store."""
-        return self._inner.reads_in_flight
-
-    def store_time_ms(self) -> int:
-        """Return the inner store's time; costs no request."""
-        return self._inner.store_time_ms()
-
-    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
-        data: bytes | None = None
+    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+        answer: Answer | None = None
         try:
-            data = self._inner.get(key, bytes_max)
+            answer = call()
+            return answer
         finally:
-            self.record(Operation.GET, key, len(data or b""))
-        return data
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
-        data = b""
-        try:
-            data = self._inner.get_range(key, start, length)
-        finally:
-            self.record(Operation.GET_RANGE, key, len(data))
-        return data
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
-        self.record(Operation.HEAD, key)
-        return self._inner.head(key)
+            self.record(operation, key, len(answer) if isinstance(answer, bytes) else 0)
 
     def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free."""
         self.record(Operation.CREATE, key, len(data))
         return self._inner.create(key, data)
 
     def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object."""
         self.record(Operation.PUT, key, len(data))
         self._inner.put(key, data)
 
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload; it is counted when it is closed."""
         return _CountingWriter(self, key, self._inner.open_write(key))
-
-    def make_durable(self, keys: Sequence[str]) -> None:
-        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
-        make_durable(self._inner, keys)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
-        self.record(Operation.LIST, prefix)
-        return self._inner.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        """Delete the object; a missing one is no error."""
-        self.record(Operation.DELETE, key)
-        self._inner.delete(key)
 
 
 class _CountingWriter(Writer):

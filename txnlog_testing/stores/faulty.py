@@ -21,16 +21,9 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
 
 from txnformat.errors import InvalidInputError, StorageError, TxnLogError
-from txnformat.store.base import (
-    CreateOutcome,
-    CreateResult,
-    ObjectInfo,
-    ObjectStore,
-    ObjectWriter,
-    make_durable,
-    place_of,
-)
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectStore, ObjectWriter
 from txnformat.store.requests import Operation
+from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer, object_exists
 
 __all__ = [
@@ -219,7 +212,7 @@ class _Pending:
         return Landed(self.operation, self.key, result if isinstance(result, CreateResult) else None)
 
 
-class FaultyStore:
+class FaultyStore(WrappedStore):
     """Passes requests to ``inner``, except where the plan says otherwise. One instance is one process.
 
     Parameters
@@ -241,7 +234,7 @@ class FaultyStore:
         counter: FaultCounter | None = None,
         before_create: Callable[[str], None] | None = None,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._schedule = schedule
         self._counter = counter or FaultCounter()
         self._before_create = before_create
@@ -272,39 +265,7 @@ class FaultyStore:
             arriving, self._pending = self._pending, []
         return [late.land() for late in arriving]
 
-    @property
-    def url(self) -> str:
-        """That of the inner store."""
-        return self._inner.url
-
-    @property
-    def place(self) -> str:
-        """That of the inner store."""
-        return place_of(self._inner)
-
-    @property
-    def reads_in_flight(self) -> int:
-        """That of the inner store."""
-        return self._inner.reads_in_flight
-
-    def store_time_ms(self) -> int:
-        """Return the inner store's time; never fails."""
-        return self._inner.store_time_ms()
-
-    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
-        return self._simple(Operation.GET, key, lambda: self._inner.get(key, bytes_max))
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
-        return self._simple(Operation.GET_RANGE, key, lambda: self._inner.get_range(key, start, length))
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
-        return self._simple(Operation.HEAD, key, lambda: self._inner.head(key))
-
     def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free."""
         if self._before_create is not None:
             self._before_create(key)
         fault = self._begin(Operation.CREATE, key)
@@ -317,10 +278,6 @@ class FaultyStore:
             return CreateResult(CreateOutcome.EXISTS)
         return CreateResult(CreateOutcome.AMBIGUOUS, self._error(fault, Operation.CREATE, key))
 
-    def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object."""
-        self._simple(Operation.PUT, key, lambda: self._inner.put(key, data))
-
     def open_write(self, key: str) -> Writer:
         """Start a streamed upload; its fault may strike here, in a write, or in ``close``."""
         fault = self._begin(Operation.OPEN_WRITE, key)
@@ -329,17 +286,8 @@ class FaultyStore:
         return _FaultyWriter(self, key, self._inner.open_write(key), fault)
 
     def make_durable(self, keys: Sequence[str]) -> None:
-        """Make sure that these objects would survive a power cut, where the inner store can lose them."""
         self.check_alive()
-        make_durable(self._inner, keys)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
-        return self._simple(Operation.LIST, prefix, lambda: self._inner.list(prefix, start_after))
-
-    def delete(self, key: str) -> None:
-        """Delete the object; a missing one is no error."""
-        self._simple(Operation.DELETE, key, lambda: self._inner.delete(key))
+        super().make_durable(keys)
 
     def check_alive(self) -> None:
         """Raise SimulatedCrash when this store's process has ended."""
@@ -354,8 +302,7 @@ class FaultyStore:
             raise object_exists(self.url, key)
         raise self._error(fault, Operation.OPEN_WRITE, key)
 
-    def _simple(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
-        """Make a request whose every failure is an exception."""
+    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
         fault = self._begin(operation, key)
         if fault is None:
             return call()

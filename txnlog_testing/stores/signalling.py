@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter
+from txnformat.store.base import ObjectStore, ObjectWriter
+from txnformat.store.requests import Operation
+from txnformat.store.wrapped import WrappedStore
 from txnformat.store.writer import Writer
 
 __all__ = ["NOTICED_SECONDS_MAX", "SignallingStore"]
@@ -22,7 +24,7 @@ NOTICED_SECONDS_MAX = 0.5
 """Longest wait for the main thread: where a pool of threads reads, it comes out only when these have ended."""
 
 
-class SignallingStore:
+class SignallingStore(WrappedStore):
     """Passes all requests to ``inner``, and signals at one of them.
 
     Parameters
@@ -34,7 +36,7 @@ class SignallingStore:
     """
 
     def __init__(self, inner: ObjectStore, number: signal.Signals) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._number = number
         self._lock = threading.Lock()
         self._nth: int | None = None
@@ -76,55 +78,14 @@ class SignallingStore:
         if not self._left.wait(NOTICED_SECONDS_MAX):
             self.is_unnoticed = True
 
-    @property
-    def url(self) -> str:
-        """That of the inner store."""
-        return self._inner.url
-
-    @property
-    def reads_in_flight(self) -> int:
-        """That of the inner store."""
-        return self._inner.reads_in_flight
-
-    def store_time_ms(self) -> int:
-        """Return the inner store's time; costs no request."""
-        return self._inner.store_time_ms()
-
-    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
-        """Return the whole object, or None."""
-        return self._pass(lambda: self._inner.get(key, bytes_max))
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start`` (inclusive)."""
-        return self._pass(lambda: self._inner.get_range(key, start, length))
-
-    def head(self, key: str) -> ObjectInfo | None:
-        """Return the object's size, or None."""
-        return self._pass(lambda: self._inner.head(key))
-
-    def create(self, key: str, data: bytes) -> CreateResult:
-        """Create the object if the key is free."""
-        return self._pass(lambda: self._inner.create(key, data))
-
-    def put(self, key: str, data: bytes) -> None:
-        """Create or replace the object."""
-        self._pass(lambda: self._inner.put(key, data))
+    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+        return self._pass(call)
 
     def open_write(self, key: str) -> ObjectWriter:
-        """Start a streamed upload."""
-        return _SignallingWriter(self._pass, self._pass(lambda: self._inner.open_write(key)))
+        return _SignallingWriter(self._pass, super().open_write(key))
 
     def make_durable(self, keys: Sequence[str]) -> None:
-        """Sync the names of objects that other processes made."""
         self._pass(lambda: self._inner.make_durable(keys))
-
-    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
-        """Return the objects under ``prefix`` after ``start_after`` (exclusive), sorted by key."""
-        return self._pass(lambda: self._inner.list(prefix, start_after))
-
-    def delete(self, key: str) -> None:
-        """Delete the object; a missing one is no error."""
-        self._pass(lambda: self._inner.delete(key))
 
 
 class _SignallingWriter(Writer):

@@ -1,0 +1,67 @@
+"""A store in front of another. Each wrapper overrides what it changes; the rest passes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
+from txnformat.store.requests import Operation
+
+__all__ = ["WrappedStore"]
+
+Answer = TypeVar("Answer")
+
+
+class WrappedStore(ObjectStore):
+    """Passes every call on to ``inner``, and every one that costs a request through :meth:`_request`."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+
+    def _request(self, operation: Operation, key: str, call: Callable[[], Answer]) -> Answer:
+        """Make one request; of a listing ``key`` is the prefix."""
+        return call()
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def place(self) -> str:
+        """See :func:`~txnformat.store.base.place_of`."""
+        return place_of(self._inner)
+
+    @property
+    def reads_in_flight(self) -> int:
+        return self._inner.reads_in_flight
+
+    def store_time_ms(self) -> int:
+        return self._inner.store_time_ms()
+
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
+        return self._request(Operation.GET, key, lambda: self._inner.get(key, bytes_max))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._request(Operation.GET_RANGE, key, lambda: self._inner.get_range(key, start, length))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._request(Operation.HEAD, key, lambda: self._inner.head(key))
+
+    def create(self, key: str, data: bytes) -> CreateResult:
+        return self._request(Operation.CREATE, key, lambda: self._inner.create(key, data))
+
+    def put(self, key: str, data: bytes) -> None:
+        self._request(Operation.PUT, key, lambda: self._inner.put(key, data))
+
+    def open_write(self, key: str) -> ObjectWriter:
+        return self._request(Operation.OPEN_WRITE, key, lambda: self._inner.open_write(key))
+
+    def make_durable(self, keys: Sequence[str]) -> None:
+        make_durable(self._inner, keys)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Sequence[ObjectInfo]:
+        return self._request(Operation.LIST, prefix, lambda: self._inner.list(prefix, start_after))
+
+    def delete(self, key: str) -> None:
+        self._request(Operation.DELETE, key, lambda: self._inner.delete(key))
