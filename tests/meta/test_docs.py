@@ -128,7 +128,11 @@ def test_every_make_target_that_is_named_exists(path: Path) -> None:
 
 
 def test_the_readme_names_the_commands_that_a_newcomer_needs() -> None:
-    assert {"demo", "test", "help"} <= set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", _text("README.md"))) <= TARGETS
+    assert (
+        {"demo", "test", "help"}
+        <= set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", _text("README.md")))
+        <= TARGETS
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
