@@ -1,11 +1,11 @@
 """Entries that are kept as bytes in ``tests/golden/entries``: every operation, each in every form that it has.
 
-``python -m tests.integration.golden_entries FOLDER`` writes them with the version that it runs on.
+``python -m tests.integration.golden_entries`` writes those that are missing, with the version that it runs on. ``all`` is compressed, and
+holds twice each operation that there was when it was written.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from tests.integration.golden_roots import ROOTS
@@ -227,13 +227,11 @@ def entry_of(number: int, operations: tuple[Operation, ...]) -> CommitEntry:
 
 
 def build(folder: Path) -> None:
-    """Write an entry for each operation, and a compressed one with all of them."""
-    for number, (name, forms) in enumerate(FORMS.items()):
-        (folder / f"{number:02}-{name}.json").write_bytes(encode_entry(entry_of(number, forms)))
-    number = len(FORMS)
-    every = tuple(form for forms in FORMS.values() for form in forms)
-    (folder / f"{number:02}-all.zst").write_bytes(encode_entry(entry_of(number, every * 2)))
+    """Write an entry for each operation that has none yet: kept entries are never written anew."""
+    kept = {path.stem[3:]: int(path.stem[:2]) for path in folder.iterdir()}
+    for number, name in enumerate((name for name in FORMS if name not in kept), max(kept.values()) + 1):
+        (folder / f"{number:02}-{name}.json").write_bytes(encode_entry(entry_of(number, FORMS[name])))
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    build(ENTRIES)

@@ -8,52 +8,48 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from tests.meta.markdown import codes, section
 from tests.meta.spec_samples import (
-    CHECKPOINT,
     OPERATIONS,
-    SAMPLES,
     SEGMENT_RECORD,
-    SHA,
     SPEC,
-    STAGE,
-    TOPIC,
     UUID,
     one_table,
 )
 from txnformat.core import snapshot
-from txnformat.core.app_versions import VersionAt
-from txnformat.core.groups.state import Committed, GroupState, Member, PendingPosition
-from txnformat.core.operations import (
-    Cause,
-)
 from txnformat.core.producers.state import AppendedRange
-from txnformat.core.ranges import Ranges
 from txnformat.core.records.batch_table import TABLE_ROW
-from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT, PartitionState
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.core.snapshot_rows import (
+    AcksRow,
     AppVersionRow,
     BlockRow,
+    CommittedRow,
+    FeaturesRow,
     GroupRow,
+    MemberRow,
+    OpenRow,
     PartitionRow,
+    PendingAcksRow,
+    PendingRow,
     ProducerRow,
+    SequencesRow,
+    StagedSequencesRow,
+    StartRow,
     StateRow,
+    SubscriptionKeyRow,
     SubscriptionRow,
     TopicRow,
     TotalsRow,
     TransactionalIdRow,
+    WindowRow,
 )
-from txnformat.core.snapshot_state import encode_state
-from txnformat.core.state import FEATURES, IntentWindow, LogState, ProducerIdBlock, TopicState, UsedAt
-from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
-from txnformat.core.topics.evolution import next_version
-from txnformat.core.topics.schema import TopicSchema
-from txnformat.core.transactions.state import LastEnd, StagedFlush, TransactionalIdState, TransactionStatus
-from txnformat.persistent import Vector
-from txnformat.types import FileRecord, Outcome, TopicPartition
+from txnformat.core.transactions.state import LastEnd, StagedFlush, TransactionStatus
+from txnformat.types import FileRecord, TopicPartition
 
 
 def _dtype_in_words(dtype: np.dtype[Any]) -> str:
@@ -92,127 +88,53 @@ def test_the_spec_names_the_sections_of_a_snapshot_and_their_columns_in_order() 
     }
 
 
-def _sample_state() -> dict[str, Any]:
-    """Return the JSON section of a state in which nothing is empty."""
-    key = TopicPartition(UUID, 0)
-    first = TopicSchema.from_json(TOPIC.fields, TOPIC.key_columns, None)
-    schema = next_version(first, SAMPLES[-1].fields)  # type: ignore[union-attr]
-    assert schema is not None
-    opened = PartitionState(
-        log_end=5, open={(0, 0): 0}, sequences={(0, 0): (AppendedRange(0, 4, "0123456789abcdef", 0, 1),)}
-    )
-    ongoing = TransactionalIdState(
-        0,
-        1,
-        TransactionStatus.ONGOING,
-        {key: 0},
-        1,
-        2,
-        LastEnd(0, Outcome.COMMIT, Cause.PRODUCER, 1),
-        (StagedFlush(UUID, 0, 0, 0, 1, STAGE.partitions),),
-        {key: (AppendedRange(0, 4, "0123456789abcdef", -1, 1),)},
-        1,
-        2,
-        frozenset({"readers"}),
-        frozenset({(UUID, "billing")}),
-        True,
-        3,
-        4,
-    )
-    group = GroupState(
-        3,
-        Member("a process", 45_000, 1),
-        2,
-        {key: Committed(5, "a note", 0, 1, 2), "another log/0": Committed("17", "", 0, 1, 2)},
-        {"etl": {key: PendingPosition(5, "", 1, True), "another log/0": PendingPosition("18", "", 1, False)}},
-        1,
-        2,
-    )
-    subscription = SubscriptionState(
-        {0: PartitionAcks(1, Ranges.of([(2, 3)]), {"etl": PendingAcks(Ranges.of([(4, 5)]), 2)})}, 1, 1, 2
-    )
-    row = encode_state(
-        LogState(
-            log_id=UUID,
-            entry=2,
-            entry_sha256=SHA,
-            timestamp_ms=3,
-            features=FEATURES,
-            topics={UUID: TopicState(UUID, "orders", TOPIC.directory, 2, schema, TOPIC, 1)},
-            topic_ids={"orders": UUID},
-            partitions={key: opened},
-            transactional_ids={"etl": ongoing},
-            next_producer_id=1001,
-            blocks={1: ProducerIdBlock("a process", 1, 1000, 1, 2)},
-            app_versions={("spark-batch", "nightly"): VersionAt(7, 2, ("a run",))},
-            checkpoints=(CHECKPOINT,),
-            window=IntentWindow(0, ((UUID,),)),
-            segments=Vector([SEGMENT_RECORD]),
-            max_transaction_timeout_ms=1,
-            producers={3: UsedAt(1, 2)},
-            retired_below=3,
-            groups={"readers": group},
-            retired_generation=1,
-            subscriptions={(UUID, "billing"): subscription},
-        )
-    )
-    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(row))
-    assert tuple(state) == StateRow.__struct_fields__, "nothing of it is left out"
-    return state
+DECLARED: dict[str, type[msgspec.Struct]] = {
+    "features": FeaturesRow,
+    "topics": TopicRow,
+    "transactional_ids": TransactionalIdRow,
+    "blocks": BlockRow,
+    "app_versions": AppVersionRow,
+    "window": WindowRow,
+    "partitions": PartitionRow,
+    "groups": GroupRow,
+    "subscriptions": SubscriptionRow,
+}
+"""By field of a snapshot's state: what it holds."""
 
 
 def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
-    state = _sample_state()
-    rows = {tuple(codes(row[0])): row[1] for row in one_table(SNAPSHOTS, "`state`: field").rows}
-    assert sorted(name for names in rows for name in names) == sorted(state)
-    notes = {name: text for names, text in rows.items() for name in names}
-    for name in (
-        "features",
-        "blocks",
-        "app_versions",
-        "partitions",
-        "transactional_ids",
-        "window",
-        "topics",
-        "groups",
-        "subscriptions",
-    ):
-        value = state[name][0] if isinstance(state[name], list) else state[name]
+    notes = {name: row[1] for row in one_table(SNAPSHOTS, "`state`: field").rows for name in codes(row[0])}
+    assert sorted(notes) == sorted(StateRow.__struct_fields__)
+    for name, declared in DECLARED.items():
         extra = {"entry", "create_topic", "fields"} if name in ("window", "topics") else set()
-        assert set(codes(notes[name])) - extra - set(value) == set(), name
-        assert set(value) <= set(codes(notes[name])), name
-    words = " ".join(SNAPSHOTS.split())
-    (known,), (partition,), (group,) = state["transactional_ids"], state["partitions"], state["groups"]
-    (subscription,) = state["subscriptions"]
-    for row, declared in (
-        (state["topics"][0], TopicRow),
-        (known, TransactionalIdRow),
-        (state["blocks"][0], BlockRow),
-        (state["producers"][0], ProducerRow),
-        (state["app_versions"][0], AppVersionRow),
-        (partition, PartitionRow),
-        (partition["sealed"], TotalsRow),
-        (group, GroupRow),
-        (subscription, SubscriptionRow),
-    ):
-        assert tuple(row) == declared.__struct_fields__, "the sample has every field"
-    for item in (
-        known["partitions"][0],
-        known["last_end"],
-        {name: value for name, value in known["staged"][0].items() if name != "partitions"},
-        known["staged_sequences"][0],
-        partition["open"][0],
-        partition["sequences"][0],
-        partition["sequences"][0]["appends"][0],
-        group["member"],
-        group["committed"][0],
-        group["pending"][0],
-        known["subscriptions"][0],
-        subscription["partitions"][0],
-        subscription["partitions"][0]["pending"][0],
-    ):
-        names = re.escape(" ".join(f"`{name}`" for name in item)).replace("\\ ", r"(?: \([^)]*\))? ")
-        assert re.search(names, words), list(item)
+        assert set(codes(notes[name])) - extra - set(declared.__struct_fields__) == set(), name
+        assert set(declared.__struct_fields__) <= set(codes(notes[name])), name
+
+
+@pytest.mark.parametrize(
+    ("declared", "without"),
+    [
+        (StartRow, ()),
+        (LastEnd, ()),
+        (StagedFlush, ("partitions",)),
+        (StagedSequencesRow, ()),
+        (OpenRow, ()),
+        (SequencesRow, ()),
+        (AppendedRange, ()),
+        (MemberRow, ()),
+        (CommittedRow, ("name", "position")),
+        (PendingRow, ()),
+        (SubscriptionKeyRow, ()),
+        (AcksRow, ()),
+        (PendingAcksRow, ()),
+        (ProducerRow, ()),
+        (TotalsRow, ()),
+    ],
+)
+def test_the_spec_lists_the_fields_of_a_row_in_order(declared: Any, without: tuple[str, ...]) -> None:
+    names = getattr(declared, "__struct_fields__", None) or declared._fields
+    listed = " ".join(f"`{name}`" for name in names if name not in without)
+    assert re.search(re.escape(listed).replace("\\ ", r"(?: \([^)]*\))? "), " ".join(SNAPSHOTS.split()))
 
 
 def test_the_states_of_a_transactional_id_are_named() -> None:
