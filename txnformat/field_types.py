@@ -16,6 +16,7 @@ __all__ = [
     "INT32_MAX",
     "INT64_MAX",
     "LEFT_OUT",
+    "LOG_PARTITIONS_MAX",
     "LOG_TIME_MS_MAX",
     "OLDER_LACK",
     "PARTITIONS_MAX",
@@ -51,6 +52,8 @@ INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
 PARTITIONS_MAX = 10_000
 """Most partitions of one topic."""
+LOG_PARTITIONS_MAX = 200_000
+"""Most partitions of all topics of a log together."""
 SCHEMAS_MAX = 1_000
 """Most versions of one topic's schema."""
 TIMEOUT_MS_MAX = 2**53

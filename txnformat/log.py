@@ -216,7 +216,8 @@ class TxnLog(LogReads):
         ConflictError
             Kind ``topic-exists``.
         InvalidInputError
-            Name, schema, columns or partition count: every problem found.
+            Name, schema, columns or partition count: every problem found. Kind ``invalid-partitions``: the topics
+            of the log would have more than 200,000 partitions together.
         """
         wanted = self.topic_operation(
             name, schema, partitions=partitions, key_columns=key_columns, timestamp_column=timestamp_column

@@ -6,11 +6,15 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tests.limits.case import Case
 from txnformat import keys
+from txnformat.admin.describe import describe_log
+from txnformat.admin.metrics import measure
+from txnformat.client.commit_counts import CommitCounts
 from txnformat.core.document import packed
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.entry_bytes import encode_stored
@@ -24,8 +28,10 @@ from txnformat.core.operations import (
     InitProducer,
     Operation,
 )
+from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.field_types import LOG_PARTITIONS_MAX, PARTITIONS_MAX
 from txnformat.log import TxnLog
 from txnformat.patterns import Pattern
 from txnformat.protocol.follow import empty_state, parse_hint
@@ -194,6 +200,23 @@ def _fold(name: str, folder: Path) -> object:
     return "folded"
 
 
+def _make_partitions(count: int, folder: Path) -> int:
+    """Write an entry whose topics have ``count`` partitions together."""
+    topics = islice(_operations("create_topic"), count // PARTITIONS_MAX)
+    data = entry_of(state_before(""), (replace(op, partitions=PARTITIONS_MAX) for op in topics))
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _describe(folder: Path) -> object:
+    state, data = state_before(""), (folder / "object").read_bytes()
+    state = apply(state, decode_entry(data, 0), sha256_hex(data))
+    described = describe_log(state, "memory://", 0)
+    measured = measure(state, "memory://", 0, CommitCounts())
+    assert sum(topic.partitions for topic in described.topics) == len(measured.partitions)
+    return "described and measured"
+
+
 def _match(folder: Path) -> object:
     return "matched" if not Pattern("(a+)+b").matching(["a" * 249] * 1_000) else "a name that does not match"
 
@@ -257,6 +280,15 @@ CASES = (
             "commit_offsets",
             "ack",
         )
+    ),
+    *(
+        Case(
+            f"fold-partitions-{count}",
+            f"entry: topics with {count:,} partitions",
+            partial(_make_partitions, count),
+            _describe,
+        )
+        for count in (LOG_PARTITIONS_MAX, 10 * LOG_PARTITIONS_MAX)
     ),
     Case("pattern", "`(a+)+b` against 1,000 names of 249 letters", lambda folder: 7, _match),
 )

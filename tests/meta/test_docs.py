@@ -262,6 +262,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "bundle of 100 entries; more are read one by one": ("txnformat.core.bundle:BUNDLE_BYTES_MAX",),
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
+    "partitions of all topics of a log": ("txnformat.field_types:LOG_PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),
     "snapshot as stored": ("txnformat.store.object_sizes:SNAPSHOT_BYTES_MAX",),
     "`format.json`, `latest`, a boundary": ("txnformat.core.document:SMALL_BYTES_MAX",),

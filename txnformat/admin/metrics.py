@@ -460,12 +460,12 @@ def _partition(
 
 
 def _volume(partition: PartitionState) -> _Volume:
-    extents = partition.extents.array()
-    extents = extents[extents["base_offset"] < partition.last_stable_offset]
     sealed = partition.sealed
     volume = _Volume(sealed.records, sealed.aborted_records, sealed.size, sealed.aborted_size)
-    if not len(extents):
+    if not partition.extents:
         return volume
+    extents = partition.extents.array()
+    extents = extents[extents["base_offset"] < partition.last_stable_offset]
     committed = committed_mask(
         extents["base_offset"],
         extents["base_offset"] + extents["records"] - 1,

@@ -48,6 +48,7 @@ from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSu
 from txnformat.core.topics.evolution import evolve
 from txnformat.core.transactions.decide import end_for_another, open_producer
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError, TxnLogError
+from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.types import TopicPartition
 
 __all__ = ["decide"]
@@ -101,6 +102,8 @@ def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
         return Rejected(topic_exists(action.name))
     if action.topic_id in state.topics:
         return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
+    if not state.may_have(action.partitions):
+        return Rejected(_too_many(state, action.name, action.partitions, "invalid-partitions"))
     return _included(replace(action, intent=0))
 
 
@@ -113,10 +116,24 @@ def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
     if topic is None:
         return Rejected(NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id))
     try:
-        return _included(evolve(topic.schema, topic.partitions, action))
+        operation = evolve(topic.schema, topic.partitions, action)
     except InvalidInputError as error:
         error.values["topic"] = topic.name
         return Rejected(error.with_traceback(None))
+    more = operation.partitions - topic.partitions
+    if not state.may_have(more):
+        return Rejected(_too_many(state, topic.name, more, "invalid-alter"))
+    return _included(operation)
+
+
+def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{more} more partitions are too many: the topics of the log have {state.partition_count}, "
+        f"and at most {LOG_PARTITIONS_MAX}",
+        kind=kind,
+        hint="use fewer partitions, or another log",
+        topic=topic,
+    )
 
 
 def _seal(state: LogState, action: SealSegments) -> Verdict:

@@ -62,6 +62,7 @@ from txnformat.core.transactions.fold import (
 )
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
+from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Rows
 from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
 
@@ -176,13 +177,26 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
         corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
     if at.directories is not None:
         at.directories.add(op.directory)
+    _check_room(state, op.partitions, at)
     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
     topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
     return replace(
         state,
         topics=put(state.topics, op.topic_id, topic, at),
         topic_ids=put(state.topic_ids, op.name, op.topic_id, at),
+        partition_count=state.partition_count + op.partitions,
     )
+
+
+def _check_room(state: LogState, more_partitions: int, at: At) -> None:
+    if not state.may_have(more_partitions):
+        corrupt(
+            at,
+            "a log gets more partitions than it may have",
+            has=state.partition_count,
+            more=more_partitions,
+            maximum=LOG_PARTITIONS_MAX,
+        )
 
 
 def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
@@ -199,8 +213,14 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
             partitions=op.partitions,
             schema_id=op.schema_id,
         )
+    more = op.partitions - topic.partitions
+    _check_room(state, more, at)
     altered = replace(topic, partitions=op.partitions, schema=schema)
-    return replace(state, topics=put(state.topics, op.topic_id, altered, at))
+    return replace(
+        state,
+        topics=put(state.topics, op.topic_id, altered, at),
+        partition_count=state.partition_count + more,
+    )
 
 
 def _allocate(state: LogState, op: AllocateProducerIds, at: At) -> LogState:

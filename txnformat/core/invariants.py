@@ -112,6 +112,8 @@ def check_whole(state: LogState) -> list[str]:
     problems += check_keys(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
+    if (count := sum(topic.partitions for topic in state.topics.values())) != state.partition_count:
+        problems.append(f"I13 topics: they have {count} partitions, and {state.partition_count} are counted")
     return problems
 
 

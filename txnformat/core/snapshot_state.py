@@ -55,7 +55,7 @@ from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.core.typed import Typed, fail
 from txnformat.errors import UnsupportedFeatureError
-from txnformat.field_types import Positive
+from txnformat.field_types import LOG_PARTITIONS_MAX, Positive
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -233,6 +233,9 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         for index, one in enumerate(row.topics)
         for topic in (_topic(one, f"{name}.topics[{index}]"),)
     }
+    partition_count = sum(topic.partitions for topic in topics.values())
+    if partition_count > LOG_PARTITIONS_MAX:
+        fail(name, "topics", f"at most {LOG_PARTITIONS_MAX} partitions of all topics", partition_count)
     transactional_ids = {one.transactional_id: _transactional_id(one) for one in row.transactional_ids}
     return LogState(
         log_id=row.log_id,
@@ -242,6 +245,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         features=_features(row.features),
         topics=topics,
         topic_ids={topic.name: topic.topic_id for topic in topics.values()},
+        partition_count=partition_count,
         partitions=_partitions(row.partitions, tables, name),
         transactional_ids=transactional_ids,
         undecided=frozenset(known for known, one in transactional_ids.items() if one.status in UNDECIDED),

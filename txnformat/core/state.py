@@ -25,6 +25,7 @@ from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError
+from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -131,6 +132,8 @@ class LogState(msgspec.Struct, frozen=True):
     """By topic id."""
     topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
     """Topic id by name."""
+    partition_count: int = 0
+    """Number of partitions of all topics, with those that hold nothing."""
     partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
     """Partitions that hold or held something; one that is not here is empty."""
     transactional_ids: dict[str, TransactionalIdState] = msgspec.field(default_factory=dict)
@@ -202,6 +205,10 @@ class LogState(msgspec.Struct, frozen=True):
         gone = [self.groups[name].generation for name in names]
         kept = without(self.groups, names, at)
         return replace(self, groups=kept, retired_generation=max([self.retired_generation, *gone]))
+
+    def may_have(self, more_partitions: int) -> bool:
+        """Return whether all topics together may have so many partitions more."""
+        return self.partition_count + more_partitions <= LOG_PARTITIONS_MAX
 
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""

@@ -112,7 +112,7 @@ GOLDEN_EMPTY = "94fbe617523aaac0d2b6960f3561f7bf5021d5c64cd959ba5c14db87fac59abc
 GOLDEN_FULL = "6ff40cf69b970702ee2083305d0cb87f847c3be64b7e84494c9bc69ddcf0dd16"
 
 
-DERIVED = {"topic_ids", "extents", "undecided"}
+DERIVED = {"partition_count", "topic_ids", "extents", "undecided"}
 """From topics, from partitions, and from transactional ids."""
 
 
