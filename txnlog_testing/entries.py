@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from txnformat.core.document import ZSTD_MAGIC, decompressed, packed, plain_json
-from txnformat.core.entry_bytes import encode_stored
+from txnformat.core.wire.document import ZSTD_MAGIC, decompressed, packed, plain_json
+from txnformat.core.wire.entry_bytes import encode_stored
 
 __all__ = ["changed_entry", "replaced_in_entry", "without_checksum"]
 

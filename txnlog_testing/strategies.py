@@ -14,6 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     AllocateIds,
@@ -28,7 +29,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause, CreateTopic
-from txnformat.core.replacing import replace
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, TopicPartition
 from txnlog_testing.models.naive_model import NaiveModel
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, CommitResult, ProducerRef, Write
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.decide import check_identity
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus

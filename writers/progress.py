@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from txnformat.consumers.group_offsets import OffsetSource
 from txnformat.consumers.record_ids import Records
+from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Acks, GroupOffsets, ProducerRef
-from txnformat.core.replacing import replace
 from txnformat.errors import AckConflictError, OffsetOutOfRangeError, TxnLogError
 
 __all__ = ["AckSource", "Progress"]

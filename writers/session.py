@@ -31,6 +31,7 @@ from txnformat.admin.prepared import PreparedTransaction
 from txnformat.client.committer import operation_of
 from txnformat.clock import waited_ms
 from txnformat.consumers.group_offsets import OffsetSource
+from txnformat.core.drafts import replace
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     Acks,
@@ -44,7 +45,6 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import InitProducer
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.errors import (

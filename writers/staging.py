@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from txnformat.clock import Clock, Ids
+from txnformat.core.drafts import replace
 from txnformat.core.intents import TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import SMALL_BYTES

@@ -6,8 +6,8 @@ import msgspec
 
 from txnformat.admin.prepared import PreparedTransaction
 from txnformat.clock import Instant
+from txnformat.core.drafts import replace
 from txnformat.core.intents import ProducerRef
-from txnformat.core.replacing import replace
 from txnformat.errors import InvalidTransactionStateError, TxnLogError
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.clock import Clock, Ids
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import PendingPartition, TopicAppend
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX, encode_batch_table
-from txnformat.core.replacing import replace
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InternalError, NotFoundError, StorageError
 from txnformat.segments.writer import SegmentFileWriter, is_uneven

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
-from txnformat.core.replacing import replace
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError
 from txnformat.keys import check_topic_name, topic_directory

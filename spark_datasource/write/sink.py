@@ -21,11 +21,11 @@ from spark_datasource.write.repeats import Repetition, content_of, rows_of
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX, OneTopic, Route
 from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
-from txnformat.core.app_versions import Content
+from txnformat.core.app_versions.state import Content
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, CommitResult, Intent, Write
 from txnformat.core.operations import AppVersion, Operation
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.log import TxnLog

@@ -15,11 +15,11 @@ from tests.cli.conftest import Answer, Command
 from tests.cli.left_open import HourAgo, left_open, prepare
 from tests.conformance.cases import case
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import TakeCheckpoint
 from txnformat.core.operations import Checkpoint
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.store.local import LocalStore
 from txnformat.types import TopicPartition

@@ -26,7 +26,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Checkpoint, Seal
 from txnformat.core.records.state import PartitionState
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import TxnLogError

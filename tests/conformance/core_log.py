@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat import keys
 from txnformat.core.assemble import Assembled, assemble
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     Done,
@@ -20,7 +21,6 @@ from txnformat.core.intents import (
 )
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Cause, Operation
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.protocol.follow import fold_bytes

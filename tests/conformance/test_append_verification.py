@@ -14,11 +14,11 @@ from tests.conformance.core_log import CoreLog, kinds, rows
 from tests.conformance.scenes import NUMBERS
 from tests.integration.failing import ENTRY, Plan, faulty, read
 from txnformat.core.assemble import assemble
+from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import AllocateIds, Included, OpenProducer, ProducerRef, Rejected, Write
 from txnformat.core.operations import Append
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.errors import (
     CorruptDataError,
     InvalidTransactionStateError,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, AUDIT, COMMIT, NAME, ORDERS, CoreLog, kinds, orders, rows
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Included, ProducerRef, Write
 from txnformat.core.operations import Cause
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import InvalidTransactionStateError, NotFoundError, ProducerFencedError
 from txnformat.types import Outcome, TopicPartition

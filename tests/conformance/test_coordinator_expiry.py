@@ -10,13 +10,13 @@ from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, rows
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty
 from tests.integration.failing import rows as records
+from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.decide import EXPIRED_MAX, TRANSACTIONAL_ID_RETENTION_MS, expirable
 from txnformat.core.operations import Expire
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.log import TxnLog

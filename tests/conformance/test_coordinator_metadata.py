@@ -9,11 +9,11 @@ import pytest
 
 from tests.conformance.cases import case
 from tests.conformance.core_log import ABORT, COMMIT, NAME, CoreLog, rows
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import EndTxn, InitProducer
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import LEGAL_TRANSITIONS, TransactionStatus, is_legal_transition
 from txnformat.errors import CorruptDataError
 

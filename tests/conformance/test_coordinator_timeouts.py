@@ -10,6 +10,7 @@ from tests.conformance.epochs import BOUNDARIES, at_epoch
 from tests.integration.failing import BUFFERS, ENTRY, Plan, QuickClock, faulty, read
 from tests.integration.failing import rows as records
 from txnformat.core.assemble import assemble
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     AllocateIds,
     EndTransaction,
@@ -20,7 +21,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import Cause, EndTxn
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import (
     DEFERRED_TIMEOUT_MS_MAX,
     MAX_TRANSACTION_TIMEOUT_MS,

@@ -11,12 +11,12 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, GroupLog, part
+from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import DeleteGroup
 from txnformat.core.intents import RemoveGroup, Write
 from txnformat.core.lifecycle.decide import GROUP_RETENTION_MS, expirable
-from txnformat.core.replacing import replace
 from txnformat.errors import (
     ConflictError,
     CorruptDataError,

@@ -8,9 +8,9 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT
 from tests.conformance.group_log import GROUP, RECORDS, GroupLog, part
 from tests.integration.failing import ENTRY, Plan, faulty
+from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit
 from txnformat.core.intents import GroupOffsets, OpenProducer, ProducerRef, Write
-from txnformat.core.replacing import replace
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,

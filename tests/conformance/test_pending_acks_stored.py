@@ -26,10 +26,10 @@ from tests.conformance.subscribers import (
     worker,
 )
 from tests.integration.failing import Plan, faulty
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, Write
 from txnformat.core.operations import EndTxn
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import encode_snapshot
+from txnformat.core.snapshot.codec import encode_snapshot
 from txnformat.core.state import IntentWindow
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.core.subscriptions.state import PartitionAcks

@@ -13,11 +13,11 @@ import pytest
 from tests.conformance.cases import ROOT, case
 from tests.conformance.core_log import CoreLog
 from tests.integration.failing import ENTRY, Plan, faulty
+from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds
 from txnformat.core.operations import AllocateProducerIds
-from txnformat.core.replacing import replace
 from txnformat.errors import CorruptDataError
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import CommitStateUnknownError, Producer, StorageError, TxnLog

@@ -8,11 +8,11 @@ from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import Done, Included, Intent, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Append, Cause, EndTxn
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     CorruptDataError,

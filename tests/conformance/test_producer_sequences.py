@@ -7,12 +7,12 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, ORDERS, Chain
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import AllocateIds, Done, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Append
 from txnformat.core.producers.state import WINDOW_APPENDS
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import (
     CorruptDataError,

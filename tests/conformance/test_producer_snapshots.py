@@ -25,7 +25,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import Checkpoint
 from txnformat.core.producers.state import WINDOW_APPENDS
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, OutOfOrderSequenceError, ProducerFencedError, StorageError
 from txnformat.protocol.effects import GetObject, Simultaneous

@@ -15,7 +15,7 @@ from tests.conformance.pulsar import BUFFERS, again, new_log, opened, plain, rea
 from tests.integration.failing import Plan, faulty, unclear_commit
 from txnformat.core.intents import AllocateIds, Write
 from txnformat.core.operations import AllocateProducerIds
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.errors import CorruptDataError
 from txnformat.keys import entry_key
 from txnformat.store.local import LocalStore

@@ -31,22 +31,22 @@ from txnformat.columns.conform import conform
 from txnformat.columns.multiset import multiset_of
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.columns.text import is_text
-from txnformat.core.bundle import decode_bundle, encode_bundle
-from txnformat.core.document import plain_json
 from txnformat.core.entry import decode_entry, sha256_hex
-from txnformat.core.entry_bytes import check_stored
 from txnformat.core.groups.resets import read_target
 from txnformat.core.operations import Checkpoint
 from txnformat.core.producers.ids import IdBlock
 from txnformat.core.records.chunks import Chunk
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions import abort_index
+from txnformat.core.wire.bundle import decode_bundle, encode_bundle
+from txnformat.core.wire.document import plain_json
+from txnformat.core.wire.entry_bytes import check_stored
 from txnformat.errors import TxnLogError
 from txnformat.moments import as_moment_us
 from txnformat.predicates.sql import compile_where
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3_options import parse_s3_options
+from txnformat.store.s3.options import parse_s3_options
 from txnlog import TxnLog
 from txnlog.cli.columns import parse_column
 from txnlog.cli.file_formats import Format

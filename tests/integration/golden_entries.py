@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.integration.golden_roots import ROOTS
 from txnformat import keys
-from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.app_versions.state import Content, TopicContent
 from txnformat.core.entry import CommitEntry, encode_entry
 from txnformat.core.groups.operations import (
     NO_OFFSET,

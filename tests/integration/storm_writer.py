@@ -16,6 +16,7 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.clock import SystemClock
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     AllocateIds,
     CommitResult,
@@ -27,7 +28,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import AllocateProducerIds, InitProducer
-from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
 from txnformat.log import TxnLog

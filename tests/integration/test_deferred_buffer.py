@@ -8,7 +8,7 @@ import pytest
 
 from bench.memory_4gib import MIB, Case, measure
 from tests.integration.failing import ENTRY, NUMBERS, Plan, QuickClock, faulty, read, rows, unclear_commit
-from txnformat.core.snapshot import encode_snapshot
+from txnformat.core.snapshot.codec import encode_snapshot
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnlog import (

@@ -21,14 +21,15 @@ from txnformat.clock import SystemClock, SystemIds
 from txnformat.errors import InvalidTransactionStateError
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store import open as open_module
-from txnformat.store import probe, s3_client
+from txnformat.store import probe
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3 import S3Store
-from txnformat.store.s3_options import parse_s3_options
-from txnformat.store.s3_upload import PART_BYTES
-from txnformat.store.store_time import StoreTime
+from txnformat.store.s3 import client as s3_client
+from txnformat.store.s3.options import parse_s3_options
+from txnformat.store.s3.store import S3Store
+from txnformat.store.s3.store_time import StoreTime
+from txnformat.store.s3.upload import PART_BYTES
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.stores.faulty import FaultyStore

@@ -6,8 +6,8 @@ import pytest
 
 from tests.integration.failing import ENTRY, NUMBERS, Plan, faulty, read, rows, unclear_commit
 from tests.integration.staging import stage
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.log import TxnLog
 from txnformat.store.memory import MemoryStore

@@ -13,9 +13,9 @@ import pytest
 from tests.integration.failing import ENTRY, QuickClock, read, rows
 from tests.integration.golden_roots import COMMITTED, ROOTS
 from txnformat import keys
-from txnformat.core.document import ZSTD_MAGIC
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import AllocateIds
+from txnformat.core.wire.document import ZSTD_MAGIC
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, key_class

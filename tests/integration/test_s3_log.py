@@ -21,7 +21,7 @@ from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore
 from txnformat.store.open import open_store
 from txnformat.store.requests import KeyClass, Operation
-from txnformat.store.s3 import ATTEMPTS_MAX, S3Store
+from txnformat.store.s3.store import ATTEMPTS_MAX, S3Store
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore, RequestClass
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, moto_server, seaweedfs_server

@@ -11,8 +11,8 @@ import pytest
 
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, ObjectInfo
-from txnformat.store.s3 import S3Store
-from txnformat.store.s3_upload import PART_BYTES
+from txnformat.store.s3.store import S3Store
+from txnformat.store.s3.upload import PART_BYTES
 from txnlog_testing.stores.fault_proxy import FaultProxy, ProxyFault, ProxyFaultKind, Request
 from txnlog_testing.stores.s3_server import S3Server, dead_endpoint, seaweedfs_server
 

@@ -13,7 +13,7 @@ import pytest
 
 from txnformat.core.intents import Write
 from txnformat.core.invariants import check_whole
-from txnformat.core.snapshot import encode_snapshot
+from txnformat.core.snapshot.codec import encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.sealed import SidecarCache

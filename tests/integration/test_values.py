@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.core.document import packed
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk
+from txnformat.core.wire.document import packed
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog, WholeRecord, read_values

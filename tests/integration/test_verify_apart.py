@@ -27,7 +27,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
 from txnformat.store.open import open_store, reopening
-from txnformat.store.s3 import S3Store
+from txnformat.store.s3.store import S3Store
 from txnformat.verify.deep_child import AT_ONCE, Asked, Limits
 from txnformat.verify.deep_files import NoProcessError, check_apart
 from txnformat.verify.log import verify_log
@@ -370,7 +370,7 @@ def test_the_other_process_ends_with_the_one_that_asked() -> None:
 FORKING = """
 import json, os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
-from txnformat.store.s3 import S3Store
+from txnformat.store.s3.store import S3Store
 from txnformat.verify.log import verify_log
 store = S3Store("s3://bucket/log", json.loads(sys.argv[1]))
 threading.Thread(target=verify_log, args=(store,), kwargs={"deep": True}, daemon=True).start()

@@ -11,9 +11,9 @@ import pytest
 
 from tests.integration.checkpoints import take_snapshot
 from txnformat import keys
-from txnformat.core.document import plain_text
 from txnformat.core.entry import sha256_hex
 from txnformat.core.sealing.sidecar import decode_index, decode_markers, encode_index, encode_markers
+from txnformat.core.wire.document import plain_text
 from txnformat.persistent import Rows
 from txnformat.store.memory import MemoryStore
 from txnformat.types import ObjectRecord

@@ -143,7 +143,7 @@ def _status(pid: int, *, waits: bool) -> Status:
 def main() -> None:
     """Answer until the input ends; then kill who is left."""
     import tests.killing.etl  # noqa: F401  # once, and not in every child
-    import txnformat.store.s3  # noqa: F401
+    import txnformat.store.s3.store  # noqa: F401
 
     running = set()
     for line in sys.stdin:

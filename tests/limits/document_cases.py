@@ -15,9 +15,8 @@ from txnformat import keys
 from txnformat.admin.describe import describe_log
 from txnformat.admin.metrics import measure
 from txnformat.client.commit_counts import CommitCounts
-from txnformat.core.document import packed
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
-from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import CommitOffsets, PositionCommit
 from txnformat.core.operations import (
@@ -28,9 +27,10 @@ from txnformat.core.operations import (
     InitProducer,
     Operation,
 )
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.core.wire.document import packed
+from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.field_types import LOG_PARTITIONS_MAX, PARTITIONS_MAX
 from txnformat.log import TxnLog
 from txnformat.patterns import Pattern

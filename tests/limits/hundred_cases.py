@@ -16,15 +16,15 @@ from tests.limits.case import Case
 from tests.limits.document_cases import LOG, MIB, entry_of, open_root, plain_entry, state_before
 from txnformat import keys
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
-from txnformat.core.bundle import BUNDLE_ENTRIES, encode_bundle
-from txnformat.core.document import packed
 from txnformat.core.entry import sha256_hex
-from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.operations import AppVersion, Checkpoint
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.wire.document import packed
+from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.errors import FormatError
 from txnformat.log import TxnLog
 from txnformat.protocol.follow import fold_bytes

@@ -260,16 +260,16 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "batches that an entry names itself; more go to a batch table": (
         "txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",
     ),
-    "bundle of 100 entries; more are read one by one": ("txnformat.core.bundle:BUNDLE_BYTES_MAX",),
+    "bundle of 100 entries; more are read one by one": ("txnformat.core.wire.bundle:BUNDLE_BYTES_MAX",),
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
     "partitions of all topics of a log": ("txnformat.field_types:LOG_PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),
     "snapshot as stored": ("txnformat.store.object_sizes:SNAPSHOT_BYTES_MAX",),
-    "`format.json`, `latest`, a boundary": ("txnformat.core.document:SMALL_BYTES_MAX",),
+    "`format.json`, `latest`, a boundary": ("txnformat.core.wire.document:SMALL_BYTES_MAX",),
     "any other object that a reader asks for without its size": (
         "txnformat.store.object_sizes:OTHER_BYTES_MAX",
     ),
-    "decompressed metadata object": ("txnformat.core.document:METADATA_BYTES_MAX",),
+    "decompressed metadata object": ("txnformat.core.wire.document:METADATA_BYTES_MAX",),
     "JSON of an entry or a snapshot, for each byte as stored (at least 1 MiB)": (),
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),
     "intents in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
@@ -346,10 +346,10 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.protocol.snapshots:BYTES_PER_ENTRY",
     ),
     "S3: attempts of a request that may be repeated": (
-        "txnformat.store.s3:ATTEMPTS_MAX",
-        "txnformat.store.s3:BACKOFF_MS_MAX",
+        "txnformat.store.s3.store:ATTEMPTS_MAX",
+        "txnformat.store.s3.store:BACKOFF_MS_MAX",
     ),
-    "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3_upload:PART_BYTES",),
+    "S3: part of a multipart upload, and largest single PUT": ("txnformat.store.s3.upload:PART_BYTES",),
     "what a decoder needs for the lists of a row group that is written; more if a single row needs more": (
         "txnformat.segments.writer:LISTS_DECODED_BYTES_MAX",
     ),

@@ -15,7 +15,6 @@ from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from txnformat.admin.groups import Groups
 from txnformat.admin.subscriptions import Subscriptions
-from txnformat.core.document import check_text
 from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
 from txnformat.core.lifecycle.decide import (
     GROUP_RETENTION_MS,
@@ -23,6 +22,7 @@ from txnformat.core.lifecycle.decide import (
     TRANSACTIONAL_ID_RETENTION_MS,
 )
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
+from txnformat.core.wire.document import check_text
 from txnformat.protocol.commit import CommitSettings
 from txnformat.reading.rows import METADATA_FIELDS
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 
 from tests.meta.markdown import ROOT, codes, section, tables
-from txnformat.store import s3_options
 from txnformat.store.open import LOCAL_OPTION, follows_symlinks
-from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
+from txnformat.store.s3 import options as s3_options
+from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
 
 TEXT = (ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
 
@@ -38,7 +38,7 @@ def test_the_option_of_local_disks_is_listed() -> None:
 
 def test_every_error_of_s3_is_listed() -> None:
     listed = {kind for row in tables(section(TEXT, "## Errors"))[0].rows for kind in codes(row[0])}
-    source = (ROOT / "txnformat" / "store" / "s3_errors.py").read_text(encoding="utf-8")
+    source = (ROOT / "txnformat" / "store" / "s3" / "errors.py").read_text(encoding="utf-8")
     kinds = set(re.findall(r'_Meaning\(\s*"([a-z-]+)"', source))
     assert kinds - {"object-archived", "store-refused"} <= listed
 

@@ -31,10 +31,7 @@ from tests.meta.spec_samples import (
 )
 from txnformat import keys
 from txnformat.columns.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
-from txnformat.core.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
-from txnformat.core.document import encode_json
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
-from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.operation_codec import OPERATIONS as DECLARED
 from txnformat.core.operation_codec import encode_operation
@@ -47,11 +44,14 @@ from txnformat.core.operations import (
     SealedPartition,
     SealedSegment,
 )
-from txnformat.core.small_documents import FormatDocument, LatestDocument
 from txnformat.core.state import FEATURES
 from txnformat.core.subscriptions.operations import AckedPartition
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions import abort_index
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
+from txnformat.core.wire.document import encode_json
+from txnformat.core.wire.entry_bytes import encode_stored
+from txnformat.core.wire.small_documents import FormatDocument, LatestDocument
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.reading.rows import METADATA_FIELDS

@@ -18,13 +18,13 @@ from tests.meta.spec_samples import (
     UUID,
     one_table,
 )
-from txnformat.core import snapshot
 from txnformat.core.producers.state import AppendedRange
 from txnformat.core.records.batch_table import TABLE_ROW
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
-from txnformat.core.snapshot_rows import (
+from txnformat.core.snapshot import codec as snapshot
+from txnformat.core.snapshot.rows import (
     AcksRow,
     AppVersionRow,
     BlockRow,

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.mutants.mutations import every_byte, several
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
-from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     MARKER_ROW,

@@ -23,7 +23,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operations import Checkpoint
 from txnformat.core.records.visibility import committed_mask
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.protocol.effects import Times

@@ -17,14 +17,14 @@ from tests.unit.core.subscriptions.acknowledging import (
     some,
     subscribed,
 )
+from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import Included, OpenProducer, Rejected, Write
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.ranges import Ranges
-from txnformat.core.replacing import replace
+from txnformat.core.snapshot.subscriptions import encode_subscription
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
-from txnformat.core.subscriptions.snapshot import encode_subscription
 from txnformat.core.subscriptions.state import PartitionAcks
 from txnformat.errors import AckConflictError
 from txnformat.types import Outcome, TopicPartition

@@ -12,7 +12,7 @@ from tests.unit.core.memory_log import ORDERS, Log, rows
 from txnformat.core.intents import AllocateIds, Done, ExpireIdle, Included, ProducerRef, Rejected, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Expire
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.errors import OutOfOrderSequenceError, SequenceError, UnknownProducerIdError
 
 PRODUCERS = st.integers(0, 5)

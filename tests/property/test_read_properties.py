@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, CommitResult, OpenProducer, ProducerRef, TopicAppend, Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import AllocateProducerIds, Append, InitProducer
 from txnformat.core.records.batch_table import encode_batch_table
 from txnformat.core.records.visibility import aborted_ranges, committed_mask
-from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog

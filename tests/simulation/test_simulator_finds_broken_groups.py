@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.broken_rules import expect_found
 from txnformat.core import decide as decide_module
 from txnformat.core import fold as apply_module
+from txnformat.core.drafts import replace
 from txnformat.core.folding import At, PendingIndex
 from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups import ends as apply_group_ends
@@ -23,7 +24,6 @@ from txnformat.core.intents import ExpireIdle, GroupOffsets, Included, ResetOffs
 from txnformat.core.lifecycle import decide as retention
 from txnformat.core.operations import EndTxn
 from txnformat.core.records import decide as decide_write
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions import decide as decide_transaction
 from txnformat.types import Outcome

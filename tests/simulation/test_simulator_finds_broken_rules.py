@@ -15,10 +15,10 @@ from tests.simulation.broken_rules import expect_found
 from txnformat.core import decide
 from txnformat.core import fold as apply_module
 from txnformat.core.assemble import assemble
+from txnformat.core.drafts import replace
 from txnformat.core.intents import EndTransaction, Intent, OpenProducer
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Operation
 from txnformat.core.records import decide as decide_write
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions import decide as decide_transaction
 from txnformat.core.transactions import fold as apply_transaction

@@ -14,8 +14,8 @@ import pytest
 
 from txnformat import keys
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Intent, Rejected
-from txnformat.core.replacing import replace
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError
 from txnformat.protocol.commit import Answers, CommitSettings, commit_group
 from txnformat.protocol.effects import CreateObject, DrawId, Effect, ListObjects, ReadClock, Steps

@@ -25,9 +25,9 @@ from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.write.task import Rechunker, TopicUploads, write_rows
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
+from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import Append, AppVersion, CreateTopic
-from txnformat.core.replacing import replace
 from txnformat.errors import ConflictError, InternalError, InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog

@@ -20,8 +20,8 @@ from spark_datasource.write.plan import WritePlan
 from spark_datasource.write.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
 from spark_datasource.write.task import Rechunker
 from tests.spark.histories import numbers
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.replacing import replace
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,

@@ -27,8 +27,8 @@ from tests.spark.reading import (
     schema_of,
     travelled,
 )
+from txnformat.core.drafts import replace
 from txnformat.core.records.state import PartitionState
-from txnformat.core.replacing import replace
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from txnformat.digits import seconds, whole
 from txnformat.errors import InvalidInputError
-from txnformat.store.s3_options import parse_s3_options
+from txnformat.store.s3.options import parse_s3_options
 from txnlog.cli.options import Integer, IntegerRange
 
 ROOT = Path(__file__).resolve().parents[2]

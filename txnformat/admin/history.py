@@ -14,13 +14,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
-from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.operation_codec import operation_name
 from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.protocol.effects import GetObject, Steps
 from txnformat.protocol.reads import get_object, read_boundary, simultaneous

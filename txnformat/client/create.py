@@ -7,10 +7,10 @@ from dataclasses import replace
 from txnformat import keys
 from txnformat.client.committer import Committer
 from txnformat.clock import Ids
-from txnformat.core.document import encode_json
 from txnformat.core.entry import FORMAT_VERSION
-from txnformat.core.small_documents import FormatDocument
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
+from txnformat.core.wire.document import encode_json
+from txnformat.core.wire.small_documents import FormatDocument
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, StorageError, repr_of
 from txnformat.protocol.commit import writable
 from txnformat.store.base import CreateOutcome, ObjectStore

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from txnformat.columns.text import is_text
-from txnformat.core.document import check_text
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets
+from txnformat.core.wire.document import check_text
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnformat.core.decide import decide
-from txnformat.core.document import plain_json
+from txnformat.core.drafts import replace
 from txnformat.core.entry import ENTRY_BYTES_MAX, OPERATIONS_MAX, CommitEntry, encode_entry, sha256_hex
 from txnformat.core.fold import At, apply_operation, finish_entry
 from txnformat.core.intents import EndTransaction, Included, Intent, OpenProducer, Rejected, Verdict, Write
 from txnformat.core.operation_codec import encode_operation
 from txnformat.core.operations import Operation
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import plain_json
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.version import __version__
 

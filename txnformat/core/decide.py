@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from txnformat.core.drafts import replace
 from txnformat.core.groups.decide import join_group, leave_group, remove_group, reset_offsets
 from txnformat.core.intents import (
     Action,
@@ -41,7 +42,6 @@ from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operatio
 from txnformat.core.ownership import directories, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription

@@ -1,4 +1,4 @@
-"""Mappings and sets that the fold of one entry changes in place, after it has copied them once.
+"""Values with some fields changed; mappings and sets that the fold of one entry changes in place, after it has copied them once.
 
 A state is a value: whoever holds one never sees it change. But between the operations of one entry nobody holds the states,
 so these share one copy of what they change, which belongs to that fold: an entry of n operations on a mapping of m items
@@ -8,14 +8,21 @@ copy any more, and the next fold makes its own.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
-__all__ = ["draft", "drafted_set", "put", "without"]
+import msgspec
+
+__all__ = ["draft", "drafted_set", "put", "replace", "without"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
+
+_Struct = msgspec.Struct
+_replace = msgspec.structs.replace
 
 
 class _Draft(dict[K, V]):
@@ -76,3 +83,10 @@ def drafted_set(
     copy.update(more)
     copy.difference_update(fewer)
     return copy
+
+
+def replace(value: T, **changes: Any) -> T:
+    """Return ``value``, a Struct (copied in C) or a dataclass, with some fields changed: Python 3.13's ``copy.replace``."""
+    if isinstance(value, _Struct):
+        return _replace(value, **changes)
+    return dataclasses.replace(value, **changes)  # type: ignore[type-var]  # a dataclass, or dataclasses says so

@@ -11,8 +11,6 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, defstruct, structs
 
 from txnformat import keys
-from txnformat.core.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
-from txnformat.core.entry_bytes import decode_stored, encode_stored
 from txnformat.core.operation_codec import (
     OPERATIONS,
     OperationHead,
@@ -22,7 +20,9 @@ from txnformat.core.operation_codec import (
     unknown_operation,
 )
 from txnformat.core.operations import Operation
-from txnformat.core.typed import Typed, fail
+from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
+from txnformat.core.wire.entry_bytes import decode_stored, encode_stored
+from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
 from txnformat.field_types import Count, Item, LogTime, Positive, Sha256, Text
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from txnformat.core.app_versions import NO_VERSION
-from txnformat.core.drafts import draft, put
+from txnformat.core.app_versions.state import NO_VERSION
+from txnformat.core.drafts import draft, put, replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
@@ -38,7 +38,6 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import check_files, directories, shares_directory
 from txnformat.core.producers.state import AppendedRange, record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
-from txnformat.core.replacing import replace
 from txnformat.core.sealing.fold import apply_seal
 from txnformat.core.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
 from txnformat.core.subscriptions.fold import acknowledge, create_subscription, delete_subscription

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txnformat.core.app_versions import Content
+from txnformat.core.app_versions.state import Content
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.operations import (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from txnformat.core.app_versions import NO_VERSION
+from txnformat.core.app_versions.state import NO_VERSION
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.invariants import check_groups, check_groups_step
 from txnformat.core.groups.operations import CommitOffsets

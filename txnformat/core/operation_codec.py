@@ -14,7 +14,8 @@ import msgspec
 from msgspec import inspect
 
 from txnformat import keys
-from txnformat.core.app_versions import CONTENT_SCHEME, Content, TopicContent
+from txnformat.core.app_versions.state import CONTENT_SCHEME, Content, TopicContent
+from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import CommitOffsets, JoinGroup
 from txnformat.core.operations import (
     AllocateProducerIds,
@@ -28,9 +29,8 @@ from txnformat.core.operations import (
     Seal,
     Stage,
 )
-from txnformat.core.replacing import replace
 from txnformat.core.subscriptions.operations import Ack, AckMode
-from txnformat.core.typed import Typed, fail
+from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.field_types import Count, Text
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from txnformat.core.app_versions import INSTANCE_BYTES_MAX, Content
+from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX, Content
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.field_types import (

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from txnformat.arguments import is_text
-from txnformat.core.app_versions import VersionAt
-from txnformat.core.drafts import drafted_set, put, without
+from txnformat.core.app_versions.state import VersionAt
+from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.groups.state import GroupState
 from txnformat.core.operations import Checkpoint, CreateTopic
 from txnformat.core.records.state import PartitionState
-from txnformat.core.replacing import replace
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnformat import keys
-from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
 from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
 from txnformat.errors import CorruptDataError
 from txnformat.protocol.effects import CreateObject, GetObject, Steps
 from txnformat.protocol.reads import list_keys, simultaneous

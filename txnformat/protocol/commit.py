@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import (
@@ -33,7 +34,6 @@ from txnformat.core.intents import (
 )
 from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import Upgrade
-from txnformat.core.replacing import replace
 from txnformat.core.state import FEATURES, LogState
 from txnformat.errors import (
     CommitStateUnknownError,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from txnformat import keys
 from txnformat.arguments import is_text
-from txnformat.core.bundle import bundle_first
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.core.state import LogState, TopicState
+from txnformat.core.wire.bundle import bundle_first
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.moments import Moment, as_moment_ms
 from txnformat.protocol.effects import ReadClock, Steps

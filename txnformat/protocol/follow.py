@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.core.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.entry import FORMAT_VERSION, decode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.operations import Checkpoint
-from txnformat.core.small_documents import decode_format, decode_latest, decode_version
-from txnformat.core.snapshot import decode_snapshot
+from txnformat.core.snapshot.codec import decode_snapshot
 from txnformat.core.state import LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.core.wire.small_documents import decode_format, decode_latest, decode_version
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
 from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.protocol.reads import (

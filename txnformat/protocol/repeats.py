@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.intents import CommitResult, Done, Intent, Write, first_offsets
 from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
-from txnformat.core.replacing import replace
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.reads import read_boundary, read_entry
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnformat import keys
-from txnformat.core.entry_bytes import check_stored
+from txnformat.core.wire.entry_bytes import check_stored
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.protocol.effects import CreateObject, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.reads import get_object, make_durable

@@ -7,12 +7,12 @@ an object that no entry came to name is left to the vacuum.
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.core.document import encode_json
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
-from txnformat.core.small_documents import LatestDocument
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import encode_json
+from txnformat.core.wire.small_documents import LatestDocument
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.protocol.effects import (
     CreateObject,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.core.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
-from txnformat.core.document import ZSTD_MAGIC, plain_bytes_max
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
+from txnformat.core.wire.document import ZSTD_MAGIC, plain_bytes_max
 from txnformat.errors import CorruptDataError
 from txnformat.protocol.effects import GetObject, ReadClock, Steps, Times
 from txnformat.protocol.reads import simultaneous

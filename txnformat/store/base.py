@@ -28,6 +28,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "ObjectWriter",
+    "check_range",
     "make_durable",
     "place_of",
     "too_large",
@@ -189,3 +190,21 @@ def place_of(store: ObjectStore) -> str:
     """Return what tells the store from every other: its URL, and the endpoint where that is not part of it. No secrets."""
     place: str | None = getattr(store, "place", None)
     return store.url if place is None else place
+
+
+def check_range(url: str, key: str, start: int, length: int, size: int) -> None:
+    """Raise StorageError unless bytes ``[start, start + length)`` lie within an object of ``size`` bytes.
+
+    An empty range is legal anywhere from 0 to ``size`` (inclusive).
+    """
+    if start < 0 or length < 0 or start + length > size:
+        raise StorageError(
+            "the byte range lies outside the object",
+            kind="invalid-range",
+            hint="the object is shorter than what names it says: run a verification of the log",
+            store=url,
+            key=key,
+            start=start,
+            length=length,
+            size=size,
+        )

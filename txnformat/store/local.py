@@ -35,12 +35,11 @@ from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.shield import shielded
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.beneath import Tree, Way, identity, nothing_there
 from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
-from txnformat.store.ranges import check_range
 from txnformat.store.writer import Writer, object_exists, writer_ended
 
 __all__ = ["TEMPORARY_PREFIX", "LocalStore"]

@@ -17,7 +17,7 @@ from txnformat.forking import run_after_fork
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
-from txnformat.store.s3_options import shown_name
+from txnformat.store.s3.options import shown_name
 from txnformat.store.secrets import masked
 
 __all__ = [
@@ -92,7 +92,7 @@ def open_store(
     match = None if isinstance(location, Path) else _SCHEME.match(text)
     scheme = "file" if match is None else match[1].lower()
     if scheme in _S3_SCHEMES:
-        from txnformat.store.s3 import S3Store  # heavy, and of no use to those who stay local
+        from txnformat.store.s3.store import S3Store  # heavy, and of no use to those who stay local
 
         return S3Store(text, storage_options, clock)
     if scheme == "file":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.core.bundle import BUNDLE_ENTRIES, decode_bundle
 from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle
 from txnformat.errors import CorruptDataError, FormatError, StorageError
 from txnformat.verify.report import ProblemKind, Record
 

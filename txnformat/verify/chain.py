@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
-from txnformat.core.entry_bytes import has_checksum
 from txnformat.core.fold import apply
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operations import Checkpoint
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, state_digest
 from txnformat.core.state import LogState
+from txnformat.core.wire.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.types import TopicPartition
 from txnformat.verify.bytes import check_bytes, decode_problem

@@ -27,10 +27,10 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.operations import AlterTopic, CreateTopic
 from txnformat.core.ownership import directories
 from txnformat.core.sealing.segment_list import decode_segment_list
-from txnformat.core.small_documents import decode_latest
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.wire.small_documents import decode_latest
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
 from txnformat.protocol.follow import empty_state, parse_hint

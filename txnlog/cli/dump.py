@@ -43,10 +43,10 @@ def entries(
     With --json one line per entry.
     """
     from txnformat import keys
-    from txnformat.core.document import decompressed
     from txnformat.core.entry import decode_entry, sha256_hex
-    from txnformat.core.entry_bytes import has_checksum
     from txnformat.core.operation_codec import encode_operation
+    from txnformat.core.wire.document import decompressed
+    from txnformat.core.wire.entry_bytes import has_checksum
 
     if chosen and (start is not None or end is not None):
         raise click.UsageError("--entry and --from or --to exclude each other")
@@ -343,8 +343,8 @@ def _parquet(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat import keys
-    from txnformat.core.document import check_cost, decompressed
     from txnformat.core.entry import decode_entry
+    from txnformat.core.wire.document import check_cost, decompressed
 
     number = keys.parse_entry_key("/".join(Path(key).parts[-3:]))
     if number is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnformat.store.s3_options import shown_name
+from txnformat.store.s3.options import shown_name
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog

@@ -12,7 +12,7 @@ import random
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from txnformat.core.replacing import replace
+from txnformat.core.drafts import replace
 from txnformat.types import IsolationLevel
 from txnlog_testing.checker.vocabulary import (
     CommitOffsets,

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, Action, Intent, Write
 from txnformat.core.ranges import Ranges
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
     AckedPartition,

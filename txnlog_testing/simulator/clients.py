@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     AllocateIds,
@@ -27,7 +28,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import AllocateProducerIds, CreateTopic
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
 from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, TopicPartition

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import NO_OFFSET, JoinGroup, OffsetCommit, PositionCommit
 from txnformat.core.groups.state import GroupState
 from txnformat.core.intents import (
@@ -24,7 +25,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.lifecycle.decide import expirable
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
 from txnformat.types import Outcome, TopicPartition

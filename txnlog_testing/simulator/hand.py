@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from txnformat import keys
 from txnformat.core.assemble import Assembled, assemble
-from txnformat.core.document import encode_json
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import Intent
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import encode_json
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import (
     CreateObject,

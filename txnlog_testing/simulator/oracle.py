@@ -21,7 +21,7 @@ from txnformat.core.fold import apply
 from txnformat.core.intents import CommitResult, EndTransaction, Included, Intent, Write
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
 from txnformat.protocol.view import View

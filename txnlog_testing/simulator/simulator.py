@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.core.assemble import assemble
-from txnformat.core.bundle import BUNDLE_ENTRIES, encode_bundle
-from txnformat.core.document import encode_json
 from txnformat.core.entry import CommitEntry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
 from txnformat.core.operations import Checkpoint, Upgrade
-from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import FEATURES, INTENT_WINDOW_ENTRIES, LogState
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
+from txnformat.core.wire.document import encode_json
 from txnformat.errors import InternalError
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.tail import bundle_key_of

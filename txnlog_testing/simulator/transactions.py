@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import (
     Action,
@@ -19,7 +20,6 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import Cause, InitProducer
 from txnformat.core.records.batch_table import encode_batch_table
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import CommitStateUnknownError, TxnLogError

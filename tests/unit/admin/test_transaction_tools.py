@@ -7,9 +7,9 @@ import pytest
 from tests.unit.admin.actors import DAY, MINUTE, Actors, outcomes
 from tests.unit.core.memory_log import ORDERS, rows
 from txnformat.admin.transactions import EndedTransaction, EndingOutcome
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, ProducerRef, Write
 from txnformat.core.operations import Cause
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.hanging import HoldCause, find_hanging
 from txnformat.core.transactions.state import LastEnd, TransactionStatus

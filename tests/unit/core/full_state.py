@@ -6,6 +6,7 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.core.assemble import assemble
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
@@ -26,8 +27,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import Checkpoint, Expire
 from txnformat.core.records.batch_table import encode_batch_table
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
     AckedPartition,

@@ -9,12 +9,18 @@ import pytest
 from tests.unit.core.entries import assert_corrupt, entry_for
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import Log
-from txnformat.core.app_versions import INSTANCE_BYTES_MAX, INSTANCES_MAX, NO_VERSION, Content, TopicContent
+from txnformat.core.app_versions.state import (
+    INSTANCE_BYTES_MAX,
+    INSTANCES_MAX,
+    NO_VERSION,
+    Content,
+    TopicContent,
+)
+from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.intents import AppRef, Done, Included, Write
 from txnformat.core.operations import AppVersion
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.errors import CorruptDataError, InvalidInputError, StaleAppVersionError
 from txnlog_testing.entries import changed_entry
 from txnlog_testing.strategies import make_append, make_topic

@@ -8,12 +8,12 @@ import pytest
 
 from tests.integration.golden_entries import FORMS
 from tests.unit.core.entries import assert_corrupt, entry_for
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import Action, AllocateIds, AppRef, OpenProducer, ProducerRef, Write
 from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import Append, AppVersion, Checkpoint, EndTxn, InitProducer, Upgrade
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 from txnformat.keys import snapshot_key

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, encode_entry
 from txnformat.core.intents import AllocateIds, Intent, ProducerRef, TopicAppend, Write
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
 from txnformat.core.records.scan import plan_partition
 from txnformat.core.records.state import EXTENT, PartitionState
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.fold import NUMBER_MAX
 from txnformat.errors import CorruptDataError, InvalidInputError
@@ -167,7 +167,7 @@ def test_an_entry_that_is_small_only_as_stored_is_not_written(monkeypatch: pytes
     assert data is not None
     entry = replace(decode_entry(data, log.state.entry), engine="x" * 10 * 2**20)
     assert len(encode_entry(entry)) < 2**16
-    monkeypatch.setattr("txnformat.core.entry_bytes.METADATA_BYTES_MAX", 9 * 2**20)
+    monkeypatch.setattr("txnformat.core.wire.entry_bytes.METADATA_BYTES_MAX", 9 * 2**20)
     with pytest.raises(InvalidInputError) as caught:
         encode_entry(entry)
     assert caught.value.kind == "entry-too-large"

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from txnformat.core.assemble import next_timestamp_ms
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     AllocateIds,
     AppRef,
@@ -21,7 +22,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import Append, Cause, Checkpoint, CreateTopic, EndTxn, InitProducer
-from txnformat.core.replacing import replace
 from txnformat.core.state import INTENT_WINDOW_ENTRIES
 from txnformat.core.transactions.state import LastEnd
 from txnformat.errors import (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from txnformat.core.document import (
+from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
+from txnformat.core.operations import Cause, EndTxn, Marker
+from txnformat.core.wire.document import (
     PARSED_BYTES_PER_BYTE,
     PLAIN_BYTES_PER_BYTE,
     SMALL_BYTES_MAX,
@@ -15,9 +17,7 @@ from txnformat.core.document import (
     plain_bytes_max,
     plain_text,
 )
-from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
-from txnformat.core.entry_bytes import encode_stored
-from txnformat.core.operations import Cause, EndTxn, Marker
+from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.types import Outcome

@@ -27,7 +27,7 @@ from txnformat.core.operations import (
     Marker,
     Operation,
 )
-from txnformat.core.snapshot import state_digest
+from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.types import BatchRecord, FileRecord, Outcome, TopicPartition

@@ -13,9 +13,14 @@ import pytest
 
 from tests.integration.golden_roots import ROOTS
 from txnformat import keys
-from txnformat.core.document import ZSTD_MAGIC, plain_json
 from txnformat.core.entry import decode_entry, encode_entry
-from txnformat.core.entry_bytes import FIELDS_WITHOUT_CHECKSUM, decode_stored, encode_stored, has_checksum
+from txnformat.core.wire.document import ZSTD_MAGIC, plain_json
+from txnformat.core.wire.entry_bytes import (
+    FIELDS_WITHOUT_CHECKSUM,
+    decode_stored,
+    encode_stored,
+    has_checksum,
+)
 from txnformat.errors import CorruptDataError
 from txnlog_testing.entries import changed_entry, without_checksum
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from txnformat.core.app_versions import VersionAt
+from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.assemble import assemble
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.groups.operations import OffsetCommit
@@ -28,7 +29,6 @@ from txnformat.core.invariants import INVARIANTS, check_state, check_whole
 from txnformat.core.operations import PendingPartition
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.records.state import PartitionState
-from txnformat.core.replacing import replace
 from txnformat.core.state import IntentWindow, LogState, ProducerIdBlock
 from txnformat.core.subscriptions.operations import (
     AckedPartition,

@@ -13,6 +13,7 @@ from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -22,10 +23,9 @@ from txnformat.core.operations import Checkpoint, CreateTopic
 from txnformat.core.records.batch_table import TABLE_ROW
 from txnformat.core.records.scan import expanded
 from txnformat.core.records.state import EXTENT
-from txnformat.core.replacing import replace
 from txnformat.core.sealing.segment_list import decode_segment_list, encode_segment_list
 from txnformat.core.sealing.sidecar import decode_index, encode_index
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError, InternalError
 from txnformat.persistent import Columns, Vector

@@ -16,16 +16,16 @@ from tests.unit.core.full_state import FULL, LOG_ID, ORDERS, TABLE, checkpoint_o
 from txnformat import keys
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock, SystemIds
-from txnformat.core.document import encode_json, plain_text
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import (
     AllocateIds,
 )
 from txnformat.core.operations import Checkpoint
 from txnformat.core.records.state import EXTENT
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import Features, LogState
+from txnformat.core.wire.document import encode_json, plain_text
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
 from txnformat.persistent import Columns, Vector
 from txnformat.protocol.effects import (

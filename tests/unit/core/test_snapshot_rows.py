@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.unit.core.full_state import FULL, LOG_ID, checkpoint_of
+from txnformat.core.drafts import replace
 from txnformat.core.records.state import PartitionState
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot
-from txnformat.core.snapshot_rows import PartitionRow, StagedSequencesRow, StartRow
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
+from txnformat.core.snapshot.rows import PartitionRow, StagedSequencesRow, StartRow
 from txnformat.core.state import LogState
 from txnformat.errors import CorruptDataError
 from txnformat.types import TopicPartition

@@ -9,11 +9,11 @@ import pytest
 
 from tests.integration.golden_entries import FORMS, entry_of
 from txnformat import keys
-from txnformat.core.document import plain_json
 from txnformat.core.entry import decode_entry, encode_entry
-from txnformat.core.entry_bytes import encode_stored
 from txnformat.core.operations import AppVersion
 from txnformat.core.records.chunks import Chunk
+from txnformat.core.wire.document import plain_json
+from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.errors import CorruptDataError, TxnLogError, UnsupportedFeatureError
 from txnlog_testing.entries import changed_entry, replaced_in_entry
 

@@ -8,7 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from txnformat import keys
-from txnformat.core.bundle import (
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
+from txnformat.core.operations import Checkpoint
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
+from txnformat.core.state import LogState
+from txnformat.core.wire.bundle import (
     BUNDLE_BYTES_MAX,
     BUNDLE_ENTRIES,
     bundle_first,
@@ -16,12 +21,7 @@ from txnformat.core.bundle import (
     decode_bundle,
     encode_bundle,
 )
-from txnformat.core.document import encode_json, plain_bytes_max
-from txnformat.core.entry import sha256_hex
-from txnformat.core.intents import AllocateIds, AppRef, Intent, TakeCheckpoint, Write
-from txnformat.core.operations import Checkpoint
-from txnformat.core.snapshot import encode_snapshot, state_digest
-from txnformat.core.state import LogState
+from txnformat.core.wire.document import encode_json, plain_bytes_max
 from txnformat.errors import CorruptDataError, StorageError
 from txnformat.log import TxnLog
 from txnformat.protocol.bundles import FILL_IN_MAX, bundle_due, write_bundles

@@ -18,7 +18,7 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import Checkpoint
-from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow, LogState
 from txnformat.errors import CommitStateUnknownError, ConflictError, NotFoundError, StorageError, TxnLogError
 from txnformat.protocol.commit import Answers, CommitSettings, backoff_ms, commit_group

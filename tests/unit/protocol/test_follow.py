@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from txnformat import keys
-from txnformat.core.document import encode_json
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import AppRef, Intent, TakeCheckpoint, Write
 from txnformat.core.operations import Checkpoint
-from txnformat.core.snapshot import encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import encode_snapshot, state_digest
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import encode_json
 from txnformat.errors import CorruptDataError, NotFoundError, StorageError
 from txnformat.protocol.effects import Effect, GetObject, ListObjects, Simultaneous
 from txnformat.protocol.follow import open_view, refresh

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnformat.core.replacing import replace
+from txnformat.core.drafts import replace
 from txnformat.errors import (
     CorruptDataError,
     InternalError,

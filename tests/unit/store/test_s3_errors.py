@@ -15,7 +15,7 @@ from botocore.exceptions import (
 )
 
 from txnformat.errors import UnsupportedStoreError
-from txnformat.store.s3_errors import failure_of
+from txnformat.store.s3.errors import failure_of
 
 
 def _answer(status: int, code: str, message: str = "") -> ClientError:

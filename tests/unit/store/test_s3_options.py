@@ -9,8 +9,8 @@ import pytest
 
 from txnformat.errors import InvalidInputError, StorageError
 from txnformat.store import open_store
-from txnformat.store.s3 import S3Store
-from txnformat.store.s3_options import OPTION_NAMES, S3Options, parse_s3_options
+from txnformat.store.s3.options import OPTION_NAMES, S3Options, parse_s3_options
+from txnformat.store.s3.store import S3Store
 
 SECRETS = {"key": "AKIA-KEY", "secret": "SECRET-VALUE", "token": "TOKEN-VALUE"}
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from txnformat.errors import VALUE_CHARS_MAX, StorageError
-from txnformat.store.s3_options import S3Options
+from txnformat.store.s3.options import S3Options
 from txnformat.store.secrets import (
     ANYWHERE_CHARS_MIN,
     CHARS_MIN,

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from txnformat import keys
-from txnformat.core.document import check_text
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets
+from txnformat.core.wire.document import check_text
 from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = ["check_group_offsets", "check_member"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from txnformat.core.drafts import draft, without
+from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, PendingIndex
 from txnformat.core.groups.state import Committed, GroupState
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.types import Outcome
 

@@ -7,7 +7,7 @@ the position that it brings it for come together or not at all.
 
 from __future__ import annotations
 
-from txnformat.core.drafts import draft, drafted_set, put
+from txnformat.core.drafts import draft, drafted_set, put, replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.ends import pending_index
 from txnformat.core.groups.operations import (
@@ -19,7 +19,6 @@ from txnformat.core.groups.operations import (
     PositionCommit,
 )
 from txnformat.core.groups.state import Committed, GroupState, Member, PendingPosition
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.fold import ongoing, owner_of
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition

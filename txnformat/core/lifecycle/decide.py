@@ -7,9 +7,9 @@ judged by log time *and* the store's: the earlier of the two.
 
 from __future__ import annotations
 
+from txnformat.core.drafts import replace
 from txnformat.core.intents import ExpireIdle, Included, Rejected
 from txnformat.core.operations import Expire
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.errors import ConflictError

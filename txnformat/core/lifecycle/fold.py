@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from txnformat.core.drafts import draft, without
+from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
 from txnformat.core.operations import Expire
 from txnformat.core.records.state import PartitionState
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition

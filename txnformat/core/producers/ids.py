@@ -15,8 +15,8 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct
 
-from txnformat.core.document import plain_text
-from txnformat.core.typed import Typed, fail
+from txnformat.core.wire.document import plain_text
+from txnformat.core.wire.typed import Typed, fail
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.field_types import INT64_MAX, Count, Text

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, field
 
-from txnformat.core.document import plain_json
-from txnformat.core.typed import Typed, fail
+from txnformat.core.wire.document import plain_json
+from txnformat.core.wire.typed import Typed, fail
 from txnformat.field_types import Count
 
 __all__ = ["CHUNK_HEADER", "Chunk", "chunk_of"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from txnformat.core.app_versions import Content
-from txnformat.core.decide_versions import check_grows, find_version
+from txnformat.core.app_versions.decide import check_grows, find_version
+from txnformat.core.app_versions.state import Content
+from txnformat.core.drafts import replace
 from txnformat.core.groups.checks import check_group_offsets
 from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
@@ -30,7 +31,6 @@ from txnformat.core.operations import (
 )
 from txnformat.core.ownership import directories, shares_directory, topic_exists
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.core.transactions.decide import check_identity, end, prepare

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from txnformat.core.drafts import without
+from txnformat.core.drafts import replace, without
 from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.visibility import last_stable_offset
-from txnformat.core.replacing import replace
 from txnformat.persistent import Columns
 
 __all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from txnformat.core.drafts import draft
+from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.operations import Seal, SealedPartition, SealedSegment
 from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.types import TopicPartition
 

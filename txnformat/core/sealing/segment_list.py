@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
-from txnformat.core.document import METADATA_BYTES_MAX
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.state import SEGMENT
+from txnformat.core.wire.document import METADATA_BYTES_MAX
 from txnformat.errors import CorruptDataError
 from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
 

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from txnformat import keys
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ProducerRef
 from txnformat.core.ranges import Ranges
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.operations import (
     Ack,

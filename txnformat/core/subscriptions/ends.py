@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from txnformat.core.drafts import draft
+from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.types import Outcome

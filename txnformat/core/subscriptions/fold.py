@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from txnformat.core.drafts import drafted_set, put, without
+from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.folding import At, corrupt
 from txnformat.core.ranges import Ranges
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
     Ack,

@@ -7,8 +7,8 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.columns.arrow_types import check_readable
+from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
-from txnformat.core.replacing import replace
 from txnformat.core.state import TopicState
 from txnformat.core.topics.schema import as_topic_schema
 from txnformat.errors import ConflictError, InvalidInputError, repr_of

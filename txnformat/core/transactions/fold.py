@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txnformat.core.drafts import draft
+from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.ends import end_positions
 from txnformat.core.operations import (
@@ -27,7 +27,6 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import check_files
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
 from txnformat.core.records.state import EXTENT, Transaction
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.transactions.state import (

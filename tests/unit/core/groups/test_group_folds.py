@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.core.groups.positions import GROUP, JOIN, at, with_records, within
 from tests.unit.core.memory_log import COMMIT, ORDERS, opened
+from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup, OffsetCommit
@@ -13,7 +14,6 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.operations import Cause, EndTxn, Expire, Operation, PrepareTxn
-from txnformat.core.replacing import replace
 from txnformat.errors import (
     CorruptDataError,
 )

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.groups.positions import GROUP, JOIN, KEY, at, now, with_records, within
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, rows
+from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import (
     EndTransaction,
@@ -22,8 +23,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.decide import GROUP_RETENTION_MS, expirable
 from txnformat.core.operations import Cause
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     ConflictError,

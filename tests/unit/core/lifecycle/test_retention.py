@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from tests.unit.core.transactions.staging import stage
+from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
@@ -17,7 +18,6 @@ from txnformat.core.lifecycle.decide import (
     expirable,
 )
 from txnformat.core.operations import Expire, InitProducer
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import (
     ConflictError,

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.core.memory_log import COMMIT, NOW_MS, ORDERS, Log, idempotent, opened, rows
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.intents import (
     Action,
     AllocateIds,
@@ -26,7 +27,6 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import Append, Cause, Checkpoint, Expire
 from txnformat.core.producers.state import WINDOW_APPENDS
-from txnformat.core.replacing import replace
 from txnformat.core.state import INTENT_WINDOW_ENTRIES, IntentWindow
 from txnformat.errors import (
     ConflictError,

@@ -12,7 +12,7 @@ from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
-from txnformat.core.document import METADATA_BYTES_MAX
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import At, apply_operation
 from txnformat.core.intents import (
@@ -28,7 +28,6 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Seal, SealedPartition
 from txnformat.core.records.batch_table import encode_batch_table
-from txnformat.core.replacing import replace
 from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     BatchOutcome,
@@ -39,6 +38,7 @@ from txnformat.core.sealing.sidecar import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.transactions import abort_index
+from txnformat.core.wire.document import METADATA_BYTES_MAX
 from txnformat.errors import ConflictError, CorruptDataError
 from txnformat.keys import data_key, table_key, topic_directory
 from txnformat.protocol.sealing import UNSEALABLE_BATCHES, seal_due, sealable, stable_ends, write_segments

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import ORDERS, Log, rows
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, OpenProducer, ProducerRef, Write
 from txnformat.core.invariants import check_whole
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,

@@ -19,6 +19,7 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -26,7 +27,6 @@ from txnformat.core.intents import Write
 from txnformat.core.invariants import check_whole
 from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import InitProducer, Operation
-from txnformat.core.replacing import replace
 from txnformat.core.subscriptions.operations import (
     Ack,
     AckedPartition,

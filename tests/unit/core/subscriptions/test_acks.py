@@ -23,9 +23,9 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause
-from txnformat.core.replacing import replace
 from txnformat.core.subscriptions.decide import check_nack
 from txnformat.core.subscriptions.operations import (
     AckedPartition,

@@ -19,9 +19,9 @@ from tests.unit.core.subscriptions.acknowledging import (
     subscribed,
     within,
 )
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
 from txnformat.core.lifecycle.decide import expirable
-from txnformat.core.replacing import replace
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,

@@ -10,6 +10,7 @@ import pytest
 
 from txnformat.core.assemble import Assembled, assemble
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import (
@@ -26,8 +27,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operation_codec import decode_operation, encode_operation
 from txnformat.core.operations import AlterTopic, Append, Checkpoint, CreateTopic
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import as_change, evolve, is_wider, next_version
 from txnformat.core.topics.schema import TopicSchema, conform, fields_to_json

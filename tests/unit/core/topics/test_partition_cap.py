@@ -12,13 +12,13 @@ import pytest
 from tests.unit.core.full_state import LOG_ID, checkpoint_of
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.intents import ChangeTopic, Included, Intent, Rejected
 from txnformat.core.invariants import check_state, check_whole
 from txnformat.core.operations import CreateTopic
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.errors import CorruptDataError, InvalidInputError

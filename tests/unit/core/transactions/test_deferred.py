@@ -7,6 +7,7 @@ import pytest
 from tests.unit.core.full_state import checkpoint_of
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened
 from tests.unit.core.transactions.staging import stage, staged
+from txnformat.core.drafts import replace
 from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import (
@@ -21,8 +22,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Cause, EndTxn, PlacedPartition, Stage
-from txnformat.core.replacing import replace
-from txnformat.core.snapshot import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     ConflictError,

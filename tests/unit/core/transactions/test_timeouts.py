@@ -7,11 +7,11 @@ import pytest
 from tests.unit.core.memory_log import ABORT, COMMIT, NOW_MS, ORDERS, Log, opened, rows
 from tests.unit.core.transactions.staging import stage, staged
 from txnformat.core.decide import decide
+from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
 from txnformat.core.fold import At, apply, apply_operation
 from txnformat.core.intents import Done, EndTransaction, Included, OpenProducer, ProducerRef, Rejected, Write
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Marker, Operation
-from txnformat.core.replacing import replace
 from txnformat.core.transactions.state import (
     DEFERRED_TIMEOUT_MS_MAX,
     MAX_TRANSACTION_TIMEOUT_MS,

@@ -10,7 +10,7 @@ import hashlib
 
 import msgspec
 
-from txnformat.core.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
+from txnformat.core.wire.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
 from txnformat.errors import CorruptDataError
 
 __all__ = ["FIELDS_WITHOUT_CHECKSUM", "check_stored", "decode_stored", "encode_stored", "has_checksum"]

@@ -52,14 +52,14 @@ import pyarrow.compute as pc
 
 from txnformat import keys
 from txnformat.columns.arrow_messages import ArrowFileError, check_declared
-from txnformat.core.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.ownership import check_snapshot
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
-from txnformat.core.snapshot_rows import StateRow
-from txnformat.core.snapshot_state import Tables, decode_state, encode_state, read_state
+from txnformat.core.snapshot.rows import StateRow
+from txnformat.core.snapshot.state import Tables, decode_state, encode_state, read_state
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.types import FileRecord, ObjectRecord

@@ -1,10 +1,10 @@
-"""Subscriptions in the JSON section of a snapshot. Pure. See :mod:`txnformat.core.snapshot_state`."""
+"""Subscriptions in the JSON section of a snapshot. Pure. See :mod:`txnformat.core.snapshot.state`."""
 
 from __future__ import annotations
 
 from txnformat.core.operation_codec import check_ranges
 from txnformat.core.ranges import Ranges
-from txnformat.core.snapshot_rows import AcksRow, PendingAcksRow, SubscriptionRow
+from txnformat.core.snapshot.rows import AcksRow, PendingAcksRow, SubscriptionRow
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
 

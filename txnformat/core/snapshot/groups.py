@@ -1,4 +1,4 @@
-"""Consumer groups in the JSON section of a snapshot. Pure. See :mod:`txnformat.core.snapshot_state`."""
+"""Consumer groups in the JSON section of a snapshot. Pure. See :mod:`txnformat.core.snapshot.state`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import structs
 
 from txnformat.core.groups.operations import GroupKey
 from txnformat.core.groups.state import Committed, GroupState, Member, PendingPosition
-from txnformat.core.snapshot_rows import (
+from txnformat.core.snapshot.rows import (
     CommittedRow,
     GroupRow,
     MemberRow,
@@ -17,7 +17,7 @@ from txnformat.core.snapshot_rows import (
     PendingRow,
     PositionRow,
 )
-from txnformat.core.typed import fail
+from txnformat.core.wire.typed import fail
 from txnformat.types import TopicPartition
 
 __all__ = ["decode_group", "encode_group"]

@@ -19,16 +19,15 @@ from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
 from txnformat.columns.text import is_text
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
-from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, too_large
+from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
-from txnformat.store.ranges import check_range
-from txnformat.store.s3_client import connection
-from txnformat.store.s3_errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
-from txnformat.store.s3_options import S3Options, own_endpoint, parse_s3_options
-from txnformat.store.s3_patience import Patience
-from txnformat.store.s3_upload import S3Writer, checksum
+from txnformat.store.s3.client import connection
+from txnformat.store.s3.errors import REQUEST_ERRORS, Failure, RequestFailedError, failure_of
+from txnformat.store.s3.options import S3Options, own_endpoint, parse_s3_options
+from txnformat.store.s3.patience import Patience
+from txnformat.store.s3.store_time import StoreTime
+from txnformat.store.s3.upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
-from txnformat.store.store_time import StoreTime
 from txnformat.store.writer import Writer
 
 __all__ = ["S3Store"]
@@ -64,7 +63,7 @@ class S3Store:
     location : str
         ``s3://bucket/path`` (``s3a://`` and ``s3n://`` mean the same).
     options : mapping of str to str, optional
-        Storage options (:mod:`txnformat.store.s3_options`).
+        Storage options (:mod:`txnformat.store.s3.options`).
     clock, ids : components, optional
         The own time, against which the store's is measured, and the randomness of waiting times.
 

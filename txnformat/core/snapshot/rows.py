@@ -1,7 +1,7 @@
 """The JSON section of a snapshot, declared once: its rows as they stand there. What is not in the state's own form is here.
 
 In a row with ``omit_defaults`` what equals its default is left out: an earlier version did not have the field, and the
-digests of its snapshots must hold. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot`.
+digests of its snapshots must hold. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
 """
 
 from __future__ import annotations

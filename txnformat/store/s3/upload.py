@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome
-from txnformat.store.s3_errors import RequestFailedError
+from txnformat.store.s3.errors import RequestFailedError
 from txnformat.store.writer import Writer, object_exists, writer_ended
 
 if TYPE_CHECKING:
-    from txnformat.store.s3 import S3Store
+    from txnformat.store.s3.store import S3Store
 
 __all__ = ["PART_BYTES", "S3Writer", "checksum"]
 

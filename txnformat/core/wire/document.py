@@ -1,4 +1,4 @@
-"""The bytes of documents: canonical JSON, perhaps compressed, bounded before it is decoded (:mod:`txnformat.core.typed`)."""
+"""The bytes of documents: canonical JSON, perhaps compressed, bounded before it is decoded (:mod:`txnformat.core.wire.typed`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from txnformat.core.document import plain_text
-from txnformat.core.typed import Typed
+from txnformat.core.wire.document import plain_text
+from txnformat.core.wire.typed import Typed
 from txnformat.field_types import Count, Positive, Text
 from txnformat.keys import FORMAT_KEY, LATEST_KEY
 

@@ -1,6 +1,6 @@
 """The JSON section of a snapshot: everything of a LogState but its large tables. Pure.
 
-See :mod:`txnformat.core.snapshot` for the format. Every list has one order, so that equal states have equal JSON.
+See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one order, so that equal states have equal JSON.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET, Struct, structs
 
-from txnformat.core.app_versions import VersionAt
-from txnformat.core.groups.snapshot import decode_group, encode_group
+from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.operation_codec import (
     check_segment_keys,
     check_table_key,
@@ -20,7 +19,8 @@ from txnformat.core.operation_codec import (
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Checkpoint, CreateTopic
 from txnformat.core.records.state import PartitionState, SealedTotals
-from txnformat.core.snapshot_rows import (
+from txnformat.core.snapshot.groups import decode_group, encode_group
+from txnformat.core.snapshot.rows import (
     AppVersionRow,
     BlockRow,
     FeaturesRow,
@@ -40,6 +40,7 @@ from txnformat.core.snapshot_rows import (
     TransactionalIdRow,
     WindowRow,
 )
+from txnformat.core.snapshot.subscriptions import decode_subscription, encode_subscription
 from txnformat.core.state import (
     FEATURES,
     Features,
@@ -49,11 +50,10 @@ from txnformat.core.state import (
     TopicState,
     UsedAt,
 )
-from txnformat.core.subscriptions.snapshot import decode_subscription, encode_subscription
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
-from txnformat.core.typed import Typed, fail
+from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.field_types import LOG_PARTITIONS_MAX, Positive
 from txnformat.persistent import Columns, Rows, Vector

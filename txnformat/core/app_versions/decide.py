@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnformat.core.app_versions import INSTANCE_BYTES_MAX
-from txnformat.core.document import check_text
+from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX
 from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
+from txnformat.core.wire.document import check_text
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 
 __all__ = ["check_grows", "find_version"]

@@ -14,7 +14,7 @@ from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from txnformat.errors import StorageError, UnsupportedStoreError
-from txnformat.store.s3_session import AnswerTooLargeError, BadAnswerError, RedirectedError, regional_endpoint
+from txnformat.store.s3.session import AnswerTooLargeError, BadAnswerError, RedirectedError, regional_endpoint
 
 __all__ = ["REQUEST_ERRORS", "Failure", "RequestFailedError", "failure_of"]
 

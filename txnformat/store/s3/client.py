@@ -3,7 +3,7 @@
 s3fs knows where credentials come from, and runs the event loop; its own calls repeat requests, so ours go to its
 client directly. Four layers below would also repeat a request, and are told not to: s3fs's wrapper (not used),
 botocore's retries (one attempt), its redirector of regions, and aiohttp, which sends a PUT again when a kept connection
-breaks under it, and follows redirects (:mod:`txnformat.store.s3_session`).
+breaks under it, and follows redirects (:mod:`txnformat.store.s3.session`).
 
 A request has a deadline, and an answer a maximum, whatever the store sends and however slowly.
 
@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError
 from s3fs import S3FileSystem
 
-from txnformat.store.s3_options import S3Options, check_bundle, check_environment
-from txnformat.store.s3_session import (
+from txnformat.store.s3.options import S3Options, check_bundle, check_environment
+from txnformat.store.s3.session import (
     AnswerTooLargeError,
     BadAnswerError,
     OnceSession,

@@ -1,0 +1,1 @@
+"""Versions of applications: the exactly-once key of a batch engine. Pure."""
