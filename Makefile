@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test check lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs lock audit sbom test-lowest clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs lock audit sbom min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -46,13 +46,20 @@ demo-s3:  ## The same on S3: starts a SeaweedFS server, and stops it
 test:  ## Run all tests (TESTS=tests/unit narrows, PYTEST_ARGS="-k name" is passed on)
 	@$(RUN) --java -m pytest $(TESTS) --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
+quick:  ## Before every commit, in under a minute: ruff, mypy (it keeps what it knows), unit tests of the product
+	@$(RUN) -m ruff check --quiet .
+	@$(RUN) -m ruff format --check --quiet .
+	@$(RUN) -m mypy
+	@$(RUN) -m pytest tests/unit --ignore=tests/unit/campaigns --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
+
 check: lint types layers test  ## All that CI runs: lint, types, layers, test
 
 ##@ Single checks
 
-lint:  ## ruff: rules and formatting
+lint:  ## ruff: rules and formatting; codespell
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@$(RUN) -m codespell_lib $$(git ls-files)
 
 format:  ## Apply ruff's fixes and formatting
 	@$(RUN) -m ruff check --fix-only --quiet .
@@ -60,6 +67,10 @@ format:  ## Apply ruff's fixes and formatting
 
 types:  ## mypy --strict on packages, tests and benchmarks
 	@$(RUN) -m mypy
+
+cover:  ## Coverage of the core and the protocol by the tests that are theirs; below the floor of setup.cfg it fails
+	@$(RUN) -m pytest tests/unit tests/conformance tests/model tests/simulation --cov --cov-report=term:skip-covered \
+	  --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
 
 layers:  ## import-linter: the layering rules of setup.cfg
 	@$(RUN) -c 'from importlinter.cli import lint_imports_command as run; run(prog_name="lint-imports")' --no-logo
@@ -106,7 +117,7 @@ smoke-versions:  ## Every feature with the oldest supported pyspark, held agains
 versions:  ## Every feature with every supported pyspark, in environments of their own; writes docs/versions.md
 	@$(RUN) --java -m tests.smoke.versions
 
-test-lowest:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
+min-deps:  ## The tests without Spark on the lowest versions that setup.cfg allows, in .venv-lowest (PYTEST_ARGS=)
 	@$(RUN) -m tests.lowest $(PYTEST_ARGS)
 
 ##@ Supply chain
@@ -139,5 +150,5 @@ docs:  ## Build the documentation site in site/; a link that leads nowhere fails
 
 clean:  ## Remove .venv, caches and outputs
 	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build site demo-output txnlog.cdx.json \
-	  spark-warehouse metastore_db derby.log *.egg-info
+	  spark-warehouse metastore_db derby.log .coverage .coverage.* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

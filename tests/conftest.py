@@ -16,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK = Path(__file__).parent / "spark"
 
-# No deadline anywhere: a slow machine is not a defect. HYPOTHESIS_PROFILE chooses; CI takes "ci" by itself.
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=200)
+# A slow machine is not a defect: no deadline, no check of how fast data is made, and no explain phase, which traces every line.
+# HYPOTHESIS_PROFILE chooses; CI takes "ci" by itself.
 settings.register_profile(
-    "nightly",
+    "default",
     deadline=None,
     print_blob=True,
-    max_examples=1000,
-    stateful_step_count=500,
+    phases=[phase for phase in Phase if phase is not Phase.explain],
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.register_profile(
+    "nightly", settings.get_profile("default"), max_examples=1000, stateful_step_count=500
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 

@@ -1,6 +1,6 @@
 """Runs the tests without Spark on the lowest versions that setup.cfg allows, in an environment of its own (``.venv-lowest``).
 
-``python -m tests.lowest`` (``make test-lowest``); further arguments go to pytest. What the tests themselves need has the versions
+``python -m tests.lowest`` (``make min-deps``); further arguments go to pytest. What the tests themselves need has the versions
 of requirements-dev.txt.
 """
 
