@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.property.cut_histories import TOPICS, CutHistory
-from tests.spark.reading import LIMITED, batch, make_reader, schema_of, travelled
+from tests.unit.spark_datasource.reading import LIMITED, batch, make_reader, schema_of, travelled
 from txnformat.store.memory import MemoryStore
 from txnlog import TxnLog
 

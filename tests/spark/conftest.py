@@ -17,21 +17,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.integration.failing import NUMBERS
 from tests.jvm import java_options, spark_home
 from tests.spark.case_stream import Stream, open_stream
-from tests.spark.reading import StillClock, make_reader, schema_of
-from tests.spark.stream_steps import Cluster, Query
+from tests.unit.spark_datasource.stream_steps import Cluster
 from txnformat.log import TxnLog
-from txnformat.store.memory import MemoryStore
-from txnlog_testing.stores.counting import CountingStore
 
 ROOT = Path(__file__).resolve().parents[2]
 
 Read = Callable[..., DataFrame]
 Numbers = Callable[..., DataFrame]
-Open = Callable[..., TxnLogStreamReader]
 
 
 def find_java() -> str | None:
@@ -122,12 +116,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.fixture
-def query(cluster: Cluster, path: str, log: TxnLog) -> Query:
-    """A query to topic ``t``, which does not exist yet."""
-    return Query(cluster, path, topic="t")
-
-
-@pytest.fixture
 def stream(request: pytest.FixtureRequest, classic: SparkSession, tmp_path: Path) -> Iterator[Stream]:
     """A log, input, a checkpoint and the oracle of the fault cases; a parameter says what the topic's keys are."""
     with open_stream(classic, tmp_path, getattr(request, "param", ["key"])) as stream:
@@ -163,31 +151,3 @@ def topics(log: TxnLog) -> None:
     """Topics with different schemas: numbers of three partitions, texts of one."""
     log.create_topic("numbers", StructType().add("n", "long"), partitions=3)
     log.create_topic("texts", StructType().add("n", "long").add("text", "string"))
-
-
-@pytest.fixture
-def memory_log() -> TxnLog:
-    """Topics t (2 partitions) and u."""
-    log = TxnLog.create(CountingStore(MemoryStore()))
-    log.create_topic("t", NUMBERS, partitions=2)
-    log.create_topic("u", NUMBERS)
-    return log
-
-
-@pytest.fixture
-def clock() -> StillClock:
-    return StillClock()
-
-
-@pytest.fixture
-def start(memory_log: TxnLog, clock: StillClock) -> Open:
-    """Return a reader as a query that is started has it."""
-
-    def opened(**options: object) -> TxnLogStreamReader:
-        given = {"topic": "t", "columns": "n", **options}
-        if "subscribePattern" in given:
-            del given["topic"]
-        schema = schema_of(memory_log, "t", str(given["columns"]))
-        return make_reader(memory_log.store, schema, clock, **given)
-
-    return opened

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.feeds import Feed, entries, rows
 from tests.spark.sessions import BOTH_SESSIONS
-from tests.spark.stream_steps import Cluster, Query, table
+from tests.unit.spark_datasource.stream_steps import Cluster, Query, table
 from txnformat.core.operations import Append, AppVersion, CreateTopic
 from txnformat.errors import StaleAppVersionError
 from txnformat.log import TxnLog

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.spark.reading import ALL, StillClock, append, travelled
+from tests.unit.spark_datasource.reading import ALL, StillClock, append, travelled
 from txnformat.errors import ConflictError
 from txnformat.keys import entry_key
 from txnlog import TxnLog

@@ -11,7 +11,7 @@ import pytest
 
 from spark_datasource.options.write import parse_write_options
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
-from tests.spark.stream_steps import FRAME, ROUTED, Cluster, Query, files, rows, table
+from tests.unit.spark_datasource.stream_steps import FRAME, ROUTED, Cluster, Query, files, rows, table
 from txnformat.columns.multiset import multiset_of
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AppRef, Write

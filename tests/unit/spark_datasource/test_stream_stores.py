@@ -8,7 +8,7 @@ import os
 import pytest
 
 from spark_datasource.worker import logs
-from tests.spark.stream_steps import Cluster, Query, rows, table
+from tests.unit.spark_datasource.stream_steps import Cluster, Query, rows, table
 from txnformat.errors import CommitStateUnknownError, StorageError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog

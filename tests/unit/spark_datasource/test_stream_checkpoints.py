@@ -15,7 +15,7 @@ from spark_datasource.stream.offsets import VERSION, parse_stream_offset
 from spark_datasource.stream.progress import without_loss
 from spark_datasource.stream.reader import TxnLogStreamReader
 from tests.integration.failing import NUMBERS, rows
-from tests.spark.reading import (
+from tests.unit.spark_datasource.reading import (
     ALL,
     StillClock,
     append,

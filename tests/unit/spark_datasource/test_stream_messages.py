@@ -15,7 +15,7 @@ import pytest
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.stream.messages import StreamUpload
 from spark_datasource.write.messages import TaskUpload
-from tests.spark.stream_steps import FRAME, Cluster, Query, files, rows, table
+from tests.unit.spark_datasource.stream_steps import FRAME, Cluster, Query, files, rows, table
 from txnformat.columns.multiset import Multiset
 from txnformat.errors import (
     ConflictError,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_datasource.stream.reader import TxnLogStreamReader
-from tests.spark.reading import ALL, append, read, run, travelled
+from tests.unit.spark_datasource.reading import ALL, append, read, run, travelled
 from txnlog import TxnLog
 
 Open = Callable[..., TxnLogStreamReader]
