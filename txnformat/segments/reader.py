@@ -254,6 +254,17 @@ class SegmentFileReader:
         """Return the number of records of every row group, in order."""
         return [group.rows for group in self._metadata().groups]
 
+    def chunk_bytes(self) -> int:
+        """Return the bytes of all column chunks together."""
+        footer = self._metadata()
+        leaves = range(len(footer.shape.leaves))
+        try:
+            return sum(
+                footer.chunk(group, leaf).length for group in range(len(footer.groups)) for leaf in leaves
+            )
+        except FooterError as error:
+            raise self._refused(error) from error
+
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         for group in row_groups:
             left = self.row_group_rows(group)

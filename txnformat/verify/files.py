@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -32,7 +32,8 @@ __all__ = ["check_file", "check_patiently", "check_table", "patiently", "size_of
 T = TypeVar("T")
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
-"""Files up to this size are read in one piece; larger ones are read twice, first for their hash."""
+"""Files up to this size are read in one piece; larger ones are read twice, the second time for their hash. A larger file has at most
+as many bytes that are of no column chunk, or is not read whole: a sparse file of terabytes must not be hashed for hours."""
 PIECE_BYTES = 16 * 1024 * 1024
 ROWS_MAX = 65_536
 
@@ -107,8 +108,8 @@ def check_file(
 
     Notes
     -----
-    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above 64 MiB, the
-    whole file twice in ranged GETs.
+    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above
+    64 MiB, the whole file twice in ranged GETs: decoded first, then hashed, unless it cannot be decoded.
     """
     record = Record()
     file = use.record
@@ -162,15 +163,21 @@ def _check_content(
     record: Record, store: ObjectStore, use: FileUse, schema: pa.Schema | None, *, deep: bool
 ) -> None:
     file = use.record
-    source = store
-    if deep:
-        source = _whole(record, store, file)
+    is_large = file.size > WHOLE_BYTES_MAX
+    source = _in_memory(record, store, file) if deep and not is_large else store
     if schema is None:
         schema = _own_schema(source, file)
     reader = SegmentFileReader(source, file, schema, threads=1)
     counts = reader.row_group_counts()
     record.checked["row_groups"] += len(counts)
     _check_batches(record, use, counts)
+    if deep and is_large:
+        unused = file.size - file.footer_bytes - reader.chunk_bytes()
+        if unused > WHOLE_BYTES_MAX:
+            what = "most of the file belongs to no column chunk: it was not read"
+            expected = f"at most {WHOLE_BYTES_MAX} such bytes"
+            record.add(ProblemKind.UNDECODABLE, file.key, what, expected, unused, RESTORE_FILE)
+            return
     if deep:
         rows = 0
         texts = _Texts()
@@ -179,6 +186,8 @@ def _check_content(
             rows += batch.num_rows
         record.checked["records"] += rows
         texts.report(record, file.key)
+    if deep and is_large:
+        _check_hash(record, file, _pieces(store, file))
 
 
 @dataclass(slots=True)
@@ -206,25 +215,25 @@ class _Texts:
             record.add(ProblemKind.INVALID_TEXT, key, what, hint=REPLACE_TEXT)
 
 
-def _whole(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:
-    """Compare the hash of the whole file; return where to read it from again."""
+def _in_memory(record: Record, store: ObjectStore, file: FileRecord) -> ObjectStore:
+    """Return a store that holds the file, whose hash was compared."""
+    data = store.get(file.key, file.size)
+    if data is None:
+        raise NotFoundError("no such object", store=store.url, object=file.key)
+    _check_hash(record, file, [data])
+    held = MemoryStore()
+    held.put(file.key, data)
+    return held
+
+
+def _check_hash(record: Record, file: FileRecord, pieces: Iterable[bytes]) -> None:
     digest = hashlib.sha256()
-    source = store
-    if file.size <= WHOLE_BYTES_MAX:
-        data = store.get(file.key, file.size)
-        if data is None:
-            raise NotFoundError("no such object", store=store.url, object=file.key)
-        digest.update(data)
-        source = MemoryStore()
-        source.put(file.key, data)
-    else:
-        for piece in _pieces(store, file):
-            digest.update(piece)
+    for piece in pieces:
+        digest.update(piece)
     record.checked["bytes_read"] += file.size
     if digest.hexdigest() != file.sha256:
         what = "the file has another hash than its entry says"
         record.add(ProblemKind.WRONG_HASH, file.key, what, file.sha256, digest.hexdigest(), RESTORE_FILE)
-    return source
 
 
 def _pieces(store: ObjectStore, file: FileRecord) -> Iterator[bytes]:
