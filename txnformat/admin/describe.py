@@ -36,6 +36,7 @@ class OpenTransaction:
     """A transaction that is not decided, in one partition."""
 
     transactional_id: str
+    """Empty when it is hanging."""
     producer_id: int
     epoch: int
     first_offset: int
@@ -44,9 +45,9 @@ class OpenTransaction:
     started_ms: int
     """Log time of its first append anywhere, ms since the epoch."""
     status: str
-    """"Ongoing" or "Prepared"."""
+    """"Ongoing", "Prepared", or "Hanging": no transactional id has it, so nothing ends it."""
     expires_ms: int | None
-    """Log time from which on anybody may end it; None when it is prepared."""
+    """Log time from which on anybody may end it; None when it is prepared or hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +150,21 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
         holder = None
         if partition.open:
             transaction = min(partition.open, key=lambda key: partition.open[key])
-            name, known = names[transaction]
-            holder = OpenTransaction(
-                name,
-                *transaction,
-                partition.open[transaction],
-                known.started_entry or 0,
-                known.started_ms or 0,
-                known.status.value,
-                known.expires_ms,
-            )
+            first_offset = partition.open[transaction]
+            named = names.get(transaction)
+            if named is None:
+                holder = OpenTransaction("", *transaction, first_offset, 0, 0, "Hanging", None)
+            else:
+                name, known = named
+                holder = OpenTransaction(
+                    name,
+                    *transaction,
+                    first_offset,
+                    known.started_entry or 0,
+                    known.started_ms or 0,
+                    known.status.value,
+                    known.expires_ms,
+                )
         found.append(
             PartitionOffsets(
                 topic.name,

@@ -185,11 +185,12 @@ class OldestTransaction:
     """The open transaction with the smallest first offset in a partition: it holds the last stable offset."""
 
     transactional_id: str
+    """Empty when no transactional id has it: it is hanging."""
     producer_id: int
     epoch: int
     first_offset: int
     age_ms: int
-    """Since its first append anywhere."""
+    """Since its first append anywhere; 0 when it is hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,9 +443,10 @@ def _partition(
     oldest = None
     if partition.open:
         transaction = min(partition.open, key=lambda key: partition.open[key])
-        name, known = ongoing[transaction]
-        oldest = OldestTransaction(name, *transaction, partition.open[transaction], _age_ms(known, now_ms))
-    volume = _volume(partition)
+        name, known = ongoing.get(transaction, ("", None))
+        age_ms = _age_ms(known, now_ms) if known is not None else 0
+        oldest = OldestTransaction(name, *transaction, partition.open[transaction], age_ms)
+    named = [ongoing[transaction][1] for transaction in partition.open if transaction in ongoing]
     return PartitionMetrics(
         topic,
         number,
@@ -452,10 +454,10 @@ def _partition(
         partition.log_end,
         partition.last_stable_offset,
         len(partition.open),
-        sum(is_late(ongoing[transaction][1], now_ms) for transaction in partition.open),
-        sum(ongoing[transaction][1].status is TransactionStatus.PREPARED for transaction in partition.open),
+        sum(is_late(known, now_ms) for known in named),
+        sum(known.status is TransactionStatus.PREPARED for known in named),
         oldest,
-        *volume,
+        *_volume(partition),
     )
 
 

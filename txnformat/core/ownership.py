@@ -6,6 +6,7 @@ The keys have the form of their kind already (:mod:`txnformat.keys`). The specif
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from txnformat.core.folding import At, corrupt
@@ -97,8 +98,10 @@ def check_snapshot(state: LogState, name: str) -> None:
         the snapshot lacks.
     """
     topics = directories(state)
-    for topic_id in {key.topic_id for key in state.partitions}:
+    for topic_id, number in _named_partitions(state):
         _there(topics, topic_id, "topic", name)
+        if number >= state.topics[topic_id].partitions:
+            raise _missing(name, "partition", (topic_id, number))
     _check_open(state, name)
     for segment in state.segments:
         directory = _there(topics, segment.topic_id, "topic", name)
@@ -124,6 +127,18 @@ def _check_open(state: LogState, name: str) -> None:
         for key, first in known.partitions.items():
             if opened.pop((key, (known.producer_id, known.epoch)), None) != first:
                 raise _missing(name, "transaction", (*key, known.producer_id, known.epoch))
+
+
+def _named_partitions(state: LogState) -> Iterator[tuple[str, int]]:
+    """Yield topic and number of the partitions that hold something, that groups have positions in, and that subscriptions name."""
+    yield from state.partitions
+    for group in state.groups.values():
+        for key in chain(group.committed, *group.pending.values()):
+            if not isinstance(key, str):
+                yield key
+    for (topic_id, _), subscription in state.subscriptions.items():
+        yield topic_id, 0
+        yield from ((topic_id, number) for number in subscription.partitions)
 
 
 def _named_files(state: LogState, name: str) -> Iterator[tuple[str, int]]:

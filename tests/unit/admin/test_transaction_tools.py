@@ -6,7 +6,10 @@ import pytest
 
 from tests.unit.admin.actors import DAY, MINUTE, Actors, outcomes
 from tests.unit.core.memory_log import ORDERS, rows
+from txnformat.admin.describe import describe_log
+from txnformat.admin.metrics import measure
 from txnformat.admin.transactions import EndedTransaction, EndingOutcome
+from txnformat.client.commit_counts import CommitCounts
 from txnformat.core.drafts import replace
 from txnformat.core.intents import AllocateIds, ProducerRef, Write
 from txnformat.core.operations import Cause
@@ -203,6 +206,24 @@ def test_a_transaction_that_no_transactional_id_has_hangs_once_it_is_old(actors:
     assert find_hanging(
         state, appended_ms + 2, topic="orders", partition=1, max_transaction_timeout_ms=1
     ) == (find_hanging(state, appended_ms + 2))
+
+
+def test_describe_and_metrics_show_a_hanging_transaction_without_a_name(actors: Actors) -> None:
+    actors.begin("lost")
+    state = damaged(actors.log.state, "lost")
+    (topic,) = describe_log(state, "memory://", 0).topics
+    holder = topic.offsets[0].held_by
+    assert holder is not None
+    assert (holder.transactional_id, holder.status, holder.expires_ms) == ("", "Hanging", None)
+    measured = measure(state, "memory://", 0, CommitCounts()).partitions[0]
+    oldest = measured.oldest_transaction
+    assert oldest is not None
+    assert (oldest.transactional_id, oldest.first_offset, oldest.age_ms) == ("", holder.first_offset, 0)
+    assert (measured.open_transactions, measured.late_transactions, measured.prepared_transactions) == (
+        1,
+        0,
+        0,
+    )
 
 
 def test_a_transaction_hangs_if_its_id_has_another_or_not_this_partition(actors: Actors) -> None:
