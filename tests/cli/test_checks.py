@@ -15,10 +15,10 @@ from txnformat.clock import Instant, SystemClock, SystemIds
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog
-from txnlog.cli.diagnosis import Status
-from txnlog.cli.doctor_environment import check_java, check_packages, check_python
-from txnlog.cli.doctor_log import check_log
-from txnlog.cli.doctor_store import check_clock, check_promises
+from txnlog.cli.doctor.diagnosis import Status
+from txnlog.cli.doctor.environment import check_java, check_packages, check_python
+from txnlog.cli.doctor.log import check_log
+from txnlog.cli.doctor.store import check_clock, check_promises
 
 
 @pytest.fixture

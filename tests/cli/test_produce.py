@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.cli.conftest import Command
 from txnlog import Producer, TxnLog
-from txnlog.cli.json_values import Binary, decoder, encoder
+from txnlog.cli.records.json_values import Binary, decoder, encoder
 
 ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
 

@@ -276,7 +276,7 @@ def test_output_has_one_door() -> None:
     doors = ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write", "Console")
     found = [
         f"{path.name}:{ast.unparse(node)}"
-        for path in sorted(folder.glob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in doors
     ]
@@ -284,8 +284,8 @@ def test_output_has_one_door() -> None:
         [one for one in found if not one.startswith("output.py:")]
         == [
             "failures.py:print(json_for(sys.stderr, {'error': document}), file=sys.stderr)",
-            "foreign_parquet.py:sys.stderr.write(f'{error!s:.300}')",  # to the process that reads it, which shows it
             "progress.py:Console(file=unguarded(sys.stderr))",
+            "foreign_parquet.py:sys.stderr.write(f'{error!s:.300}')",  # to the process that reads it, which shows it
         ]
     )
 

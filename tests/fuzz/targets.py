@@ -48,10 +48,10 @@ from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.memory import MemoryStore
 from txnformat.store.s3.options import parse_s3_options
 from txnlog import TxnLog
-from txnlog.cli.columns import parse_column
-from txnlog.cli.file_formats import Format
-from txnlog.cli.json_values import Binary
-from txnlog.cli.sources import _READERS
+from txnlog.cli.records.columns import parse_column
+from txnlog.cli.records.file_formats import Format
+from txnlog.cli.records.json_values import Binary
+from txnlog.cli.records.sources import _READERS
 from txnlog_testing.entries import without_checksum
 from writers.rows import RowFormat
 

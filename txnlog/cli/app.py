@@ -18,7 +18,6 @@ from txnformat.version import __version__
 from txnlog.cli import (
     completion,
     consume,
-    doctor,
     dump,
     groups,
     history,
@@ -30,6 +29,7 @@ from txnlog.cli import (
     transactions,
     verify,
 )
+from txnlog.cli.doctor.command import doctor
 from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
 from txnlog.cli.output import Guarded, is_terminal, show_lines
 
@@ -85,7 +85,7 @@ for command in (
     history.history,
     dump.dump,
     verify.verify,
-    doctor.doctor,
+    doctor,
     maintain.maintain,
     metrics.metrics,
     completion.completion,

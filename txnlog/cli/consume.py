@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from txnformat.errors import InvalidInputError
-from txnlog.cli.file_formats import format_of
 from txnlog.cli.options import (
     Integer,
     IntegerRange,
@@ -23,6 +22,7 @@ from txnlog.cli.options import (
     with_place,
 )
 from txnlog.cli.output import TerminalBytes, is_terminal, print_table, printable_json, printable_lines
+from txnlog.cli.records.file_formats import format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,8 +160,8 @@ def consume(
         batches = _limited(iter(reader), limit)
         with _target(output, chosen) as file:
             if chosen == "csv":
-                from txnlog.cli.csv_output import write_csv
-                from txnlog.cli.json_values import Binary
+                from txnlog.cli.records.csv_output import write_csv
+                from txnlog.cli.records.json_values import Binary
 
                 write_csv(batches, reader.schema, file, Binary(binary), no_formulas=no_formulas)
             else:
@@ -241,7 +241,7 @@ def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str
 
 def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.json_values import Binary, encoder
+    from txnlog.cli.records.json_values import Binary, encoder
 
     encoders: list[tuple[str, Callable[[Any], Any]]] = [
         (field.name, encoder(field.type, Binary(binary))) for field in schema

@@ -15,7 +15,7 @@ from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
-    from txnlog.cli.sources import Source
+    from txnlog.cli.records.sources import Source
     from writers.transaction import CommitInfo
 
 __all__ = ["produce"]
@@ -70,8 +70,8 @@ def produce(
     JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header
     and all columns. Bad input is refused, and nothing is written.
     """
-    from txnlog.cli.json_values import Binary
-    from txnlog.cli.sources import open_source
+    from txnlog.cli.records.json_values import Binary
+    from txnlog.cli.records.sources import open_source
 
     with place.open() as log:
         found = log.state.topic(topic)

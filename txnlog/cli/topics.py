@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.columns import parse_columns, read_schema
 from txnlog.cli.options import Integer, Place, json_option, with_place
 from txnlog.cli.output import instant, print_json, print_table, say
+from txnlog.cli.records.columns import parse_columns, read_schema
 
 if TYPE_CHECKING:
     from txnformat.admin.describe import LogDescription, PartitionOffsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txnformat.errors import NotFoundError, TxnLogError
-from txnlog.cli.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Check, Status
 from txnlog.cli.output import counted, instant
 
 if TYPE_CHECKING:

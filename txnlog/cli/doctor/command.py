@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txnlog.cli.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Check, Status
 from txnlog.cli.failures import NEGATIVE
 from txnlog.cli.options import Place, json_option, with_optional_place
 from txnlog.cli.output import counted, print_json, say
@@ -22,12 +22,12 @@ def doctor(place: Place | None, no_write: bool, as_json: bool) -> int:
     Without --root only the environment. The store's checks create and delete a few small objects below the root; the
     log itself is not written to. Exit code 1 when there is a problem.
     """
-    from txnlog.cli.doctor_environment import check_environment
+    from txnlog.cli.doctor.environment import check_environment
 
     checks = check_environment(None if place is None else place.root)
     if place is not None:
-        from txnlog.cli.doctor_log import check_log
-        from txnlog.cli.doctor_store import check_store
+        from txnlog.cli.doctor.log import check_log
+        from txnlog.cli.doctor.store import check_store
 
         found, store = check_store(place, write=not no_write)
         checks += found

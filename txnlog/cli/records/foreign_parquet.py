@@ -1,6 +1,6 @@
 """Parquet files of others, read by another process: a file that is made for it, or damaged, ends only that one.
 
-Run as ``python -m txnlog.cli.foreign_parquet`` it reads the file on stdin and answers on stdout: the number of rows in a line, then
+Run as ``python -m txnlog.cli.records.foreign_parquet`` it reads the file on stdin and answers on stdout: the number of rows in a line, then
 the rows as an Arrow stream. An error is told on stderr, with exit status 3.
 """
 
@@ -50,7 +50,7 @@ def open_foreign(file: IO[bytes]) -> Iterator[ForeignFile]:
         Kind ``invalid-file``: also while rows are taken.
     """
     with _on_disk(file) as source:
-        command = [sys.executable, "-m", "txnlog.cli.foreign_parquet"]
+        command = [sys.executable, "-m", "txnlog.cli.records.foreign_parquet"]
         path = os.pathsep.join(part for part in sys.path if part)
         environment = {**os.environ, "PYTHONPATH": path}
         with (

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from txnformat.errors import TxnLogError
-from txnlog.cli.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Check, Status
 
 if TYPE_CHECKING:
     from txnformat.clock import Clock, Ids

@@ -175,7 +175,7 @@ def read_schema(path: Path) -> pa.Schema:
     InvalidInputError
         Kind ``invalid-file``: not a Parquet file.
     """
-    from txnlog.cli.foreign_parquet import open_foreign
+    from txnlog.cli.records.foreign_parquet import open_foreign
 
     try:
         with path.open("rb") as file, open_foreign(file) as found:

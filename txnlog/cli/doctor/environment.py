@@ -12,7 +12,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from txnlog.cli.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Check, Status
 
 __all__ = ["check_environment", "check_java", "check_packages", "check_python"]
 

@@ -10,7 +10,7 @@ from txnformat.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txnlog.cli.json_values import Binary
+    from txnlog.cli.records.json_values import Binary
 
 __all__ = ["FORMULA_BEGINNINGS", "write_csv"]
 
@@ -76,7 +76,7 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
     import pyarrow.types as pt
 
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.json_values import encoder
+    from txnlog.cli.records.json_values import encoder
 
     if _is_bytes(field.type):
         encode = encoder(field.type, binary)

@@ -23,9 +23,9 @@ import pyarrow.types as pt
 
 from txnformat.arguments import other_case
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnlog.cli.file_formats import Format, format_of
-from txnlog.cli.foreign_parquet import open_foreign
-from txnlog.cli.json_values import Binary, decoder, has_decimal
+from txnlog.cli.records.file_formats import Format, format_of
+from txnlog.cli.records.foreign_parquet import open_foreign
+from txnlog.cli.records.json_values import Binary, decoder, has_decimal
 
 __all__ = ["Piece", "Source", "open_source"]
 

@@ -1,0 +1,1 @@
+"""``txnlog doctor``: the checks of environment, store and log, and the command that runs them."""
