@@ -109,7 +109,7 @@ def test_every_public_error_of_a_producer_is_in_exactly_one_group() -> None:
     }
     public = {
         each
-        for name in txnlog.__all__
+        for name in vars(txnlog)["__all__"]
         if isinstance(each := getattr(txnlog, name), type) and issubclass(each, TxnLogError)
     }
     for each in public - others:

@@ -16,7 +16,6 @@ from txnlog.cli.options import (
     Integer,
     IntegerRange,
     Place,
-    json_option,
     parse_numbers,
     parse_offsets,
     with_place,
@@ -113,7 +112,6 @@ Batches = Iterator["pa.RecordBatch"]
     is_flag=True,
     help="First end the open transactions whose time is over; where that is not permitted, read on.",
 )
-@json_option
 def consume(
     topic: str,
     place: Place,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnformat.errors import InvalidInputError, NotFoundError
-from txnlog.cli.options import IntegerRange, Place, json_option, with_place
+from txnlog.cli.options import IntegerRange, Place, with_place
 from txnlog.cli.output import instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def dump() -> None:
 @click.option("--from", "start", type=IntegerRange(min=0), help="First entry. Default: the oldest there is.")
 @click.option("--to", "end", type=IntegerRange(min=0), help="Last entry, inclusive. Default: the newest.")
 @click.option("--raw", is_flag=True, help="The JSON as stored (decompressed), without any check.")
-@json_option
 def entries(
     place: Place, chosen: tuple[int, ...], start: int | None, end: int | None, raw: bool, as_json: bool
 ) -> None:
@@ -123,7 +122,6 @@ def _pairs(values: dict[str, Any]) -> str:
 @click.option("--partition", "-p", type=IntegerRange(min=0), default=0, show_default=True, help="Which one.")
 @click.option("--from", "start", type=IntegerRange(min=0), help="First offset.")
 @click.option("--to", "end", type=IntegerRange(min=0), help="End offset, exclusive.")
-@json_option
 def batches(
     topic: str, place: Place, partition: int, start: int | None, end: int | None, as_json: bool
 ) -> None:
@@ -253,7 +251,6 @@ def _marker(row: Any) -> dict[str, Any]:
 @dump.command("object")
 @click.argument("key", metavar="KEY|FILE")
 @with_place
-@json_option
 def object_(key: str, place: Place, as_json: bool) -> None:
     """Show one object of the log, or a copy of one as a local file.
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from txnlog.cli.options import IntegerRange, Place, json_option, with_place
-from txnlog.cli.output import print_json, print_table, printable, say
+from txnlog.cli.options import IntegerRange, Place, with_place
+from txnlog.cli.output import Table, print_json, printable, say
 
 if TYPE_CHECKING:
     from txnformat.admin.transactions import EndedTransaction
-    from txnformat.core.transactions.lingering import LingeringTransaction
 
 __all__ = ["COMMANDS"]
 
-ENDED_COLUMNS = ("TransactionalId", "ProducerId", "ProducerEpoch", "Outcome", "Entry")
-LINGERING_COLUMNS = (
-    "TransactionalId",
-    "ProducerId",
-    "ProducerEpoch",
-    "TransactionState",
-    "TransactionDurationMs",
-    "Worker",
+ENDED = Table("TransactionalId ProducerId ProducerEpoch Outcome Entry")
+LINGERING = Table(
+    "TransactionalId ProducerId ProducerEpoch TransactionState TransactionDurationMs Worker",
+    transaction_state=lambda one: one.state,
+    transaction_duration_ms=lambda one: one.duration_ms,
 )
 
 End = Callable[..., "Sequence[EndedTransaction]"]
@@ -42,7 +38,6 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask before several
 @click.option("--start-offset", type=IntegerRange(min=0), help="Its first offset in the partition.")
 @dry_run_option
 @yes_option
-@json_option
 def abort(
     transactional_id: str | None,
     place: Place,
@@ -78,7 +73,6 @@ def abort(
 @click.argument("transactional_id")
 @with_place
 @dry_run_option
-@json_option
 def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json: bool) -> None:
     """Abort the transaction of TRANSACTIONAL_ID for good, also when it is prepared.
 
@@ -110,7 +104,6 @@ def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json:
 @click.option("--list", "only_list", is_flag=True, help="Only list what is open, and whose part it is.")
 @dry_run_option
 @yes_option
-@json_option
 def abort_lingering(
     place: Place,
     prefix: str,
@@ -131,7 +124,11 @@ def abort_lingering(
     """
     with place.open() as log:
         if only_list:
-            _show_lingering(log.transactions.lingering(prefix, parallelism, safe_scale_down_factor), as_json)
+            found = log.transactions.lingering(prefix, parallelism, safe_scale_down_factor)
+            if as_json:
+                print_json({"transactions": found})
+            else:
+                LINGERING.show(found)
             return
         if parallelism is None or worker is None:
             raise click.UsageError("give --parallelism and --worker, or --list")
@@ -152,7 +149,6 @@ def abort_lingering(
 
 @click.command("end-expired")
 @with_place
-@json_option
 def end_expired(place: Place, as_json: bool) -> None:
     """End the open transactions whose time is over.
 
@@ -184,31 +180,7 @@ def _show(ended: Sequence[EndedTransaction], as_json: bool) -> None:
     elif not ended:
         say("no such transaction is open")
     else:
-        print_table(
-            ENDED_COLUMNS,
-            [
-                (one.transactional_id, one.producer_id, one.producer_epoch, one.outcome, one.entry)
-                for one in ended
-            ],
-        )
-
-
-def _show_lingering(found: Sequence[LingeringTransaction], as_json: bool) -> None:
-    if as_json:
-        print_json({"transactions": found})
-        return
-    rows: list[Sequence[Any]] = [
-        (
-            one.transactional_id,
-            one.producer_id,
-            one.producer_epoch,
-            one.state,
-            one.duration_ms,
-            one.worker,
-        )
-        for one in found
-    ]
-    print_table(LINGERING_COLUMNS, rows)
+        ENDED.show(ended)
 
 
 COMMANDS = (abort, force_terminate, abort_lingering, end_expired)

@@ -10,13 +10,13 @@ import csv
 import datetime
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, json_option, parse_numbers, with_place
-from txnlog.cli.output import instant, plain_values, print_exact, print_json, print_table, say
+from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, parse_numbers, with_place
+from txnlog.cli.output import Table, instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
     from txnformat.core.groups.listing import GroupDetails, PendingCommit
@@ -25,40 +25,30 @@ __all__ = ["groups"]
 
 STATES = ("Stable", "Empty", "Dead")
 
-LIST_COLUMNS = (
-    "GROUP",
-    "STATE",
-    "GENERATION",
-    "MEMBER",
-    "LIVE-UNTIL",
-    "POSITIONS",
-    "PENDING-TRANSACTIONS",
-    "LAST-USED",
+LISTED = Table(
+    "GROUP STATE GENERATION MEMBER LIVE-UNTIL POSITIONS PENDING-TRANSACTIONS LAST-USED",
+    live_until=lambda one: instant(one.live_until_ms),
+    last_used=lambda one: instant(one.used_ms),
 )
-GROUP_COLUMNS = LIST_COLUMNS[:5]
-POSITION_COLUMNS = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "CURRENT-OFFSET",
-    "LAST-STABLE-OFFSET",
-    "LOG-END-OFFSET",
-    "LAG",
-    "PENDING",
-    "COMMITTED-ENTRY",
-    "COMMITTED-AT",
-    "METADATA",
+DESCRIBED = Table(
+    "GROUP STATE GENERATION MEMBER LIVE-UNTIL",
+    member=lambda one: one.member and one.member.name,
+    live_until=lambda one: one.member and instant(one.member.live_until_ms),
 )
-FOREIGN_COLUMNS = (
-    "GROUP",
-    "NAME",
-    "POSITION",
-    "PENDING",
-    "COMMITTED-ENTRY",
-    "COMMITTED-AT",
-    "METADATA",
+_COMMITTED: dict[str, Callable[..., object]] = {
+    "pending": lambda part, _: _pending(part.pending),
+    "committed_at": lambda part, _: instant(part.committed_ms),
+    "metadata": lambda part, _: part.metadata or None,
+}
+POSITIONS = Table(
+    "GROUP TOPIC PARTITION CURRENT-OFFSET LAST-STABLE-OFFSET LOG-END-OFFSET LAG PENDING COMMITTED-ENTRY COMMITTED-AT METADATA",
+    log_end_offset=lambda part, _: part.log_end,
+    **_COMMITTED,
 )
-RESET_COLUMNS = ("GROUP", "TOPIC", "PARTITION", "PREVIOUS-OFFSET", "NEW-OFFSET")
+FOREIGN_POSITIONS = Table("GROUP NAME POSITION PENDING COMMITTED-ENTRY COMMITTED-AT METADATA", **_COMMITTED)
+RESET = Table(
+    "GROUP TOPIC PARTITION PREVIOUS-OFFSET NEW-OFFSET", new_offset=lambda position, _: position.offset
+)
 
 _DURATION = re.compile(
     r"P(?=.)(?:(?P<days>[0-9]{1,6})D)?"
@@ -117,7 +107,6 @@ def groups() -> None:
     "--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these; repeat it."
 )
 @click.option("--pattern", metavar="REGEX", help="Only groups whose name matches as a whole.")
-@json_option
 def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bool) -> None:
     """List consumer groups and where each stands.
 
@@ -128,29 +117,13 @@ def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bo
     if as_json:
         print_json({"groups": found})
         return
-    print_table(
-        LIST_COLUMNS,
-        [
-            (
-                one.group,
-                one.state,
-                one.generation,
-                one.member,
-                instant(one.live_until_ms),
-                one.positions,
-                one.pending_transactions,
-                instant(one.used_ms),
-            )
-            for one in found
-        ],
-    )
+    LISTED.show(found)
 
 
 @groups.command("describe")
 @click.argument("names", nargs=-1, metavar="[GROUP]...")
 @with_place
 @click.option("--all-groups", is_flag=True, help="All groups.")
-@json_option
 def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bool) -> None:
     """Describe consumer groups: their members, positions and lag.
 
@@ -165,20 +138,13 @@ def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bo
     if as_json:
         print_json({"groups": [_document(one) for one in found]})
         return
-    print_table(
-        GROUP_COLUMNS,
-        [
-            (
-                one.group,
-                one.state,
-                one.generation,
-                one.member.name if one.member else None,
-                instant(one.member.live_until_ms if one.member else None),
-            )
-            for one in found
-        ],
-    )
-    _show_positions(found)
+    DESCRIBED.show(found)
+    positions = [(part, one) for one in found for part in one.positions]
+    foreign = [(position, one) for one in found for position in one.foreign_positions]
+    for table, rows in ((POSITIONS, positions), (FOREIGN_POSITIONS, foreign)):
+        if rows:
+            say("")
+            table.show(rows)
 
 
 def _document(one: GroupDetails) -> dict[str, Any]:
@@ -188,43 +154,6 @@ def _document(one: GroupDetails) -> dict[str, Any]:
     for position in (*document["positions"], *document["foreign_positions"]):
         position["committed"] = instant(position["committed_ms"])
     return document
-
-
-def _show_positions(found: Sequence[GroupDetails]) -> None:
-    rows = [
-        (
-            one.group,
-            part.topic,
-            part.partition,
-            part.current_offset,
-            part.last_stable_offset,
-            part.log_end,
-            part.lag,
-            _pending(part.pending),
-            part.committed_entry,
-            instant(part.committed_ms),
-            part.metadata or None,
-        )
-        for one in found
-        for part in one.positions
-    ]
-    foreign = [
-        (
-            one.group,
-            position.name,
-            position.position,
-            _pending(position.pending),
-            position.committed_entry,
-            instant(position.committed_ms),
-            position.metadata or None,
-        )
-        for one in found
-        for position in one.foreign_positions
-    ]
-    for columns, table in ((POSITION_COLUMNS, rows), (FOREIGN_COLUMNS, foreign)):
-        if table:
-            say("")
-            print_table(columns, table)
 
 
 def _pending(found: Iterable[PendingCommit]) -> str | None:
@@ -267,7 +196,6 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @click.option("--export", is_flag=True, help="Print lines topic,partition,offset, for --from-file.")
 @click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
 @click.option("--create", is_flag=True, help="Make the group if it is not there.")
-@json_option
 def reset_offsets(
     group: str,
     place: Place,
@@ -323,10 +251,7 @@ def reset_offsets(
         for one in done.offsets:
             print_exact(f"{one.topic},{one.partition},{one.offset}")
         return
-    print_table(
-        RESET_COLUMNS,
-        [(group, one.topic, one.partition, one.previous_offset, one.offset) for one in done.offsets],
-    )
+    RESET.show((one, done) for one in done.offsets)
     if not execute:
         say("nothing was written: add --execute to do it")
 
@@ -360,7 +285,6 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
 @with_place
 @click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@json_option
 def delete(group: str, place: Place, force: bool, dry_run: bool, as_json: bool) -> None:
     """Delete GROUP with all its positions.
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
 
-from txnlog.cli.options import IntegerRange, Place, json_option, with_place
-from txnlog.cli.output import instant, print_json, print_table
+from txnlog.cli.options import IntegerRange, Place, with_place
+from txnlog.cli.output import Table, instant, print_json
 
 if TYPE_CHECKING:
-    from txnformat.admin.history import GroupChange, HistoryEntry
+    from txnformat.admin.history import GroupChange
 
 __all__ = ["history"]
 
-COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transactions", "Groups")
+COLUMNS = Table(
+    "Entry Timestamp Engine Operations Records Transactions Groups",
+    timestamp=lambda entry: instant(entry.timestamp_ms),
+    operations=lambda entry: ", ".join(
+        name if count == 1 else f"{name} x{count}" for name, count in Counter(entry.operations).items()
+    ),
+    records=lambda entry: ", ".join(f"{change.topic} +{change.rows}" for change in entry.topics) or None,
+    transactions=lambda entry: (
+        ", ".join(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions) or None
+    ),
+    groups=lambda entry: ", ".join(map(_words, entry.groups)) or None,
+)
 
 
 @click.command()
@@ -24,7 +36,6 @@ COLUMNS = ("Entry", "Timestamp", "Engine", "Operations", "Records", "Transaction
 )
 @click.option("--all", "everything", is_flag=True, help="All entries that there are.")
 @click.option("--start", type=IntegerRange(min=0), metavar="ENTRY", help="The newest entry to show.")
-@json_option
 def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
     """Show what happened to the log, newest first.
 
@@ -36,22 +47,7 @@ def history(place: Place, limit: int, everything: bool, start: int | None, as_js
             for entry in entries:
                 print_json({**entry.to_dict(), "timestamp": instant(entry.timestamp_ms)}, indent=None)
         else:
-            print_table(COLUMNS, map(_row, entries))
-
-
-def _row(entry: HistoryEntry) -> tuple[object, ...]:
-    counted: dict[str, int] = {}
-    for name in entry.operations:
-        counted[name] = counted.get(name, 0) + 1
-    return (
-        entry.entry,
-        instant(entry.timestamp_ms),
-        entry.engine,
-        ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counted.items()),
-        ", ".join(f"{change.topic} +{change.rows}" for change in entry.topics) or None,
-        ", ".join(f"{end.transactional_id} {end.outcome.value}" for end in entry.transactions) or None,
-        ", ".join(map(_words, entry.groups)) or None,
-    )
+            COLUMNS.show(entries)
 
 
 def _words(change: GroupChange) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import Place, with_place
 from txnlog.cli.output import print_json, say
 
 __all__ = ["maintain"]
@@ -17,7 +17,6 @@ def maintain() -> None:
 
 @maintain.command("timeouts")
 @with_place
-@json_option
 def timeouts(place: Place, as_json: bool) -> None:
     """End the open transactions whose time is over.
 
@@ -36,7 +35,6 @@ def timeouts(place: Place, as_json: bool) -> None:
 
 @maintain.command("seal")
 @with_place
-@json_option
 def seal(place: Place, as_json: bool) -> None:
     """Move what is decided from the state into sidecars.
 
@@ -57,7 +55,6 @@ def seal(place: Place, as_json: bool) -> None:
 
 @maintain.command("expire")
 @with_place
-@json_option
 def expire(place: Place, as_json: bool) -> None:
     """Forget transactional ids and producers that nobody has used for long.
 

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import click
 
-from txnlog.cli.options import Place, json_option, with_place
-from txnlog.cli.output import counted, print_exact, print_json, print_table, say
+from txnlog.cli.options import Place, with_place
+from txnlog.cli.output import Table, counted, print_exact, print_json, say
 
 __all__ = ["metrics"]
 
-COLUMNS = (
-    "Topic",
-    "Partition",
-    "LogStartOffset",
-    "LogEndOffset",
-    "LastStableOffset",
-    "Lag",
-    "OpenTransactions",
-    "LateTransactions",
-    "PreparedTransactions",
-    "OldestTransaction",
-    "Records",
-    "AbortedShare",
+PARTITIONS = Table(
+    "Topic Partition LogStartOffset LogEndOffset LastStableOffset Lag OpenTransactions LateTransactions "
+    "PreparedTransactions OldestTransaction Records AbortedShare",
+    log_start_offset=lambda part: part.log_start,
+    log_end_offset=lambda part: part.log_end,
+    oldest_transaction=lambda part: part.oldest_transaction and part.oldest_transaction.transactional_id,
+    aborted_share=lambda part: f"{part.aborted_share:.1%}",
 )
-GROUP_COLUMNS = ("Group", "State", "Topic", "Partition", "CommittedOffset", "LagRecords")
+GROUPS = Table(
+    "Group State Topic Partition CommittedOffset LagRecords",
+    lag_records=lambda part, _: part.lag_records if part.lag_exact else f"<= {part.lag_records}",
+)
 
 
 @click.command()
 @with_place
 @click.option("--prometheus", is_flag=True, help="Prometheus' text format, for a textfile collector.")
-@json_option
 def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
     """Measure the log: lag, open, late and prepared transactions, aborted share, and how far groups are behind.
 
@@ -44,41 +40,11 @@ def metrics(place: Place, prometheus: bool, as_json: bool) -> None:
     elif as_json:
         print_json(measured.to_dict())
     else:
-        print_table(
-            COLUMNS,
-            [
-                (
-                    part.topic,
-                    part.partition,
-                    part.log_start,
-                    part.log_end,
-                    part.last_stable_offset,
-                    part.lag,
-                    part.open_transactions,
-                    part.late_transactions,
-                    part.prepared_transactions,
-                    part.oldest_transaction.transactional_id if part.oldest_transaction else None,
-                    part.records,
-                    f"{part.aborted_share:.1%}",
-                )
-                for part in measured.partitions
-            ],
-        )
-        groups = [
-            (
-                group.group,
-                group.state,
-                part.topic,
-                part.partition,
-                part.committed_offset,
-                part.lag_records if part.lag_exact else f"<= {part.lag_records}",
-            )
-            for group in measured.groups
-            for part in group.partitions
-        ]
+        PARTITIONS.show(measured.partitions)
+        groups = [(part, group) for group in measured.groups for part in group.partitions]
         if groups:
             say("")
-            print_table(GROUP_COLUMNS, groups)
+            GROUPS.show(groups)
         say(
             f"{counted(measured.entries, 'entry')}, {measured.tail_entries} after the newest snapshot; "
             f"{measured.unsealed_extents} extents not sealed; {measured.late_transactions} late and "

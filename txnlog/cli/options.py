@@ -21,7 +21,6 @@ __all__ = [
     "Integer",
     "IntegerRange",
     "Place",
-    "json_option",
     "parse_numbers",
     "parse_offsets",
     "with_optional_place",
@@ -50,11 +49,6 @@ class IntegerRange(click.IntRange, Integer):
     """As :class:`Integer`, within bounds."""
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, also of an error (on stderr)."
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the log is."""
@@ -81,12 +75,12 @@ class Place:
 
 
 def with_place(function: Command) -> Command:
-    """Give a command ``--root`` and ``--storage``, and pass it on as ``place``."""
+    """Give a command ``--root`` and ``--storage``, passed on as ``place``, and ``--json``, passed on as ``as_json``."""
     return _with_place(function, required=True)
 
 
 def with_optional_place(function: Command) -> Command:
-    """As :func:`with_place`, for a command that does something without a log, too: ``place`` may be None."""
+    """As :func:`with_place`, for a command that also works without a log: then ``place`` is None."""
     return _with_place(function, required=False)
 
 
@@ -108,6 +102,7 @@ def _with_place(function: Command, *, required: bool) -> Command:
         help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat it (docs/storage.md). @FILE reads "
         "lines KEY=VALUE, or a JSON object: other users see a command line, so secrets belong into a file.",
     )
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, also of an error (on stderr).")
     @functools.wraps(function)
     def wrapped(*arguments: Any, root: str | None, storage: dict[str, str], **others: Any) -> Any:
         return function(*arguments, place=None if root is None else Place(root, storage), **others)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import datetime
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -20,6 +21,7 @@ from txnformat.errors import printable
 
 __all__ = [
     "Guarded",
+    "Table",
     "TerminalBytes",
     "counted",
     "instant",
@@ -198,6 +200,32 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
             for cell, width, is_right in zip(row, widths, right, strict=True)
         )
         print(_fitting(line.rstrip(), sys.stdout))
+
+
+class Table:
+    """The columns of a table, and what each shows of a row.
+
+    Parameters
+    ----------
+    headings : str
+        In their order, between spaces. ``StartOffset`` and ``START-OFFSET`` show the attribute ``start_offset``.
+    cells : callable
+        By the attribute's name: return what to show in place of the attribute.
+    """
+
+    def __init__(self, headings: str, **cells: Callable[..., object]) -> None:
+        self._headings = headings.split()
+        names = [re.sub(r"(?<=[a-z])(?=[A-Z])|\W+", "_", name).strip("_").lower() for name in self._headings]
+        self._cells = [cells.get(name) or _attribute(name) for name in names]
+
+    def show(self, rows: Iterable[Any]) -> None:
+        """Print the rows: each an object, or a tuple of objects of which the first that has an attribute shows it."""
+        parts = (row if type(row) is tuple else (row,) for row in rows)
+        print_table(self._headings, [[cell(*row) for cell in self._cells] for row in parts])
+
+
+def _attribute(name: str) -> Callable[..., object]:
+    return lambda *row: next(getattr(part, name) for part in row if hasattr(part, name))
 
 
 def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[bool]) -> None:

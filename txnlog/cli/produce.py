@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import Integer, Place, json_option, with_place
+from txnlog.cli.options import Integer, Place, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
@@ -52,7 +52,6 @@ Commit = Callable[[], "CommitInfo"]
     show_default=True,
     help="How JSON and CSV hold the bytes of binary columns.",
 )
-@json_option
 def produce(
     topic: str,
     file: str,

@@ -6,23 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Place, json_option, parse_offsets, with_place
-from txnlog.cli.output import instant, plain_values, print_json, print_table, say
+from txnlog.cli.options import Place, parse_offsets, with_place
+from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["subscriptions"]
 
-LIST_COLUMNS = ("TOPIC", "SUBSCRIPTION", "PENDING-TRANSACTIONS", "CREATED-ENTRY", "LAST-USED")
-BACKLOG_COLUMNS = (
-    "PARTITION",
-    "MARK",
-    "LAST-STABLE-OFFSET",
-    "RANGES",
-    "UNACKNOWLEDGED",
-    "PENDING",
+LISTED = Table(
+    "TOPIC SUBSCRIPTION PENDING-TRANSACTIONS CREATED-ENTRY LAST-USED",
+    pending_transactions=lambda one: ",".join(one.pending_transactions) or None,
+    last_used=lambda one: instant(one.used_ms or None),
 )
+BACKLOG = Table("PARTITION MARK LAST-STABLE-OFFSET RANGES UNACKNOWLEDGED PENDING")
 
 
 @click.group()
@@ -33,7 +30,6 @@ def subscriptions() -> None:
 @subscriptions.command("list")
 @with_place
 @click.option("--topic", help="Only those of this topic.")
-@json_option
 def list_(place: Place, topic: str | None, as_json: bool) -> None:
     """List subscriptions, by topic and name."""
     with place.open() as log:
@@ -41,26 +37,13 @@ def list_(place: Place, topic: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"subscriptions": found})
         return
-    print_table(
-        LIST_COLUMNS,
-        [
-            (
-                one.topic,
-                one.subscription,
-                ",".join(one.pending_transactions) or None,
-                one.created_entry,
-                instant(one.used_ms or None),
-            )
-            for one in found
-        ],
-    )
+    LISTED.show(found)
 
 
 @subscriptions.command("describe")
 @click.argument("topic")
 @click.argument("name")
 @with_place
-@json_option
 def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
     """Describe subscription NAME of TOPIC: what it has before it in each partition.
 
@@ -74,7 +57,7 @@ def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
         document["partitions"] = [one._asdict() for one in found.partitions]
         print_json({**document, "unacknowledged": found.unacknowledged})
         return
-    print_table(BACKLOG_COLUMNS, found.partitions)
+    BACKLOG.show(found.partitions)
 
 
 def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +88,6 @@ def _start(
 @with_place
 @_with_start
 @click.option("--if-not-exists", is_flag=True, help="It may be there; then it stays as it is.")
-@json_option
 def create(
     topic: str,
     name: str,
@@ -130,7 +112,6 @@ def create(
 @click.argument("name")
 @with_place
 @_with_start
-@json_option
 def seek(
     topic: str,
     name: str,
@@ -153,7 +134,6 @@ def seek(
 @click.argument("topic")
 @click.argument("name")
 @with_place
-@json_option
 def delete(topic: str, name: str, place: Place, as_json: bool) -> None:
     """Delete subscription NAME of TOPIC; one that an open transaction has acknowledged in is refused."""
     with place.open() as log:

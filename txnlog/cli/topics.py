@@ -8,23 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Integer, Place, json_option, with_place
-from txnlog.cli.output import instant, print_json, print_table, say
+from txnlog.cli.options import Integer, Place, with_place
+from txnlog.cli.output import Table, instant, print_json, say
 from txnlog.cli.records.columns import parse_columns, read_schema
 
 if TYPE_CHECKING:
-    from txnformat.admin.describe import LogDescription, PartitionOffsets
+    from txnformat.admin.describe import LogDescription
+    from txnformat.log import TxnLog
 
 __all__ = ["alter_topic", "create", "create_topic", "describe", "offsets", "topics"]
 
-OPEN_COLUMNS = ("TransactionalId", "State", "Buffer", "StagedRecords", "Started", "Expires")
-OFFSET_COLUMNS = ("Topic", "Partition", "EarliestOffset", "LastStableOffset", "LatestOffset", "HeldBy")
+OPEN = Table(
+    "TransactionalId State Buffer StagedRecords Started Expires",
+    state=lambda one: one.status,
+    staged_records=lambda one: sum(count for _, _, count in one.staged_records),
+    started=lambda one: instant(one.started_ms),
+    expires=lambda one: instant(one.expires_ms),
+)
+OFFSETS = Table(
+    "Topic Partition EarliestOffset LastStableOffset LatestOffset HeldBy",
+    earliest_offset=lambda part: part.earliest,
+    latest_offset=lambda part: part.log_end,
+    held_by=lambda part: part.held_by and part.held_by.transactional_id,
+)
 
 
 @click.command()
 @with_place
 @click.option("--exist-ok", is_flag=True, help="Be content with a log that is there already.")
-@json_option
 def create(place: Place, exist_ok: bool, as_json: bool) -> None:
     """Create a log."""
     from txnformat.log import TxnLog
@@ -39,7 +50,6 @@ def create(place: Place, exist_ok: bool, as_json: bool) -> None:
 
 @click.command()
 @with_place
-@json_option
 def topics(place: Place, as_json: bool) -> None:
     """List the topics."""
     with place.open() as log:
@@ -79,7 +89,6 @@ def topics(place: Place, as_json: bool) -> None:
 )
 @click.option("--timestamp-column", metavar="NAME", help="The column that is the records' time.")
 @click.option("--exist-ok", is_flag=True, help="Be content with the same topic, if it is there already.")
-@json_option
 def create_topic(
     topic: str,
     place: Place,
@@ -108,11 +117,7 @@ def create_topic(
             timestamp_column=timestamp_column,
             exist_ok=exist_ok,
         )
-        description = _only(log.describe(), (topic,))
-    if as_json:
-        print_json(description.topics[0])
-    else:
-        _show(description)
+        _show_topic(log, topic, as_json)
 
 
 @click.command("alter-topic")
@@ -133,7 +138,6 @@ def create_topic(
     metavar="NAME:TYPE",
     help="A wider type for a column, as in id:int64 for an int32; repeat it.",
 )
-@json_option
 def alter_topic(
     topic: str,
     place: Place,
@@ -156,17 +160,12 @@ def alter_topic(
             add_columns=parse_columns(added) if added else None,
             widen=widths or None,
         )
-        description = _only(log.describe(), (topic,))
-    if as_json:
-        print_json(description.topics[0])
-    else:
-        _show(description)
+        _show_topic(log, topic, as_json)
 
 
 @click.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @with_place
-@json_option
 def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe the log and its topics.
 
@@ -189,26 +188,12 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     opened = [one for one in description.transactions if one.buffer is not None]
     if opened and not topics:
         say("")
-        print_table(
-            OPEN_COLUMNS,
-            [
-                (
-                    one.transactional_id,
-                    one.status,
-                    one.buffer,
-                    sum(count for _, _, count in one.staged_records),
-                    instant(one.started_ms),
-                    instant(one.expires_ms),
-                )
-                for one in opened
-            ],
-        )
+        OPEN.show(opened)
 
 
 @click.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @with_place
-@json_option
 def offsets(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Show the offsets of each partition.
 
@@ -220,9 +205,11 @@ def offsets(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
         description = _only(log.describe(), topics)
     found = [part for topic in description.topics for part in topic.offsets]
     if as_json:
-        print_json({"offsets": [_offsets_document(part) for part in found]})
+        print_json(
+            {"offsets": [{**asdict(part), "lag": part.log_end - part.last_stable_offset} for part in found]}
+        )
     else:
-        _show_offsets(found)
+        OFFSETS.show(found)
 
 
 def _only(description: LogDescription, topics: tuple[str, ...]) -> LogDescription:
@@ -232,8 +219,13 @@ def _only(description: LogDescription, topics: tuple[str, ...]) -> LogDescriptio
     return replace(description, topics=tuple(topic for topic in description.topics if topic.name in topics))
 
 
-def _offsets_document(part: PartitionOffsets) -> dict[str, Any]:
-    return {**asdict(part), "lag": part.log_end - part.last_stable_offset}
+def _show_topic(log: TxnLog, topic: str, as_json: bool) -> None:
+    """Show one topic as it is now."""
+    description = _only(log.describe(), (topic,))
+    if as_json:
+        print_json(description.topics[0])
+    else:
+        _show(description)
 
 
 def _show(description: LogDescription) -> None:
@@ -245,21 +237,4 @@ def _show(description: LogDescription) -> None:
             f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
         )
         say(f"Columns: {columns}")
-        _show_offsets(list(topic.offsets))
-
-
-def _show_offsets(found: list[PartitionOffsets]) -> None:
-    print_table(
-        OFFSET_COLUMNS,
-        [
-            (
-                part.topic,
-                part.partition,
-                part.earliest,
-                part.last_stable_offset,
-                part.log_end,
-                part.held_by.transactional_id if part.held_by else None,
-            )
-            for part in found
-        ],
-    )
+        OFFSETS.show(topic.offsets)

@@ -13,8 +13,8 @@ import click
 
 from txnlog.cli import ending
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import Integer, IntegerRange, Place, json_option, with_place
-from txnlog.cli.output import instant, plain_values, print_json, print_table, say
+from txnlog.cli.options import Integer, IntegerRange, Place, with_place
+from txnlog.cli.output import Table, instant, plain_values, print_json, say
 
 if TYPE_CHECKING:
     from txnformat.core.transactions.hanging import HangingReport
@@ -24,50 +24,41 @@ __all__ = ["transactions"]
 
 STATES = ("Empty", "Ongoing", "Prepared", "CompleteCommit", "CompleteAbort")
 
-LIST_COLUMNS = ("TransactionalId", "ProducerId", "TransactionState")
-DESCRIBE_COLUMNS = (
-    "TransactionalId",
-    "ProducerId",
-    "ProducerEpoch",
-    "TransactionState",
-    "TransactionTimeoutMs",
-    "CurrentTransactionStartTimeMs",
-    "TransactionDurationMs",
-    "TopicPartitions",
-    "Buffer",
-    "LastEpoch",
-    "LastOutcome",
-    "LastCause",
-    "LastEntry",
+LISTED = Table("TransactionalId ProducerId TransactionState", transaction_state=lambda one: one.state)
+DESCRIBED = Table(
+    "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs CurrentTransactionStartTimeMs "
+    "TransactionDurationMs TopicPartitions Buffer LastEpoch LastOutcome LastCause LastEntry",
+    transaction_state=lambda one: one.state,
+    transaction_timeout_ms=lambda one: one.timeout_ms,
+    current_transaction_start_time_ms=lambda one: one.start_timestamp_ms,
+    transaction_duration_ms=lambda one: one.duration_ms,
+    topic_partitions=lambda one: (
+        ",".join(f"{part.topic}-{part.partition}" for part in one.partitions) or None
+    ),
+    last_epoch=lambda one: one.last_end and one.last_end.epoch,
+    last_outcome=lambda one: one.last_end and one.last_end.outcome.value,
+    last_cause=lambda one: one.last_end and one.last_end.cause.value,
+    last_entry=lambda one: one.last_end and one.last_end.entry,
 )
-OPEN_COLUMNS = (
-    "TransactionalId",
-    "Topic",
-    "Partition",
-    "StartOffset",
-    "StagedRecords",
-    "LastStableOffset",
-    "LatestOffset",
-    "HoldsBack",
+OPEN = Table(
+    "TransactionalId Topic Partition StartOffset StagedRecords LastStableOffset LatestOffset HoldsBack"
 )
-PRODUCER_COLUMNS = (
-    "ProducerId",
-    "ProducerEpoch",
-    "LastSequence",
-    "LastTimestamp",
-    "CurrentTransactionStartOffset",
-    "TransactionalId",
+PRODUCERS = Table(
+    "ProducerId ProducerEpoch LastSequence LastTimestamp CurrentTransactionStartOffset TransactionalId",
+    last_timestamp=lambda one: one.last_timestamp_ms,
+    current_transaction_start_offset=lambda one: (
+        "None" if one.current_transaction_start_offset is None else one.current_transaction_start_offset
+    ),
 )
-HANGING_COLUMNS = (
-    "Topic",
-    "Partition",
-    "ProducerId",
-    "ProducerEpoch",
-    "StartOffset",
-    "LastTimestamp",
-    "Duration(min)",
+HANGING = Table(
+    "Topic Partition ProducerId ProducerEpoch StartOffset LastTimestamp Duration(min)",
+    last_timestamp=lambda one: one.last_timestamp_ms,
+    duration_min=lambda one: one.duration_ms // MS_PER_MINUTE,
 )
-HELD_COLUMNS = ("Topic", "Partition", "TransactionalId", "Cause", "StartOffset", "HoldsBack", "Duration(min)")
+HELD = Table(
+    "Topic Partition TransactionalId Cause StartOffset HoldsBack Duration(min)",
+    duration_min=lambda one: one.duration_ms // MS_PER_MINUTE,
+)
 
 MS_PER_MINUTE = 60_000
 
@@ -102,7 +93,6 @@ def transactions() -> None:
     help="Only transactions that have been open for longer.",
 )
 @click.option("--producer-id", type=Integer(), multiple=True, help="Only these; repeat it.")
-@json_option
 def list_(
     place: Place,
     state: tuple[str, ...],
@@ -123,13 +113,12 @@ def list_(
             described = log.transactions.describe_all(one.transactional_id for one in found)
             print_json({"transactions": [_document(one) for one in described]})
             return
-    print_table(LIST_COLUMNS, [(one.transactional_id, one.producer_id, one.state) for one in found])
+    LISTED.show(found)
 
 
 @transactions.command("describe")
 @click.argument("transactional_ids", nargs=-1, required=True, metavar="TRANSACTIONAL_ID...")
 @with_place
-@json_option
 def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe transactional ids.
 
@@ -142,31 +131,17 @@ def describe(transactional_ids: tuple[str, ...], place: Place, as_json: bool) ->
     if as_json:
         print_json({"transactions": [_document(one) for one in found]})
         return
-    print_table(DESCRIBE_COLUMNS, map(_described, found))
-    opened = [
-        (
-            one.transactional_id,
-            part.topic,
-            part.partition,
-            part.start_offset,
-            part.staged_records,
-            part.last_stable_offset,
-            part.latest_offset,
-            part.holds_back,
-        )
-        for one in found
-        for part in one.partitions
-    ]
+    DESCRIBED.show(found)
+    opened = [(part, one) for one in found for part in one.partitions]
     if opened:
         say("")
-        print_table(OPEN_COLUMNS, opened)
+        OPEN.show(opened)
 
 
 @transactions.command("describe-producers")
 @with_place
 @click.option("--topic", required=True, help="The partition's topic.")
 @click.option("--partition", type=IntegerRange(min=0), required=True, help="Its number.")
-@json_option
 def describe_producers(place: Place, topic: str, partition: int, as_json: bool) -> None:
     """Describe the producers that a partition remembers.
 
@@ -178,22 +153,7 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
     if as_json:
         print_json({"topic": topic, "partition": partition, "producers": found})
         return
-    print_table(
-        PRODUCER_COLUMNS,
-        [
-            (
-                one.producer_id,
-                one.producer_epoch,
-                one.last_sequence,
-                one.last_timestamp_ms,
-                "None"
-                if one.current_transaction_start_offset is None
-                else one.current_transaction_start_offset,
-                one.transactional_id,
-            )
-            for one in found
-        ],
-    )
+    PRODUCERS.show(found)
 
 
 @transactions.command("find-hanging")
@@ -206,7 +166,6 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
     metavar="MINUTES",
     help="Hanging is what has appended nothing for longer. Default: the longest timeout that the log allows.",
 )
-@json_option
 def find_hanging(
     place: Place, topic: str | None, partition: int | None, max_transaction_timeout: int | None, as_json: bool
 ) -> int:
@@ -229,40 +188,12 @@ def find_hanging(
 
 
 def _show_hanging(found: HangingReport) -> None:
-    print_table(
-        HANGING_COLUMNS,
-        [
-            (
-                one.topic,
-                one.partition,
-                one.producer_id,
-                one.producer_epoch,
-                one.start_offset,
-                one.last_timestamp_ms,
-                one.duration_ms // MS_PER_MINUTE,
-            )
-            for one in found.hanging
-        ],
-    )
+    HANGING.show(found.hanging)
     if not found.held:
         return
     say("")
     say("Not hanging, but late or prepared:")
-    print_table(
-        HELD_COLUMNS,
-        [
-            (
-                one.topic,
-                one.partition,
-                one.transactional_id,
-                one.cause,
-                one.start_offset,
-                one.holds_back,
-                one.duration_ms // MS_PER_MINUTE,
-            )
-            for one in found.held
-        ],
-    )
+    HELD.show(found.held)
     for advice in dict.fromkeys(one.advice for one in found.held):
         say(advice)
 
@@ -272,22 +203,6 @@ def _document(one: TransactionDetails) -> dict[str, Any]:
     document: dict[str, Any] = plain_values(one)
     document["start_timestamp"] = instant(one.start_timestamp_ms)
     return document
-
-
-def _described(one: TransactionDetails) -> tuple[object, ...]:
-    end = one.last_end
-    return (
-        one.transactional_id,
-        one.producer_id,
-        one.producer_epoch,
-        one.state,
-        one.timeout_ms,
-        one.start_timestamp_ms,
-        one.duration_ms,
-        ",".join(f"{part.topic}-{part.partition}" for part in one.partitions) or None,
-        one.buffer,
-        *((None,) * 4 if end is None else (end.epoch, end.outcome.value, end.cause.value, end.entry)),
-    )
 
 
 for _command in ending.COMMANDS:

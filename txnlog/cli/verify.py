@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import Place, json_option, with_place
+from txnlog.cli.options import Place, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
@@ -20,7 +20,6 @@ __all__ = ["verify"]
 @click.command()
 @with_place
 @click.option("--deep", is_flag=True, help="Also read every data file, all of it.")
-@json_option
 def verify(place: Place, deep: bool, as_json: bool) -> int:
     """Check the log against itself.
 

@@ -6,7 +6,7 @@ import click
 
 from txnlog.cli.doctor.diagnosis import Check, Status
 from txnlog.cli.failures import NEGATIVE
-from txnlog.cli.options import Place, json_option, with_optional_place
+from txnlog.cli.options import Place, with_optional_place
 from txnlog.cli.output import counted, print_json, say
 
 __all__ = ["doctor"]
@@ -15,7 +15,6 @@ __all__ = ["doctor"]
 @click.command()
 @with_optional_place
 @click.option("--no-write", is_flag=True, help="Leave out the checks that create objects in the store.")
-@json_option
 def doctor(place: Place | None, no_write: bool, as_json: bool) -> int:
     """Check environment, store and log, and say what to do.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Check", "Status"]
+__all__ = ["Area", "Check", "Status"]
 
 
 class Status(StrEnum):
@@ -28,3 +28,21 @@ class Check:
     found: str
     fix: str | None = None
     """What to do about it."""
+
+
+class Area(str):
+    """``environment``, ``store`` or ``log``: makes its checks."""
+
+    __slots__ = ()
+
+    def ok(self, name: str, found: str) -> Check:
+        """Return a check that found nothing wrong."""
+        return Check(self, name, Status.OK, found)
+
+    def warning(self, name: str, found: str, fix: str | None) -> Check:
+        """Return a check that found something to improve."""
+        return Check(self, name, Status.WARNING, found, fix)
+
+    def problem(self, name: str, found: str, fix: str | None) -> Check:
+        """Return a check that found something that does not work."""
+        return Check(self, name, Status.PROBLEM, found, fix)

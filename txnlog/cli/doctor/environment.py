@@ -12,11 +12,11 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from txnlog.cli.doctor.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Area, Check, Status
 
 __all__ = ["check_environment", "check_java", "check_packages", "check_python"]
 
-AREA = "environment"
+AREA = Area("environment")
 PYTHON_MIN = (3, 11)
 PYARROW_MIN = 26
 PYSPARK_MIN = (4, 1)
@@ -40,8 +40,8 @@ def check_python(version: tuple[int, ...]) -> Check:
     """Return the check of Python's version."""
     text = ".".join(map(str, version))
     if version < PYTHON_MIN:
-        return Check(AREA, "python", Status.PROBLEM, text, "use Python 3.11 or later")
-    return Check(AREA, "python", Status.OK, f"{text} ({sys.executable})")
+        return AREA.problem("python", text, "use Python 3.11 or later")
+    return AREA.ok("python", f"{text} ({sys.executable})")
 
 
 def check_packages(version_of: Versions, root: str | None) -> list[Check]:
@@ -50,25 +50,17 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
     pyspark, pandas = version_of("pyspark"), version_of("pandas")
     if pyspark is None:
         found = 'not installed: needed for spark.read.format("txnlog") only'
-        checks.append(Check(AREA, "pyspark", Status.OK, found))
+        checks.append(AREA.ok("pyspark", found))
     elif _numbers(pyspark) < PYSPARK_MIN:
         checks.append(
-            Check(
-                AREA,
-                "pyspark",
-                Status.PROBLEM,
-                pyspark,
-                "pip install 'pyspark>=4.1'; without Spark nothing is lost",
-            )
+            AREA.problem("pyspark", pyspark, "pip install 'pyspark>=4.1'; without Spark nothing is lost")
         )
     else:
-        checks.append(Check(AREA, "pyspark", Status.OK, pyspark))
+        checks.append(AREA.ok("pyspark", pyspark))
     if pyspark is not None and pandas is not None and _numbers(pandas) >= (3,):
         checks.append(
-            Check(
-                AREA,
+            AREA.warning(
                 "pandas",
-                Status.WARNING,
                 f"{pandas}: PySpark does not fully support pandas 3 yet",
                 "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data",
             )
@@ -79,14 +71,8 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
 
 def _check_pyarrow(version: str | None) -> Check:
     if version is None or _numbers(version) < (PYARROW_MIN,):
-        return Check(
-            AREA,
-            "pyarrow",
-            Status.PROBLEM,
-            version or "not installed",
-            f"pip install 'pyarrow>={PYARROW_MIN}'",
-        )
-    return Check(AREA, "pyarrow", Status.OK, version)
+        return AREA.problem("pyarrow", version or "not installed", f"pip install 'pyarrow>={PYARROW_MIN}'")
+    return AREA.ok("pyarrow", version)
 
 
 def _check_s3fs(version: str | None, root: str | None) -> Check:
@@ -100,7 +86,7 @@ def _check_s3fs(version: str | None, root: str | None) -> Check:
             "not installed: needed for s3:// only",
             "pip install s3fs" if needed else None,
         )
-    return Check(AREA, "s3fs", Status.OK, version)
+    return AREA.ok("s3fs", version)
 
 
 def check_java(environment: Mapping[str, str]) -> Check:
@@ -109,7 +95,7 @@ def check_java(environment: Mapping[str, str]) -> Check:
     home = environment.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
     if program is None:
-        return Check(AREA, "java", Status.PROBLEM, "not found: Spark needs it", fix)
+        return AREA.problem("java", "not found: Spark needs it", fix)
     try:
         done = subprocess.run(
             [program, "-XshowSettings:properties", "-version"],
@@ -119,24 +105,22 @@ def check_java(environment: Mapping[str, str]) -> Check:
             timeout=JAVA_SECONDS_MAX,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(AREA, "java", Status.PROBLEM, f"{program} does not run: {error}", fix)
+        return AREA.problem("java", f"{program} does not run: {error}", fix)
     match = re.search(r"^ *java\.specification\.version = (\S+)", done.stderr + done.stdout, re.MULTILINE)
     version = match[1] if match else "of unknown version"
     if not re.fullmatch("[0-9]{1,9}", version) or int(version) < JAVA_MIN:  # Java 8 calls itself 1.8
-        return Check(AREA, "java", Status.PROBLEM, f"{version} at {program}: Spark 4 needs 17 or later", fix)
-    return Check(AREA, "java", Status.OK, f"{version} at {program}")
+        return AREA.problem("java", f"{version} at {program}: Spark 4 needs 17 or later", fix)
+    return AREA.ok("java", f"{version} at {program}")
 
 
 def _check_registration() -> Check:
     if find_spec("pyspark_txnlog") is None:
-        return Check(
-            AREA,
+        return AREA.problem(
             "data source",
-            Status.PROBLEM,
             'the module pyspark_txnlog is not there: Spark does not find format("txnlog")',
             "install the package into the Python that Spark runs: pip install txnlog",
         )
-    return Check(AREA, "data source", Status.OK, 'format("txnlog") registers itself')
+    return AREA.ok("data source", 'format("txnlog") registers itself')
 
 
 def _version(package: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txnformat.errors import NotFoundError, TxnLogError
-from txnlog.cli.doctor.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Area, Check, Status
 from txnlog.cli.output import counted, instant
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_log"]
 
-AREA = "log"
+AREA = Area("log")
 
 
 def check_log(store: ObjectStore) -> list[Check]:
@@ -27,21 +27,19 @@ def check_log(store: ObjectStore) -> list[Check]:
             measured = log.metrics()
             state = log.state
     except NotFoundError as error:
-        return [Check(AREA, "open", Status.WARNING, error.what, "txnlog create makes one")]
+        return [AREA.warning("open", error.what, "txnlog create makes one")]
     except TxnLogError as error:
         fix = error.hint or "txnlog verify lists everything that is wrong"
-        return [Check(AREA, "open", Status.PROBLEM, str(error), fix)]
+        return [AREA.problem("open", str(error), fix)]
     return [
-        Check(
-            AREA,
+        AREA.ok(
             "open",
-            Status.OK,
             f"{measured.log_id}, {counted(measured.entries, 'entry')}, {counted(measured.topics, 'topic')}, "
             f"last commit {instant(measured.timestamp_ms) if measured.entries else 'never'}",
         ),
         _check_features(state),
         _check_snapshots(state, measured),
-        Check(AREA, "unsealed extents", Status.OK, str(measured.unsealed_extents)),
+        AREA.ok("unsealed extents", str(measured.unsealed_extents)),
         _check_transactions(state, measured),
     ]
 
@@ -53,10 +51,8 @@ def _check_features(state: LogState) -> Check:
     needed = state.features.reader | state.features.writer | state.features.maintenance
     unknown = sorted(needed - known)
     if unknown:
-        return Check(
-            AREA, "features", Status.PROBLEM, f"not known here: {', '.join(unknown)}", "upgrade txnlog"
-        )
-    return Check(AREA, "features", Status.OK, ", ".join(sorted(needed)))
+        return AREA.problem("features", f"not known here: {', '.join(unknown)}", "upgrade txnlog")
+    return AREA.ok("features", ", ".join(sorted(needed)))
 
 
 def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
@@ -68,14 +64,12 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
         f"the newest, of entry {newest.entry}" if newest else "the beginning: none yet"
     )
     if measured.tail_entries > 3 * bound:
-        return Check(
-            AREA,
+        return AREA.warning(
             "snapshots",
-            Status.WARNING,
             f"{found}, due every {bound}: opening the log is slow",
             "look in the log of the writers for why they cannot write snapshots; close() waits for one under way",
         )
-    return Check(AREA, "snapshots", Status.OK, found)
+    return AREA.ok("snapshots", found)
 
 
 def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
@@ -83,7 +77,7 @@ def _check_transactions(state: LogState, measured: LogMetrics) -> Check:
     from txnformat.core.transactions.listing import is_late
 
     if not state.undecided:
-        return Check(AREA, "transactions", Status.OK, "none is open")
+        return AREA.ok("transactions", "none is open")
     late = sorted(
         name for name in state.undecided if is_late(state.transactional_ids[name], measured.measured_ms)
     )

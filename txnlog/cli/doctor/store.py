@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from txnformat.errors import TxnLogError
-from txnlog.cli.doctor.diagnosis import Check, Status
+from txnlog.cli.doctor.diagnosis import Area, Check, Status
 
 if TYPE_CHECKING:
     from txnformat.clock import Clock, Ids
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_clock", "check_promises", "check_store"]
 
-AREA = "store"
+AREA = Area("store")
 LATENCY_SAMPLES = 5
 SLOW_MS = 250
 """S3 Standard takes about 40 ms from within its region."""
@@ -38,12 +38,12 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
         store = place.store()
         store.list(keys.FORMAT_KEY)  # what is missing of a HEAD it does not say: the object, or the bucket
     except TxnLogError as error:
-        return [Check(AREA, "reachable", Status.PROBLEM, str(error), error.hint or "see the cause")], None
-    checks = [Check(AREA, "reachable", Status.OK, store.url)]
+        return [AREA.problem("reachable", str(error), error.hint or "see the cause")], None
+    checks = [AREA.ok("reachable", store.url)]
     try:
         checks.append(check_clock(store, clock))
     except TxnLogError as error:
-        checks.append(Check(AREA, "clock", Status.PROBLEM, str(error), error.hint))
+        checks.append(AREA.problem("clock", str(error), error.hint))
     if write:
         checks += check_promises(store, clock, SystemIds())
     return checks, store
@@ -56,7 +56,7 @@ def check_promises(store: ObjectStore, clock: Clock, ids: Ids) -> list[Check]:
     checks = []
     for check in probe_store(store, ids):
         if check.problem is None:
-            checks.append(Check(AREA, check.name, Status.OK, check.promise))
+            checks.append(AREA.ok(check.name, check.promise))
             continue
         # Nobody but a cleaner needs to delete.
         status = Status.WARNING if check.name == "delete" else Status.PROBLEM
@@ -80,18 +80,16 @@ def _check_latency(store: ObjectStore, clock: Clock, ids: Ids) -> Check:
         with contextlib.suppress(TxnLogError):
             store.delete(key)
         if outcome is not CreateOutcome.CREATED:
-            return Check(AREA, "latency", Status.WARNING, f"a create ended as {outcome}", "run doctor again")
+            return AREA.warning("latency", f"a create ended as {outcome}", "run doctor again")
     median = sorted(took)[LATENCY_SAMPLES // 2]
     found = f"a create takes {median} ms (median of {LATENCY_SAMPLES}, {min(took)} to {max(took)})"
     if median > SLOW_MS:
-        return Check(
-            AREA,
+        return AREA.warning(
             "latency",
-            Status.WARNING,
             f"{found}: at most {1000 / median:.1f} commits per second",
             "run the writers in the region of the bucket; put more into each transaction",
         )
-    return Check(AREA, "latency", Status.OK, found)
+    return AREA.ok("latency", found)
 
 
 def check_clock(store: ObjectStore, clock: Clock) -> Check:
@@ -104,7 +102,7 @@ def check_clock(store: ObjectStore, clock: Clock) -> Check:
     found = f"{abs(offset)} ms {'ahead of' if offset > 0 else 'behind'} the store"
     fix = "set this machine's clock (NTP): a writer that is off by more than 30 s may not commit"
     if abs(offset) > CLOCK_SKEW_MS_MAX:
-        return Check(AREA, "clock", Status.PROBLEM, found, fix)
+        return AREA.problem("clock", found, fix)
     if abs(offset) > CLOCK_SKEW_MS_MAX // 3:
-        return Check(AREA, "clock", Status.WARNING, found, fix)
-    return Check(AREA, "clock", Status.OK, found)
+        return AREA.warning("clock", found, fix)
+    return AREA.ok("clock", found)
