@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_datasource.options.read import ReadOptions
+    from spark_datasource.options.declared import ReadOptions
     from spark_datasource.options.storage import S3aSettings
     from spark_datasource.read.pinning import Pin
     from spark_datasource.read.reader import TxnLogBatchReader

@@ -10,7 +10,7 @@ from typing import Any
 from spark_datasource.options.values import OptionValues
 from txnformat.digits import whole
 
-__all__ = ["EARLIEST", "LATEST", "StartOrEnd", "parse_offsets"]
+__all__ = ["EARLIEST", "END", "LATEST", "StartOrEnd", "parse_offsets"]
 
 EARLIEST = -2
 """Stands for the first offset, as in the Kafka source's JSON."""
@@ -37,10 +37,13 @@ class StartOrEnd:
         return self.by_topic.get(_ONLY_TOPIC) or self.by_topic.get(topic, {})
 
 
+END = StartOrEnd(LATEST)
+
+
 def parse_offsets(
-    found: OptionValues, name: str, topics: tuple[str, ...], default: int | None, *, by_entry: bool
+    found: OptionValues, name: str, topics: tuple[str, ...], *, by_entry: bool
 ) -> StartOrEnd | None:
-    """Return what an offsets option says.
+    """Return what an offsets option says; None when it is not given.
 
     The text is ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or, for a single topic, ``{"0": 5}``; in commit
     order ``{"entry": 17}``.
@@ -51,14 +54,12 @@ def parse_offsets(
         Gets one more problem when the text is anything else.
     topics : tuple of str
         Those of the read; empty: they are given by a pattern.
-    default : int or None
-        What it is when the option is absent.
     by_entry : bool
         Whether the read is in commit order.
     """
     text = found.text(name)
     if text is None:
-        return None if default is None else StartOrEnd(default)
+        return None
     if text.lower() in ("earliest", "latest"):
         return StartOrEnd(EARLIEST if text.lower() == "earliest" else LATEST)
     # Partitions that are not named are read from the first offset, and to the last one.
@@ -71,13 +72,12 @@ def parse_offsets(
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or not value:
-        found.problems.append(f"option {name} is {text!r:.100}; {form}")
+        found.refuse(name, form)
         return StartOrEnd(default)
     if by_entry:
         entry = value.get("entry")
         if type(entry) is not int or not 0 <= entry < 2**63 or len(value) > 1:
-            found.problems.append(f"option {name} is {text!r:.100}; {form}")
-            return StartOrEnd(default)
+            found.refuse(name, form)
         return StartOrEnd(default, entry=entry)
     return StartOrEnd(default, _by_topic(found, name, value, topics, form))
 

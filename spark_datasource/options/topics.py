@@ -60,7 +60,7 @@ class TopicChoice:
 
 def parse_topics(found: OptionValues) -> TopicChoice:
     """Return what the options ``topic`` (``subscribe``) and ``subscribePattern`` say; problems go to ``found``."""
-    text, pattern = found.one_of("topic", "subscribe"), found.text("subscribePattern")
+    text, pattern = found.text("topic"), found.text("subscribePattern")
     if pattern is not None:
         if text is not None:
             found.problems.append("give topic or subscribePattern, not both")

@@ -8,35 +8,59 @@ from __future__ import annotations
 
 import datetime
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
 from spark_datasource.failures import USE_VIEW
-from spark_datasource.options.names import parse_names
+from spark_datasource.options.names import parse_name, parse_names
 from spark_datasource.options.storage import NO_STORAGE, PREFIX, S3aSettings, Storage, storage_for
 from spark_datasource.worker.logs import absolute
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError
 from txnformat.moments import as_moment_ms
 
-__all__ = ["LATER", "READ", "STREAM_WRITE", "WRITE", "OptionValues", "path_of", "storage_of"]
+__all__ = ["Kind", "Option", "OptionValues", "storage_of"]
 
-READ = (
-    "path", "topic", "subscribe", "subscribePattern", "isolation", "isolationLevel", "order", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "columns", "where", "minPartitions", "maxBytesPerPartition", "failOnDataLoss",
-    "endExpired", "versionAsOf", "timestampAsOf", "maxRowsPerTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-)  # fmt: skip
-WRITE = (
-    "path", "topic", "txnAppId", "txnVersion", "allowDifferentRepeat", "partitions", "keyColumns", "timestampColumn", "createTopics",
-)  # fmt: skip
-STREAM_WRITE = (
-    "path", "topic", "txnAppId", "allowMissingBatches", "allowDifferentRepeat", "partitions", "keyColumns", "timestampColumn", "createTopics",
-    "checkpointLocation", "queryName",
-)  # fmt: skip
-LATER = (
-    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "assign",
-)  # fmt: skip
 _EMPTY_IS_MISSING = {"path", "topic"}
 """Options that have to be given, in lower case: an empty one has an error of its own."""
+
+
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Kind(NamedTuple):
+    """What an option takes."""
+
+    type: str
+    """For people."""
+    parse: Callable[[OptionValues, str], Any] | None = None
+    """Returns the value of the option of a name, None when it is not given; None: its parser looks at others, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. Texts are Markdown; links are relative to docs/."""
+
+    name: str
+    kind: Kind
+    example: str
+    """A value that is accepted, and does something."""
+    text: str = ""
+    """What it is for. Empty: the string below its field says so."""
+    default: str = ""
+    """What is used without it; in backquotes where it can be given as it is. Empty: nothing."""
+    alias: str | None = None
+    """Another name of it."""
+    only: str = ""
+    """``batch`` or ``stream``: the other has no such option."""
+
+    def parsed(self, found: OptionValues) -> Any:
+        """Return its value; None when it is not given."""
+        return None if self.kind.parse is None else self.kind.parse(found, self.name)
 
 
 class OptionValues:
@@ -44,18 +68,28 @@ class OptionValues:
 
     Parameters
     ----------
-    others : mapping of str to sequence of str
+    known : mapping of str to Option
+        By name.
+    others : mapping of str to mapping
         Options that are for something else, by what that is.
+    later : sequence of str
+        Options that are not supported yet.
     """
 
     def __init__(
-        self, options: Mapping[str, str], known: Sequence[str], others: Mapping[str, Sequence[str]]
+        self,
+        options: Mapping[str, str],
+        known: Mapping[str, Option],
+        others: Mapping[str, Mapping[str, Option]],
+        later: Sequence[str] = (),
     ) -> None:
         self._values = {key.lower(): str(value).strip() for key, value in options.items()}
         self.problems: list[str] = []
-        names = {name.lower(): name for name in known}
-        later = {name.lower(): name for name in LATER}
-        elsewhere = {name.lower(): (name, what) for what in reversed(list(others)) for name in others[what]}
+        names = _names(known)
+        not_yet = {name.lower(): name for name in later}
+        elsewhere = {
+            key: (name, what) for what in reversed(list(others)) for key, name in _names(others[what]).items()
+        }
         if "provider" in self._values:  # CREATE TABLE: Spark passes properties of its own, not the options
             raise InvalidInputError(
                 "tables of a catalog are not supported by this version",
@@ -71,15 +105,30 @@ class OptionValues:
                 self.problems.append("load one path: a read covers one log")
             elif key.startswith(PREFIX):
                 pass  # looked at with the path
-            elif key in later:
-                self.problems.append(f"option {later.get(key, key)} is not supported by this version")
+            elif key in not_yet:
+                self.problems.append(f"option {not_yet[key]} is not supported by this version")
             elif key in elsewhere:
-                name, what = elsewhere[key]
-                self.problems.append(f"option {name} is for {what} only")
+                self.problems.append("option {} is for {} only".format(*elsewhere[key]))
             else:
                 nearest = difflib.get_close_matches(key, names, n=1)
-                advice = f"did you mean {names[nearest[0]]}?" if nearest else f"there are {', '.join(known)}"
+                advice = (
+                    f"did you mean {names[nearest[0]]}?"
+                    if nearest
+                    else f"there are {', '.join(names.values())}"
+                )
                 self.problems.append(f"there is no option {key!r:.100}; {advice}")
+        self.given = frozenset(names[key] for key in self._values.keys() & names.keys())
+        """Names of the options that were given, as they are written in the documentation."""
+        self._written = {
+            option.name: self._one_of(option.name, option.alias) for option in known.values() if option.alias
+        }
+
+    def _one_of(self, name: str, alias: str) -> str:
+        """Return under which of its two names an option was given."""
+        value, other = self._values.get(name.lower()), self._values.get(alias.lower())
+        if value and other and value != other:
+            self.problems.append(f"options {name} and {alias} mean the same and differ")
+        return alias if other and not value else name
 
     def finish(self) -> None:
         """Raise when there was any problem."""
@@ -97,20 +146,17 @@ class OptionValues:
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None when it is absent or empty."""
-        return self._values.get(name.lower()) or None
+        return self._values.get(self._written.get(name, name).lower()) or None
+
+    def refuse(self, name: str, advice: str) -> None:
+        """Note that an option's text is not what it takes."""
+        self.problems.append(f"option {self._written.get(name, name)} is {self.text(name)!r:.100}; {advice}")
 
     def storage(self) -> dict[str, str]:
         """Return the options ``storage.<name>``, without the prefix."""
         return {
             key.removeprefix(PREFIX): value for key, value in self._values.items() if key.startswith(PREFIX)
         }
-
-    def one_of(self, name: str, alias: str) -> str | None:
-        """Return the text of an option that has two names."""
-        value, other = self.text(name), self.text(alias)
-        if value is not None and other is not None and value != other:
-            self.problems.append(f"options {name} and {alias} mean the same and differ")
-        return value if value is not None else other
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return a comma-separated list of names, which may stand in backquotes."""
@@ -123,23 +169,46 @@ class OptionValues:
             self.problems.append(f"option {name} {error}")
             return None
 
-    def integer(self, name: str, minimum: int) -> int | None:
-        """Return an integer of at least ``minimum``."""
+    def integer(self, name: str, minimum: int, maximum: int | None = None, advice: str = "") -> int | None:
+        """Return an integer of at least ``minimum``; ``advice``: what to do about one above ``maximum``."""
+        text = self.text(name)
+        value = None if text is None else whole(text)
+        if text is not None and (value is None or value < minimum):
+            self.refuse(name, f"use an integer from {minimum} on")
+            return None
+        if value is not None and maximum is not None and value > maximum:
+            self.problems.append(f"option {name} is {value}; {advice}")
+        return value
+
+    def boolean(self, name: str) -> bool | None:
+        """Return "true" or "false"."""
+        text = (self.text(name) or "").lower()
+        if text not in ("", "true", "false"):
+            self.refuse(name, "use true or false")
+        return text == "true" if text else None
+
+    def bytes(self, name: str) -> int | None:
+        """Return a number of bytes, given as such or with one of Spark's suffixes (``64m``, ``64mb``)."""
         text = self.text(name)
         if text is None:
             return None
-        value = whole(text.strip())
-        if value is None or value < minimum:
-            self.problems.append(f"option {name} is {text!r:.100}; use an integer from {minimum} on")
+        number = text.lower().removesuffix("b")
+        unit = _UNITS.get(number[-1:], 1)
+        count = whole(number[:-1] if unit > 1 else number, 18)
+        if count is None or count < 1:
+            self.refuse(name, "use a number of bytes, such as 64m")
             return None
-        return value
+        return count * unit
 
-    def boolean(self, name: str, *, default: bool) -> bool:
-        """Return "true" or "false"."""
+    def choice(self, name: str, choices: type[E]) -> E | None:
+        """Return one of the names that an enumeration has."""
         text = self.text(name)
-        if text is not None and text.lower() not in ("true", "false"):
-            self.problems.append(f"option {name} is {text!r:.100}; use true or false")
-        return default if text is None else text.lower() == "true"
+        try:
+            return None if text is None else choices(text.lower())
+        except ValueError:
+            *others, last = choices
+            self.problems.append(f"option {name} is {text!r:.100}; use {', '.join(others)} or {last}")
+            return None
 
     def timestamp(self, name: str) -> int | None:
         """Return milliseconds since the epoch: given as such, or as ISO 8601 with a zone."""
@@ -154,9 +223,9 @@ class OptionValues:
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            self.problems.append(
-                f"option {name} is {text!r:.100}; use milliseconds since the epoch, or ISO 8601 with a zone, "
-                "such as 2026-01-31T12:00:00Z"
+            self.refuse(
+                name,
+                "use milliseconds since the epoch, or ISO 8601 with a zone, such as 2026-01-31T12:00:00Z",
             )
             return None
         # In integers: a float of seconds is a millisecond off for some times. Rounded up: "at or after".
@@ -174,17 +243,28 @@ class OptionValues:
             self.problems.append(f"{error.problems[0]}; {error.hint}")
             return None
 
+    def path(self, name: str) -> str:
+        """Return the absolute path or URL of the log; that it is missing is a problem."""
+        text = self.text(name)
+        if text is None:
+            if not self.has("paths"):  # load([...]), a problem already
+                self.problems.append(
+                    "the path of the log is missing; pass it to load(), save(), start() or option path"
+                )
+            return ""
+        return absolute(text)
 
-def path_of(found: OptionValues) -> str:
-    """Return the absolute path or URL of the log; that it is missing is a problem."""
-    text = found.text("path")
-    if text is None:
-        if not found.has("paths"):  # load([...]), a problem already
-            found.problems.append(
-                "the path of the log is missing; pass it to load(), save(), start() or option path"
-            )
-        return ""
-    return absolute(text)
+    def name(self, name: str) -> str | None:
+        """Return the one name of a column."""
+        text = self.text(name)
+        return None if text is None else parse_name(text)
+
+
+def _names(options: Mapping[str, Option]) -> dict[str, str]:
+    """Return all names of options, aliases too, by their lower case."""
+    return {
+        name.lower(): name for one in options.values() for name in (one.name, one.alias) if name is not None
+    }
 
 
 def storage_of(found: OptionValues, path: str, s3a: S3aSettings | None) -> Storage:

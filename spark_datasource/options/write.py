@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
+from spark_datasource.options.declared import (
+    LATER,
+    READ,
+    STREAM_WRITE,
+    WRITE,
+    StreamWriteOptions,
+    WriteOptions,
+    field_values,
+)
 from spark_datasource.options.delegation import delegated_by
-from spark_datasource.options.names import parse_name
-from spark_datasource.options.storage import NO_STORAGE, S3aSettings, Storage
-from spark_datasource.options.values import READ, STREAM_WRITE, WRITE, OptionValues, path_of, storage_of
+from spark_datasource.options.storage import S3aSettings
+from spark_datasource.options.values import OptionValues, storage_of
 from txnformat.core.intents import AppRef
 from txnformat.errors import TxnLogError
-from txnformat.field_types import PARTITIONS_MAX
 from txnformat.keys import check_topic_name
-from writers.job import Delegation
 
 __all__ = [
     "BATCH_NAMESPACE",
     "ROUTED",
     "STREAM_APP_NAMESPACE",
     "STREAM_NAMESPACE",
-    "VERSION_MAX",
-    "StreamWriteOptions",
-    "WriteOptions",
     "parse_stream_write_options",
     "parse_write_options",
     "topic_app_id",
@@ -39,43 +42,6 @@ STREAM_APP_NAMESPACE = "spark-stream-app"
 
 ROUTED = "*"
 """In application ids in place of a topic: a write whose rows name their topics."""
-
-VERSION_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """What a write asks for."""
-
-    path: str
-    topic: str | None
-    """None: column ``topic`` of the DataFrame names the topic of each row."""
-    app: AppRef | None = None
-    """The application version that the write stands for: it is applied once, to this topic or as a routed write."""
-    partitions: int | None = None
-    """Of the topic, when it is created (then 1 by default); an existing topic must have as many."""
-    key_columns: tuple[str, ...] | None = None
-    timestamp_column: str | None = None
-    case_sensitive: bool = False
-    """Whether names of columns have to be written in the letter case of the columns."""
-    create_topics: bool = True
-    """Whether topics that do not exist are created."""
-    allow_different: bool = False
-    """Whether to go on when the log holds the version, or the batch, with other rows."""
-    storage: Storage = NO_STORAGE
-    delegation: Delegation | None = None
-    """The write stages in the open transaction of a producer, in place of an append."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWriteOptions:
-    """What a streaming write asks for."""
-
-    write: WriteOptions
-    app_id: str | None = None
-    """Its batches are counted under this name besides, whatever query writes them."""
-    allow_missing_batches: bool = False
-    """Whether the log may lack batches that came before."""
 
 
 def parse_write_options(
@@ -100,12 +66,11 @@ def parse_write_options(
         Kind ``invalid-option``: every problem.
     """
     others, delegation = delegated_by(options)
-    found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE})
-    parsed = _write_options(found, columns, s3a, creates_routed=True)
-    app = _app(found, parsed.topic)
-    parsed = replace(parsed, app=app, delegation=delegation, case_sensitive=case_sensitive)
+    found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE}, LATER)
+    values = _write_values(found, columns, s3a)
+    app = _app(found, values["topic"])
     found.finish()
-    return parsed
+    return WriteOptions(app=app, delegation=delegation, case_sensitive=case_sensitive, **values)
 
 
 def parse_stream_write_options(
@@ -116,37 +81,22 @@ def parse_stream_write_options(
     case_sensitive: bool = False,
 ) -> StreamWriteOptions:
     """Return the options of a streaming write; otherwise as :func:`parse_write_options`."""
-    found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE})
-    # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
-    write = _write_options(found, columns, s3a, creates_routed=False)
-    parsed = StreamWriteOptions(
-        write=replace(write, case_sensitive=case_sensitive),
-        app_id=found.text("txnAppId"),
-        allow_missing_batches=found.boolean("allowMissingBatches", default=False),
-    )
+    found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE}, LATER)
+    values = _write_values(found, columns, s3a)
+    if values["topic"] is None:
+        # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
+        values.setdefault("create_topics", False)
+    own = field_values(found, StreamWriteOptions)
     found.finish()
-    return parsed
+    return StreamWriteOptions(write=WriteOptions(case_sensitive=case_sensitive, **values), **own)
 
 
-def _write_options(
-    found: OptionValues, columns: Sequence[str], s3a: S3aSettings | None, *, creates_routed: bool
-) -> WriteOptions:
-    partitions = found.integer("partitions", 1)
-    if partitions is not None and partitions > PARTITIONS_MAX:
-        found.problems.append(f"option partitions is {partitions}; a topic has at most {PARTITIONS_MAX}")
+def _write_values(found: OptionValues, columns: Sequence[str], s3a: S3aSettings | None) -> dict[str, Any]:
+    values = field_values(found, WriteOptions)
     routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
-    path = path_of(found)
-    timestamp = found.text("timestampColumn")
-    return WriteOptions(
-        path=path,
-        storage=storage_of(found, path, s3a),
-        topic=None if routed else _topic(found, found.text("topic"), _OR_ROUTE),
-        partitions=partitions,
-        key_columns=found.names("keyColumns"),
-        timestamp_column=None if timestamp is None else parse_name(timestamp),
-        create_topics=found.boolean("createTopics", default=creates_routed or not routed),
-        allow_different=found.boolean("allowDifferentRepeat", default=False),
-    )
+    values["topic"] = None if routed else _topic(found, found.text("topic"), _OR_ROUTE)
+    values["storage"] = storage_of(found, values["path"], s3a)
+    return values
 
 
 _OR_ROUTE = "; give it, or leave it out and name the topic of each row in a column topic"
@@ -179,11 +129,9 @@ def topic_app_id(topic: str, app_id: str) -> str:
 
 def _app(found: OptionValues, topic: str | None) -> AppRef | None:
     """Return the application version of a write."""
-    app_id, version = found.text("txnAppId"), found.integer("txnVersion", 0)
+    app_id, version = found.text("txnAppId"), WRITE["txnVersion"].parsed(found)
     if (app_id is None) != (found.text("txnVersion") is None):
         found.problems.append("give txnAppId and txnVersion both, or neither")
-    if version is not None and version > VERSION_MAX:
-        found.problems.append(f"option txnVersion is {version}; use at most 2^63 - 1")
     if app_id is None or version is None:
         return None
     return AppRef(BATCH_NAMESPACE, topic_app_id(ROUTED if topic is None else topic, app_id), version)

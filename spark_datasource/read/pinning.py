@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_datasource.options.declared import Order, ReadOptions
 from spark_datasource.options.offsets import EARLIEST, LATEST, StartOrEnd
-from spark_datasource.options.read import Order, ReadOptions
 from txnformat.core.records.scan import check_range, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from pyspark.sql.types import StructType
 
-from spark_datasource.options.read import ReadOptions
+from spark_datasource.options.declared import ReadOptions
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead, cut, split_count
 from spark_datasource.schema import project
 from txnformat.core.state import LogState

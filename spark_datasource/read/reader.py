@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator
-from spark_datasource.options.read import Order, ReadOptions
+from spark_datasource.options.declared import Order, ReadOptions
 from spark_datasource.read.pinning import Pin
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split

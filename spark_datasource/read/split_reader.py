@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_datasource.options.read import ReadOptions
+from spark_datasource.options.declared import ReadOptions
 from spark_datasource.read.planning import known_at
 from spark_datasource.read.splits import Split, TopicRead
 from spark_datasource.schema import Projection

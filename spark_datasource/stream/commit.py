@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructType
 
-from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.options.declared import StreamWriteOptions
+from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE
 from spark_datasource.stream.messages import Batch, TopicStamp
 from spark_datasource.write.messages import Destination, check_uploads, invalid_message
 from spark_datasource.write.plan import topic_to_create, without_topic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_datasource.options.read import ReadOptions
+from spark_datasource.options.declared import ReadOptions
 from txnformat.clock import Clock, SystemClock, waited_ms
 from txnformat.core.entry import sha256_hex
 from txnformat.core.state import LogState

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from spark_datasource.options.read import Order
+from spark_datasource.options.declared import Order
 from txnformat.errors import ConflictError, InvalidInputError, UnsupportedFeatureError
 
 __all__ = ["VERSION", "SeenEntry", "StreamOffset", "TopicPosition", "check_same", "parse_stream_offset"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from spark_datasource.options.declared import Order, ReadOptions
 from spark_datasource.options.offsets import LATEST, StartOrEnd
-from spark_datasource.options.read import Order, ReadOptions
 from spark_datasource.read.pinning import check_partitions, check_topics, entry_before, offset_at, start_entry
 from spark_datasource.stream.admission import Backlog, granted
 from spark_datasource.stream.offsets import StreamOffset, TopicPosition

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator, unsupported
-from spark_datasource.options.read import Order, ReadOptions, parse_read_options
+from spark_datasource.options.declared import Order, ReadOptions
+from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.storage import S3aSettings
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split

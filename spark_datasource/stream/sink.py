@@ -24,7 +24,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors
-from spark_datasource.options.write import STREAM_NAMESPACE, StreamWriteOptions
+from spark_datasource.options.declared import StreamWriteOptions
+from spark_datasource.options.write import STREAM_NAMESPACE
 from spark_datasource.stream.commit import as_write
 from spark_datasource.stream.messages import (
     PROPERTIES,

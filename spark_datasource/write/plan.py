@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
+from spark_datasource.options.declared import WriteOptions
 from spark_datasource.options.names import matched
 from spark_datasource.options.storage import NO_STORAGE, Storage
-from spark_datasource.options.write import WriteOptions
 from spark_datasource.schema import check_frame, frame_names
 from spark_datasource.worker.logs import open_log
 from spark_datasource.write.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id

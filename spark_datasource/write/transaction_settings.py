@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spark_datasource.options.declared import VERSION_MAX
 from spark_datasource.options.delegation import TRANSACTION
 from spark_datasource.options.storage import PREFIX
-from spark_datasource.options.write import VERSION_MAX, parse_write_options
+from spark_datasource.options.write import parse_write_options
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.keys import TRANSACTIONAL_ID_BYTES_MAX
 

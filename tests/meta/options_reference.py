@@ -15,7 +15,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from spark_datasource.options.docs import OPTION_DOCS, OptionDoc
+from spark_datasource.options import declared
+from spark_datasource.options.values import Option
 from tests.meta.markdown import ROOT
 from txnformat.consumers.settings import ConsumerSettings
 from writers.settings import ProducerSettings
@@ -40,22 +41,44 @@ nearest known one; an option with an empty value is an error, too: leave it out 
 """
 
 
+OPTIONS = {"read": declared.READ, "write": declared.WRITE, "stream write": declared.STREAM_WRITE}
+
+
 def table(use: str) -> str:
     """Return the table of the options of one use, with links relative to docs/."""
     lines = [f"| {use} option | type | default | example | meaning |", "|---|---|---|---|---|"]
-    lines += [_row(name, each) for name, each in OPTION_DOCS[use].items()]
+    lines += [row for each in OPTIONS[use].values() for row in _rows(use, each)]
     return "\n".join(lines)
 
 
-def _row(name: str, each: OptionDoc) -> str:
-    cells = (f"`{name}`", each.type, each.default, f"`{each.example}`", each.meaning)
-    return "| " + " | ".join(cells).replace("|  |", "| |") + " |"
+def _rows(use: str, each: Option) -> Iterator[str]:
+    """Yield the row of an option, and one of its other name."""
+    only = {"batch": " Batch only.", "stream": " Streams only."}.get(each.only, "") if use == "read" else ""
+    yield _row(each.name, each.kind.type, each.default, f"`{each.example}`", text_of(each) + only)
+    if each.alias is not None:
+        meaning = f"Another name of `{each.name}`, close to Kafka's."
+        yield _row(each.alias, each.kind.type, "", f"`{each.example}`", meaning)
+
+
+def _row(name: str, *cells: str) -> str:
+    return "| " + " | ".join((f"`{name}`", *cells)).replace("|  |", "| |") + " |"
+
+
+def text_of(option: Option) -> str:
+    """Return what an option is for: its own text, or the string below its field."""
+    if option.text:
+        return option.text
+    for cls in (declared.ReadOptions, declared.WriteOptions, declared.StreamWriteOptions):
+        for field in dataclasses.fields(cls):
+            if option in field.metadata.get("options", ()):
+                return _texts(cls)[field.name]
+    raise KeyError(option.name)
 
 
 def options_page() -> str:
     """Return what docs/options.md should be."""
     parts = [_HEAD, *_index()]
-    for use in OPTION_DOCS:
+    for use in OPTIONS:
         parts += [f"## {TITLES.get(use, use.capitalize() + 's')}", table(use)]
     parts += [
         "## Producers",
@@ -71,12 +94,15 @@ def options_page() -> str:
 def _index() -> Iterator[str]:
     """Yield the list of all names of Spark's options, and where each can be given."""
     yield "## All options of Spark"
-    names = sorted({name for docs in OPTION_DOCS.values() for name in docs}, key=str.lower)
-    lines = [f"| option | {' | '.join(OPTION_DOCS)} |", "|---|" + "---|" * len(OPTION_DOCS)]
-    for name in names:
-        found = [docs.get(name) for docs in OPTION_DOCS.values()]
+    known = [
+        {name: each for each in options.values() for name in (each.name, each.alias) if name is not None}
+        for options in OPTIONS.values()
+    ]
+    lines = [f"| option | {' | '.join(OPTIONS)} |", "|---|" + "---|" * len(OPTIONS)]
+    for name in sorted({name for options in known for name in options}, key=str.lower):
+        found = [options.get(name) for options in known]
         cells = [
-            "" if each is None else f"as `{each.alias_of}`" if each.alias_of else "yes" for each in found
+            "" if each is None else "yes" if each.name == name else f"as `{each.name}`" for each in found
         ]
         lines.append(f"| `{name}` | {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
     yield "\n".join(lines)
@@ -121,7 +147,7 @@ def spark_page() -> str:
         A table has no place: a table whose first heading is the use's.
     """
     text = SPARK_PAGE.read_text(encoding="utf-8")
-    for use in OPTION_DOCS:
+    for use in OPTIONS:
         lines = table(use).replace(f"]({SPARK_PAGE.name}#", "](#")
         found = re.findall(rf"^\| {re.escape(use)} option \|.*\n(?:\|.*\n)*", text, re.MULTILINE)
         if len(found) != 1:

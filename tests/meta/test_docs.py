@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_datasource.options import values as option_values
+from spark_datasource.options import declared
 from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.values import Option
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, blocks, codes, prose, section, tables
@@ -157,13 +158,14 @@ READ_MINIMUM = {"path": "/log", "topic": "orders"}
 @pytest.mark.parametrize(
     ("direction", "known"),
     [
-        ("read", option_values.READ),
-        ("write", option_values.WRITE),
-        ("stream write", option_values.STREAM_WRITE),
+        ("read", declared.READ),
+        ("write", declared.WRITE),
+        ("stream write", declared.STREAM_WRITE),
     ],
 )
-def test_the_options_are_exactly_those_of_the_code(direction: str, known: tuple[str, ...]) -> None:
-    assert sorted(_option_rows(direction)) == sorted(known)
+def test_the_options_are_exactly_those_of_the_code(direction: str, known: Mapping[str, Option]) -> None:
+    names = [name for each in known.values() for name in (each.name, each.alias) if name is not None]
+    assert list(_option_rows(direction)) == names
 
 
 def _parse(direction: str, given: dict[str, str]) -> Any:
@@ -216,8 +218,8 @@ def test_examples_of_options_are_accepted_and_defaults_are_what_happens_without(
 
 def test_the_options_of_later_versions_are_named_and_refused() -> None:
     later = section(SPARK, "## Not in this version")
-    assert codes(later) == list(option_values.LATER)
-    for name in option_values.LATER:
+    assert codes(later) == list(declared.LATER)
+    for name in declared.LATER:
         with pytest.raises(TxnLogError, match="is not supported by this version"):
             parse_read_options({**READ_MINIMUM, name: "1"})
 
@@ -371,7 +373,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.reader:WHOLE_BYTES_MAX",
     ),
     "segment file before the next is begun": ("writers.upload:ROLL_BYTES",),
-    "split of a Spark read": ("spark_datasource.options.read:BYTES_PER_PARTITION_DEFAULT",),
+    "split of a Spark read": ("spark_datasource.options.declared:BYTES_PER_PARTITION_DEFAULT",),
     "records of one poll": ("txnformat.consumers.settings:ConsumerSettings.max_poll_records",),
     "wait between two looks of an idle consumer": ("txnformat.consumers.reading:WAIT_MS_MAX",),
     "time between commits that a consumer makes by itself, if it is told to": (

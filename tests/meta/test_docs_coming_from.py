@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import txnlog
-from spark_datasource.options import values as option_values
+from spark_datasource.options import declared
 from tests.meta.cli_reference import commands
 from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, prose, section, tables
@@ -113,7 +113,7 @@ def test_the_options_that_are_said_to_be_deltas_too_are_ours() -> None:
     (table,) = tables(section(DELTA, "## In one table"))
     same = {code for row in table.rows if row[1].startswith("the same option") for code in codes(row[0])}
     assert same == {"versionAsOf", "timestampAsOf", "txnAppId", "txnVersion"}
-    assert same <= {*option_values.READ, *option_values.WRITE}
+    assert same <= {*declared.READ, *declared.WRITE}
 
 
 def test_what_is_said_to_be_missing_is_missing() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from spark_datasource.options.docs import OPTION_DOCS
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from tests.meta.markdown import codes, tables
-from tests.meta.options_reference import COMMAND, OPTIONS_PAGE, SPARK_PAGE, generated
+from tests.meta.options_reference import COMMAND, OPTIONS, OPTIONS_PAGE, SPARK_PAGE, generated, text_of
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.errors import InvalidInputError
 from writers.settings import ProducerSettings
@@ -34,14 +33,10 @@ def _known(use: str) -> list[str]:
     return names.split(", ")
 
 
-def test_every_use_is_described() -> None:
-    assert set(OPTION_DOCS) == set(PARSERS)
-
-
 @pytest.mark.parametrize("use", PARSERS)
-def test_every_option_that_a_parser_knows_is_described_and_no_other(use: str) -> None:
-    """If not: mend spark_datasource/options/docs.py."""
-    assert sorted(OPTION_DOCS[use]) == sorted(_known(use))
+def test_a_parser_knows_the_declared_options_and_no_other(use: str) -> None:
+    declared = [name for each in OPTIONS[use].values() for name in (each.name, each.alias) if name]
+    assert _known(use) == declared
 
 
 @pytest.mark.parametrize("path", [OPTIONS_PAGE, SPARK_PAGE], ids=lambda path: str(path.name))
@@ -50,27 +45,23 @@ def test_the_pages_are_made_from_the_code(path: Any) -> None:
 
 
 def test_another_name_of_an_option_means_the_same() -> None:
-    aliases = [
-        (use, name, each)
-        for use, docs in OPTION_DOCS.items()
-        for name, each in docs.items()
-        if each.alias_of is not None
-    ]
+    aliases = [(use, each) for use, options in OPTIONS.items() for each in options.values() if each.alias]
     assert len(aliases) >= 2
-    for use, name, each in aliases:
-        given = {"path": "/log"} if each.alias_of == "topic" else {"path": "/log", "topic": "orders"}
-        parse = PARSERS[use]
-        assert parse({**given, name: each.example}) == parse({**given, str(each.alias_of): each.example})
+    for use, each in aliases:
+        given = {"path": "/log"} if each.name == "topic" else {"path": "/log", "topic": "orders"}
+        found = PARSERS[use]({**given, str(each.alias): each.example})
+        assert dataclasses.replace(found, given=frozenset()) == dataclasses.replace(
+            PARSERS[use]({**given, each.name: each.example}), given=frozenset()
+        )
 
 
 def test_the_description_of_an_option_fits_into_a_cell() -> None:
-    for docs in OPTION_DOCS.values():
-        for name, each in docs.items():
-            texts = [text for text in dataclasses.astuple(each) if text is not None]
-            assert not re.search(r"[|\n]", " ".join(texts)), name
-            assert each.type, name
-            assert each.meaning, name
-            assert not each.meaning.endswith("."), name
+    for options in OPTIONS.values():
+        for each in options.values():
+            texts = [each.kind.type, each.default, each.example, text_of(each)]
+            assert not re.search(r"[|\n]", " ".join(texts)), each.name
+            assert each.kind.type, each.name
+            assert text_of(each).endswith("."), each.name
 
 
 @pytest.mark.parametrize("cls", [ProducerSettings, ConsumerSettings])
