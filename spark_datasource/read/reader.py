@@ -14,8 +14,7 @@ from spark_datasource.read.pinning import Pin
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split
-from spark_datasource.worker.logs import open_log
-from txnformat.errors import ConflictError
+from spark_datasource.worker.logs import check_same, open_log
 
 __all__ = ["TxnLogBatchReader"]
 
@@ -39,15 +38,16 @@ class TxnLogBatchReader(DataSourceReader):
         options, pin = self._options, self._pin
         log = open_log(options.path, options.storage)
         state = log.state
-        gone = [one.name for one in pin.topics if one.topic_id not in state.topics]
-        if state.log_id != pin.log_id or gone or state.entry < pin.entry:
-            raise ConflictError(
-                "the log is not the one that this DataFrame was loaded from",
-                kind="log-replaced",
-                hint="load it again",
-                path=log.url,
-                topic=str(options.topics),
-            )
+        is_there = all(one.topic_id in state.topics for one in pin.topics)
+        check_same(
+            state,
+            log.url,
+            pin.log_id if is_there else "",
+            pin.entry,
+            "the log is not the one that this DataFrame was loaded from",
+            hint="load it again",
+            topic=str(options.topics),
+        )
         if options.order is Order.COMMIT:
             plans = [
                 plan_commits(log, state, read, topic.topic_id, pin.since, pin.entry)

@@ -5,23 +5,20 @@ The driver that commits has not planned: what the messages say of the log is che
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from pyspark.sql.types import StructType
 
 from spark_datasource.options.declared import StreamWriteOptions
 from spark_datasource.options.write import STREAM_APP_NAMESPACE, STREAM_NAMESPACE
 from spark_datasource.stream.messages import Batch, TopicStamp
-from spark_datasource.write.messages import Destination, check_uploads, invalid_message
+from spark_datasource.write.commit import Target, write_of
+from spark_datasource.write.messages import Destination, invalid_message
 from spark_datasource.write.plan import topic_to_create, without_topic
-from spark_datasource.write.repeats import content_of, rows_of
-from spark_datasource.write.routing import ROUTED_TOPICS_MAX, new_topic_id
+from spark_datasource.write.routing import new_topic_id
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.operations import CreateTopic
+from txnformat.core.replacing import replace
 from txnformat.core.state import LogState, TopicState
-from txnformat.errors import ConflictError, InvalidInputError
+from txnformat.errors import ConflictError
 from txnformat.log import TxnLog
-from writers.upload import combine, topic_append, with_batch_table
 
 __all__ = ["as_write"]
 
@@ -51,44 +48,15 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     if known is not None and known.version >= stamp.batch_id:
         return Write(app=app)  # done or refused, never applied: what was uploaded does not matter
     topics = {name: _known_or_new(state, batch, options, frame, name) for name in sorted(batch.topics)}
-    if len(topics) > ROUTED_TOPICS_MAX:
-        raise InvalidInputError(
-            f"the rows of the batch name {len(topics):,} topics; one write may go to {ROUTED_TOPICS_MAX:,} at most",
-            kind="unroutable-rows",
-            hint="nothing was written; let the source give smaller batches",
-        )
-    uploads = check_uploads(batch.tasks, stamp.born, lambda topic: topics[topic].destination, compared=True)
-    appends = with_batch_table(
-        log.store,
-        log.committer.ids,
-        stamp.born,
-        [
-            topic_append(topics[name].topic_id, topics[name].partition_count, combine(found))
-            for name, found in uploads
-            if any(one.batches for one in found)
-        ],
-    )
-    beside = () if options.app_id is None else (AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),)
-    create = tuple(topic.create for topic in topics.values() if topic.create is not None)
-    content = content_of(rows_of(batch.tasks) or {}, {name: topic.topic_id for name, topic in topics.items()})
-    return Write(appends=appends, app=replace(app, content=content), apps_beside=beside, create=create)
-
-
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    """A topic of a batch, as the log has it, or is to get it."""
-
-    topic_id: str
-    destination: Destination
-    """What the tasks' files have to look like."""
-    partition_count: int
-    """Of the topic now; the tasks may have known of fewer."""
-    create: CreateTopic | None
+    write = write_of(log, batch.tasks, stamp.born, topics, app, "let the source give smaller batches")
+    if options.app_id is None:
+        return write
+    return replace(write, apps_beside=(AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),))
 
 
 def _known_or_new(
     state: LogState, batch: Batch, options: StreamWriteOptions, frame: StructType, name: str
-) -> _Topic:
+) -> Target:
     stamp = batch.topics[name]
     if options.write.topic not in (None, name):
         raise invalid_message("a topic that is not one of this write", topic=name)
@@ -96,7 +64,7 @@ def _known_or_new(
     if topic is not None:
         if (topic.name, topic.directory) != (name, stamp.directory):
             raise invalid_message("a topic that has another name in the log", topic=name, got=stamp)
-        return _Topic(stamp.topic_id, _destination(stamp), _partition_count(topic, stamp), None)
+        return Target(stamp.topic_id, _destination(stamp), _partition_count(topic, stamp), None)
     if not options.write.create_topics or stamp.topic_id != new_topic_id(batch.stamp.seed, name):
         raise ConflictError(
             "a topic that the batch was written for is not in the log",
@@ -114,7 +82,7 @@ def _known_or_new(
     theirs = state.topics.get(state.topic_ids.get(name, ""))
     alike = theirs is not None and theirs.created.partitions == create.partitions
     count = _partition_count(theirs, stamp) if theirs is not None and alike else create.partitions
-    return _Topic(create.topic_id, _destination(stamp), count, create)
+    return Target(create.topic_id, _destination(stamp), count, create)
 
 
 def _destination(stamp: TopicStamp) -> Destination:

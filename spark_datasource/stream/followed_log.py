@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from spark_datasource.options.declared import ReadOptions
+from spark_datasource.worker.logs import has_entry
 from txnformat.clock import Clock, SystemClock, waited_ms
-from txnformat.core.entry import sha256_hex
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
-from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
 from txnformat.store.base import ObjectStore
 from txnformat.store.patient import PatientStore
@@ -82,15 +81,9 @@ class FollowedLog:
             self._recognize(state)
         return state
 
-    def has_entry(self, entry: int, sha256: str) -> bool:
-        """Return whether an entry is the one that somebody saw, as far as can be told: old ones may be gone. Requests: 1 GET."""
-        data = self.log.store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
-        return data is None or sha256_hex(data) == sha256
-
     def _recognize(self, state: LogState) -> None:
         """Look whether the last entry is still there: in a log that is gone no next one would ever come."""
-        data = self.log.store.get(FORMAT_KEY if state.entry < 0 else entry_key(state.entry))
-        if data is None or sha256_hex(data) != state.entry_sha256:
+        if not has_entry(self.log.store, state.entry, state.entry_sha256):
             raise ConflictError(
                 "the log that the query follows is not there any more: it was removed, made again, or restored",
                 kind="log-replaced",

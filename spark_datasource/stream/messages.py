@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from spark_datasource.write.messages import TaskUpload, invalid_message, of_tasks
 from spark_datasource.write.plan import WritePlan
 from spark_datasource.write.routing import OneTopic, Route
 from txnformat.errors import InternalError
+from txnformat.field_types import Count, Name, PartitionCount, SchemaId, Uuid
 
 __all__ = ["PROPERTIES", "Batch", "BatchStamp", "StreamUpload", "TopicStamp", "as_batch", "stamp_of"]
-
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """The local properties in which Spark tells a task what it works for; of a stream, the job group is the run."""
@@ -32,15 +31,15 @@ _NUMBER = re.compile("[0-9]{1,18}")
 class BatchStamp:
     """What a task worked for, and on what it was planned."""
 
-    query_id: str
+    query_id: Name
     """Stays with the checkpoint."""
-    run_id: str
+    run_id: Name
     """Of this start of the query."""
-    batch_id: int
-    log_id: str
-    seed: str
+    batch_id: Count
+    log_id: Name
+    seed: Uuid
     """A UUID of the plan, from which ids of missing topics are derived."""
-    born: int
+    born: Count
     """Entry that had been folded before any upload."""
 
 
@@ -50,8 +49,8 @@ class TopicStamp:
 
     topic_id: str
     directory: str
-    schema_id: int
-    partition_count: int
+    schema_id: SchemaId
+    partition_count: PartitionCount
 
     @classmethod
     def of(cls, route: Route) -> TopicStamp:
@@ -85,12 +84,6 @@ class Batch(NamedTuple):
     topics: Mapping[str, TopicStamp]
     tasks: Sequence[StreamUpload]
     """In the order of their numbers."""
-
-    @property
-    def rows(self) -> int:
-        """Rows that were uploaded."""
-        uploads = (upload for task in self.tasks for upload in task.uploads.values())
-        return sum(file.rows for upload in uploads for file in upload.files)
 
 
 def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStamp:
@@ -138,41 +131,13 @@ def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
     stamp = tasks[0].batch
     topics: dict[str, TopicStamp] = {}
     for task in tasks:
-        if not _is_stamp(task.batch):
-            raise invalid_message("a malformed batch", task=task.partition_id)
         if task.batch != stamp:
             raise invalid_message("another batch than the others", got=task.batch, expected=stamp)
-        named = cast("Any", task.topics)
-        if not isinstance(named, dict) or not set(task.uploads) <= set(named):
+        if not set(task.uploads) <= set(task.topics):
             raise invalid_message("uploads of topics that it does not name", task=task.partition_id)
-        for name, topic in named.items():
-            if not isinstance(name, str) or not _is_topic_stamp(topic):
-                raise invalid_message("a malformed topic", task=task.partition_id)
+        for name, topic in task.topics.items():
             if topics.setdefault(name, topic) != topic:
                 raise invalid_message("another topic than the others", topic=name)
     if stamp.batch_id != batch_id:
         raise invalid_message("another batch than the one to commit", got=stamp.batch_id, expected=batch_id)
     return Batch(stamp, topics, tasks)
-
-
-def _is_stamp(stamp: Any) -> bool:
-    if not isinstance(stamp, BatchStamp):
-        return False
-    texts = stamp.query_id, stamp.run_id, stamp.log_id, stamp.seed
-    numbers = stamp.batch_id, stamp.born
-    return (
-        all(type(text) is str and text for text in texts)
-        and _UUID.fullmatch(stamp.seed) is not None
-        and all(type(number) is int and number >= 0 for number in numbers)
-    )
-
-
-def _is_topic_stamp(stamp: Any) -> bool:
-    if not isinstance(stamp, TopicStamp):
-        return False
-    numbers = stamp.schema_id, stamp.partition_count
-    return (
-        type(stamp.topic_id) is str
-        and type(stamp.directory) is str
-        and all(type(number) is int and number >= 0 for number in numbers)
-    )

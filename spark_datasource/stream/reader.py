@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split, TopicPlan, TopicRead
 from spark_datasource.stream.followed_log import FollowedLog
-from spark_datasource.stream.offsets import SeenEntry, StreamOffset, check_same, parse_stream_offset
+from spark_datasource.stream.offsets import SeenEntry, StreamOffset, parse_stream_offset
 from spark_datasource.stream.progress import (
     Limits,
     available,
@@ -32,6 +31,8 @@ from spark_datasource.stream.progress import (
     next_offset,
     without_loss,
 )
+from spark_datasource.worker.logs import check_same, has_entry
+from txnformat.core.replacing import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, TxnLogError
 from txnformat.types import OffsetRange, TopicPartition
@@ -200,23 +201,39 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
 
     def _made(self, offset: StreamOffset, state: LogState) -> StreamOffset:
         """Return a new offset, from which its history can be told."""
-        made = offset.made_on(state.entry, state.entry_sha256)
+        made = replace(offset, seen=SeenEntry(state.entry, state.entry_sha256))
         self._recognized.append(made.seen)
         return made
 
     def _check(self, offset: StreamOffset, state: LogState) -> None:
         """Check that an offset is of this log and its history. Requests: 1 GET for one from a checkpoint."""
-        check_same(offset, state.log_id, state.entry, self._options.order, self._open.log.url)
+        log, order = self._open.log, self._options.order
+        check_same(
+            state,
+            log.url,
+            offset.log_id,
+            offset.entry,
+            "the checkpoint is not of this log, or the log was restored to an older state",
+            kind="checkpoint-of-other-log",
+            hint="use the log that the query read before, or a new checkpointLocation",
+            read_to_entry=offset.entry,
+        )
+        if offset.order is not order:
+            raise InvalidInputError(
+                f"the query has read with order {offset.order} so far, and now has order {order}",
+                kind="checkpoint-of-other-order",
+                hint=f'use option("order", "{offset.order}"), or a new checkpointLocation',
+            )
         seen = offset.seen
         if seen is None or seen in self._recognized:
             return
-        if seen.entry > state.entry or not self._open.has_entry(*seen):
+        if seen.entry > state.entry or has_entry(log.store, seen.entry, seen.sha256) is False:
             raise ConflictError(
                 "the log was restored to an older state after the query had read from it",
                 kind="checkpoint-of-other-log",
                 hint="what was committed after that state is another history: use the log that the query read before, "
                 "or a new checkpointLocation",
-                path=self._open.log.url,
+                path=log.url,
                 read_to_entry=seen.entry,
                 entry=state.entry,
             )
@@ -290,7 +307,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         state, last = self._state(), parse_stream_offset(self._last)
         topics = self._options.topics.chosen(state)
         if self._options.order is Order.COMMIT:
-            newest = StreamOffset(state.log_id, last.order, state.entry)
+            newest = StreamOffset(state.log_id, last.order, state.entry, {})
             return {**newest.to_json(), "lag": {"entries": state.entry - last.entry}}
         newest = available(state, topics, self._options.isolation)
         by_topic = {

@@ -15,7 +15,6 @@ rows as this batch, from a copy of the checkpoint: the query stops, unless its u
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -34,13 +33,13 @@ from spark_datasource.stream.messages import (
     as_batch,
     stamp_of,
 )
-from spark_datasource.worker.logs import forget_log, log_with_id
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX, forget_log, log_with_id
+from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.plan import WritePlan, plan_write
-from spark_datasource.write.repeats import Repetition, rows_of
-from spark_datasource.write.sink import COMMIT_TRIES_MAX, commit_intent
+from spark_datasource.write.repeats import Repetition, rows_of, version_in
 from spark_datasource.write.task import upload_task
-from txnformat.core.intents import CommitResult, Write
-from txnformat.core.operations import Append, AppVersion
+from txnformat.core.intents import AppRef, CommitResult, Write
+from txnformat.core.operations import AppVersion
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -51,8 +50,6 @@ from txnformat.errors import (
 from txnformat.log import TxnLog
 
 __all__ = ["TxnLogStreamWriter"]
-
-logger = logging.getLogger("txnlog")
 
 
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
@@ -191,44 +188,18 @@ def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) 
         Kind ``different-repeat``.
     """
     stamp = batch.stamp
-    version = next(
-        (
-            op
-            for op in result.operations
-            if isinstance(op, AppVersion) and (op.namespace, op.app_id) == (STREAM_NAMESPACE, stamp.query_id)
-        ),
-        None,
+    Repetition(
+        what=f"batch {stamp.batch_id} of query {stamp.query_id}",
+        rows=rows_of(batch.tasks),
+        allowed=allowed,
+        hint=_DIFFERENT,
+        run_id=stamp.run_id,
+        values={"query_id": stamp.query_id, "batch_id": stamp.batch_id},
+    ).check(
+        log.state,
+        version_in(result.operations, AppRef(STREAM_NAMESPACE, stamp.query_id, stamp.batch_id)),
+        result.entry,
     )
-    if version is None:
-        return  # the entry is no longer there to be read
-    if version.content is not None:
-        repetition = Repetition(
-            what=f"batch {stamp.batch_id} of query {stamp.query_id}",
-            rows=rows_of(batch.tasks),
-            is_own=version.instance == stamp.run_id,
-            allowed=allowed,
-            hint=_DIFFERENT,
-            values={
-                "query_id": stamp.query_id,
-                "batch_id": stamp.batch_id,
-                "run_id": stamp.run_id,
-                "written_by": version.instance,
-            },
-        )
-        repetition.check(log.state, version.content, result.entry)
-        return
-    # Written by a version that did not say what: only the number of rows can be compared.
-    there = sum(part.records for op in result.operations if isinstance(op, Append) for part in op.partitions)
-    if there != batch.rows:
-        logger.warning(
-            "batch %d of query %s is in the log already, with %d rows (entry %d); its repetition gave %d rows, which are "
-            "left out: the source or the query does not give the same rows again",
-            batch.stamp.batch_id,
-            batch.stamp.query_id,
-            there,
-            result.entry,
-            batch.rows,
-        )
 
 
 def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknownError:

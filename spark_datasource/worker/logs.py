@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from spark_datasource.options.storage import NO_STORAGE, Storage
 from txnformat.core.entry import sha256_hex
+from txnformat.core.state import LogState
 from txnformat.errors import ConflictError
 from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
@@ -18,8 +19,10 @@ __all__ = [
     "COMMIT_TRIES_MAX",
     "LOGS_MAX",
     "absolute",
+    "check_planned",
     "check_same",
     "forget_log",
+    "has_entry",
     "log_with_id",
     "open_log",
     "sidecars_of",
@@ -64,19 +67,19 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
 
 
 def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
-    """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_same`.
+    """Return the log at ``path`` if it is the one that a write was planned on; errors as :func:`open_log`, :func:`check_planned`.
 
     Requests: 1 GET when it is open and was followed as far as the plan; then it is as it was last seen.
     """
     log, _ = _opened(path, storage)
     if log.state.entry < born:
         log.refresh()
-    check_same(log, path, log_id, born)
+    check_planned(log, log_id, born)
     return log
 
 
-def check_same(log: TxnLog, path: str, log_id: str, born: int) -> None:
-    """Check that a log is the one that a write was planned on: what tasks have uploaded may be gone with that.
+def check_planned(log: TxnLog, log_id: str, born: int) -> None:
+    """Check that a log is the one that a write was planned on: else the files of its tasks may be gone.
 
     Parameters
     ----------
@@ -90,17 +93,52 @@ def check_same(log: TxnLog, path: str, log_id: str, born: int) -> None:
     ConflictError
         Kind ``log-replaced``: it is another one, or was restored to an older state.
     """
-    if log.log_id != log_id or max(log.state.entry, 0) < born:
+    check_same(
+        log.state,
+        log.url,
+        log_id,
+        born or -1,
+        "the log at the path is another one than when the write began, or was restored to an older state",
+        hint="nothing was written",
+        born=born,
+    )
+
+
+def check_same(
+    state: LogState,
+    url: str,
+    log_id: str,
+    entry: int,
+    what: str,
+    *,
+    hint: str,
+    kind: str = "log-replaced",
+    **values: object,
+) -> None:
+    """Raise ConflictError, saying ``what``, unless a log has this id and entry: it was replaced or restored.
+
+    :func:`has_entry` tells more: a log that was restored may have grown past the entry since.
+    """
+    if state.log_id != log_id or state.entry < entry:
         raise ConflictError(
-            "the log at the path is another one than when the write began, or was restored to an older state",
-            kind="log-replaced",
-            hint="nothing was written",
-            path=path,
+            what,
+            kind=kind,
+            hint=hint,
+            path=url,
             expected=log_id,
-            got=log.log_id,
-            born=born,
-            entry=log.state.entry,
+            got=state.log_id,
+            **values,
+            entry=state.entry,
         )
+
+
+def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
+    """Return whether an entry (-1: format.json) is the one that was seen; None: it is gone. Requests: 1 GET.
+
+    Each entry chains to all before it, up to the log's own id: so this tells one history from another.
+    """
+    data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
+    return None if data is None else sha256_hex(data) == sha256
 
 
 def forget_log(path: str, storage: Storage) -> None:
@@ -117,7 +155,8 @@ def _opened(path: str, storage: Storage) -> tuple[TxnLog, bool]:
     """Return the log, and whether it was opened just now. Requests: 1 GET when it was open before."""
     place = path, storage
     log = _logs.pop(place, None)
-    is_new = log is None or not _is_as_seen(log)
+    # Else what is written next would be an entry of another log, or of another history.
+    is_new = log is None or not has_entry(log.store, log.state.entry, log.state.entry_sha256)
     if log is None or is_new:
         log = TxnLog.open(path, storage_options=storage.options())
     return _last_used(_logs, place, log), is_new
@@ -129,13 +168,3 @@ def _last_used(kept: dict[tuple[str, Storage], T], place: tuple[str, Storage], n
     if len(kept) > LOGS_MAX:
         del kept[next(iter(kept))]
     return kept[place]
-
-
-def _is_as_seen(log: TxnLog) -> bool:
-    """Return whether the last entry that was seen is still there: each chains to all before it, up to the log's own id.
-
-    A log that was removed or set back would take what is written next for an entry of its own, and never be read again.
-    """
-    state = log.state
-    data = log.store.get(FORMAT_KEY if state.entry < 0 else entry_key(state.entry))
-    return data is not None and sha256_hex(data) == state.entry_sha256

@@ -15,11 +15,13 @@ from typing import Any
 
 from spark_datasource.write.messages import TaskUpload
 from txnformat.columns.multiset import NO_ROWS, Multiset
-from txnformat.core.app_versions.state import Content, TopicContent
+from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.intents import AppRef
+from txnformat.core.operations import AppVersion, Operation
 from txnformat.core.state import LogState
 from txnformat.errors import StaleAppVersionError
 
-__all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of"]
+__all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of", "version_in"]
 
 logger = logging.getLogger("txnlog")
 
@@ -38,6 +40,11 @@ def rows_of(tasks: Iterable[TaskUpload]) -> dict[str, Multiset] | None:
         for topic, rows in task.contents.items():
             found[topic] = found.get(topic, NO_ROWS) + rows
     return found
+
+
+def version_in(operations: Iterable[Operation], app: AppRef) -> AppVersion | None:
+    """Return the version of an application that an entry holds."""
+    return next((op for op in operations if isinstance(op, AppVersion) and app.is_held_by(op)), None)
 
 
 def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Content:
@@ -94,29 +101,31 @@ class Repetition:
     """Names it, for people."""
     rows: Mapping[str, Multiset] | None
     """What it would have written, as :func:`rows_of`."""
-    is_own: bool
-    """Whether the run that repeats it is the one that wrote it."""
     allowed: bool
     """The user goes on although the rows differ."""
     hint: str
     """What to do otherwise."""
+    run_id: str | None = None
+    """The run that repeats it: one that wrote the version itself is only warned. None: the runs have no names."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """That tell which version it is."""
 
-    def check(self, state: LogState, there: Content, entry: int) -> None:
-        """Compare with what the log holds, in ``entry``.
+    def check(self, state: LogState, version: AppVersion | None, entry: int) -> None:
+        """Compare with what ``entry`` holds; nothing when that is no longer there to be read, or does not say.
 
         Raises
         ------
         StaleAppVersionError
             Kind ``different-repeat``: the rows differ, and nobody said that they may. Nothing was written.
         """
-        found = differences(state, there, self.rows)
+        if version is None or version.content is None:
+            return
+        found = differences(state, version.content, self.rows)
         if not found:
             return
         more = len(found) - TOPICS_SHOWN_MAX
         told = "; ".join(found[:TOPICS_SHOWN_MAX]) + (f"; and {more} more topics" if more > 0 else "")
-        if self.is_own or self.allowed:
+        if self.allowed or (self.run_id is not None and version.instance == self.run_id):
             logger.warning(
                 "%s is in the log already (entry %d), with other rows than its repetition gave, which are left out: %s",
                 self.what,
@@ -129,6 +138,7 @@ class Repetition:
             kind="different-repeat",
             hint=self.hint,
             **self.values,
+            **({} if self.run_id is None else {"run_id": self.run_id, "written_by": version.instance}),
             entry=entry,
             topics=told,
         )

@@ -14,27 +14,22 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.options.write import ROUTED, topic_app_id
-from spark_datasource.worker.logs import COMMIT_TRIES_MAX, check_same, open_log
-from spark_datasource.write.messages import TaskUpload, check_messages, of_tasks
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX, check_planned, open_log
+from spark_datasource.write.commit import Target, commit_intent, write_of
+from spark_datasource.write.messages import Destination, TaskUpload, invalid_message, of_tasks
 from spark_datasource.write.plan import WritePlan, plan_write
-from spark_datasource.write.repeats import Repetition, content_of, rows_of
-from spark_datasource.write.routing import ROUTED_TOPICS_MAX, OneTopic, Route
+from spark_datasource.write.repeats import Repetition, rows_of, version_in
+from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
-from txnformat.core.app_versions.state import Content
-from txnformat.core.drafts import replace
-from txnformat.core.intents import AppRef, CommitResult, Intent, Write
-from txnformat.core.operations import AppVersion, Operation
-from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.state import LogState
-from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
+from txnformat.core.intents import Write
+from txnformat.core.operations import Operation
+from txnformat.core.replacing import replace
+from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.protocol.reads import read_entry
-from txnformat.types import TopicPartition
-from writers.job import Delegation
-from writers.upload import Uploaded, combine, topic_append, with_batch_table
 
-__all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "commit_intent", "plan_write"]
+__all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "plan_write", "targets_of"]
 
 
 _DIFFERENT = (
@@ -80,18 +75,18 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
             self._compare(of_tasks(messages, TaskUpload), plan.repeats)
         if plan.done:
             return
-        uploads = check_messages(messages, plan)
+        tasks = of_tasks(messages, TaskUpload)
         log = open_log(plan.path, plan.storage)
-        check_same(log, plan.path, plan.log_id, plan.born)
-        write = self._write(log, uploads, rows_of(of_tasks(messages, TaskUpload)) or {})
-        if write is None:
+        check_planned(log, plan.log_id, plan.born)
+        write = self._write(log, tasks)
+        if not write.appends and not write.create and plan.app is None:
             return
         try:
             result = commit_intent(log, log.committer.intend(write))
-            if result.repeated:  # somebody else has written the version since the plan
-                self._check(log, rows_of(of_tasks(messages, TaskUpload)), result.operations, result.entry)
+            if result.repeated:  # another run has written the version since the plan
+                self._check(log, rows_of(tasks), result.operations, result.entry)
         except InvalidInputError as error:
-            # No rows, and somebody else has created the same topic meanwhile.
+            # No rows, and another write has created the same topic meanwhile.
             if error.kind != "empty-write":
                 raise
         finally:
@@ -101,7 +96,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         """Compare the rows of a version that the log held already when the write was planned with those in its entry."""
         plan = self._plan
         log = open_log(plan.path, plan.storage)
-        check_same(log, plan.path, plan.log_id, plan.born)
+        check_planned(log, plan.log_id, plan.born)
         found = log.committer.read(read_entry(entry))
         if found is not None:
             self._check(log, rows_of(tasks), found.operations, entry)
@@ -109,111 +104,62 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
     def _check(
         self, log: TxnLog, rows: dict[str, Multiset] | None, operations: Sequence[Operation], entry: int
     ) -> None:
-        """Compare rows with those that an entry says of the version; see :class:`~spark_datasource.write.repeats.Repetition`."""
-        plan = self._plan
-        for op in operations:
-            if isinstance(op, AppVersion) and plan.app is not None and plan.app.is_held_by(op):
-                if op.content is None:
-                    return  # written by a version that did not say what
-                Repetition(
-                    what=f"version {plan.app.version} of {plan.app.app_id}",
-                    rows=rows,
-                    is_own=False,  # runs of a batch job have no names
-                    allowed=plan.allow_different,
-                    hint=_DIFFERENT,
-                    values={"app_id": plan.app.app_id, "version": plan.app.version},
-                ).check(log.state, op.content, entry)
-
-    def _write(
-        self, log: TxnLog, uploads: list[tuple[Route, list[Uploaded]]], rows: dict[str, Multiset]
-    ) -> Write | None:
-        """Return what to commit; None when there is nothing."""
-        plan = self._plan
-        if len(uploads) > ROUTED_TOPICS_MAX:
-            raise InvalidInputError(
-                f"the rows name {len(uploads):,} topics; one write may go to {ROUTED_TOPICS_MAX:,} at most",
-                kind="unroutable-rows",
-                hint="nothing was written; write them in several steps",
-            )
-        filled = [(route, combine(found)) for route, found in uploads if any(one.batches for one in found)]
-        appends = with_batch_table(
-            log.store,
-            log.committer.ids,
-            plan.born,
-            [
-                topic_append(
-                    route.topic_id,
-                    route.layout.partition_count,
-                    found,
-                    _sequences(log.state, plan.delegation, route.topic_id, found),
-                )
-                for route, found in filled
-            ],
-            # A stage has its batches in a table, however few.
-            BATCHES_IN_ENTRY_MAX if plan.delegation is None else 0,
-        )
-        routes = [route for route, _ in filled]
-        if isinstance(plan.routes, OneTopic):
-            routes = [plan.routes.only]  # it is made even without rows
-        create = tuple(route.create for route in routes if route.create is not None)
-        if not appends and not create and plan.app is None:
-            return None
-        ids = {route.topic: route.topic_id for route in routes}
-        content = content_of(rows, ids)
-        app = plan.app and replace(plan.app, content=content)
-        write = Write(appends=appends, app=app, apps_beside=self._apps_beside(routes, content), create=create)
-        if plan.delegation is None:
-            return write
-        return replace(
-            write, producer=plan.delegation.producer, follows=plan.delegation.follows, deferred=True
-        )
-
-    def _apps_beside(self, routes: list[Route], content: Content) -> tuple[AppRef, ...]:
-        """Return the versions of a routed write's topics: a later write of one of them alone has to be above."""
+        """Compare rows with those that an entry says of the version."""
         app = self._plan.app
-        if app is None or isinstance(self._plan.routes, OneTopic):
-            return ()
-        of_topics = {one.topic_id: (one,) for one in content}
-        app_id = app.app_id.removeprefix(topic_app_id(ROUTED, ""))
-        return tuple(
-            replace(
-                app,
-                app_id=topic_app_id(route.topic, app_id),
-                content=of_topics.get(route.topic_id, ()),
-            )
-            for route in routes
+        if app is not None:
+            Repetition(
+                what=f"version {app.version} of {app.app_id}",
+                rows=rows,
+                allowed=self._plan.allow_different,
+                hint=_DIFFERENT,
+                values={"app_id": app.app_id, "version": app.version},
+            ).check(log.state, version_in(operations, app), entry)
+
+    def _write(self, log: TxnLog, tasks: list[TaskUpload]) -> Write:
+        """Return what to commit."""
+        plan = self._plan
+        targets = targets_of(tasks, plan)
+        write = write_of(
+            log, tasks, plan.born, targets, plan.app, "write them in several steps", plan.delegation
         )
+        if write.app is None or isinstance(plan.routes, OneTopic):
+            return write
+        # A later write of one of the topics alone has to be above.
+        of_topics = {one.topic_id: (one,) for one in write.app.content or ()}
+        app_id = write.app.app_id.removeprefix(topic_app_id(ROUTED, ""))
+        beside = tuple(
+            replace(
+                write.app,
+                app_id=topic_app_id(topic, app_id),
+                content=of_topics.get(target.topic_id, ()),
+            )
+            for topic, target in targets.items()
+        )
+        return replace(write, apps_beside=beside)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: tasks may still be running, and a commit whose answer was lost may have landed."""
 
 
-def _sequences(
-    state: LogState, delegation: Delegation | None, topic_id: str, uploaded: Uploaded
-) -> dict[int, int] | None:
-    """Return the sequence of the first record of each partition: behind what the transaction has staged so far."""
-    if delegation is None:
-        return None
-    owner = state.transactional_ids.get(delegation.producer.transactional_id or "")
-    # Of another epoch, or staged already: the commit tells, whatever the numbers are.
-    staged = {} if owner is None else owner.staged_sequences
-    bases = {}
-    for partition in {batch.partition for batch in uploaded.batches}:
-        window = staged.get(TopicPartition(topic_id, partition))
-        bases[partition] = window[-1].last_sequence + 1 if window else 0
-    return bases
+def targets_of(tasks: Sequence[TaskUpload], plan: WritePlan) -> dict[str, Target]:
+    """Return the topics of a write, by name: those of the uploads, and the only one even without rows.
+
+    Raises
+    ------
+    InternalError
+        Kind ``invalid-commit-message``: one is none of the plan.
+    """
+    names = {topic for task in tasks for topic in task.uploads}
+    if isinstance(plan.routes, OneTopic):
+        names.add(plan.routes.only.topic)
+    return {name: _target(plan, name) for name in sorted(names)}
 
 
-def commit_intent(log: TxnLog, intent: Intent) -> CommitResult:
-    """Commit an intent; while the outcome is unknown hand the same one in again, which never applies it twice."""
-    unknown: CommitStateUnknownError | None = None
-    for _ in range(COMMIT_TRIES_MAX):
-        try:
-            return log.committer.commit(intent)
-        except CommitStateUnknownError as error:
-            unknown = error
-        except StorageError as error:
-            # A refusal is about this try: what was sent before may have landed, or still land.
-            raise unknown or error from None
-    assert unknown is not None
-    raise unknown
+def _target(plan: WritePlan, topic: str) -> Target:
+    try:
+        route = plan.routes.route(topic)
+    except InvalidInputError:
+        raise invalid_message("a topic that is not one of this write", topic=topic) from None
+    layout = route.layout
+    destination = Destination(route.directory, layout.schema.schema_id, layout.partition_count)
+    return Target(route.topic_id, destination, layout.partition_count, route.create)

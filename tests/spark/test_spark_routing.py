@@ -19,10 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_datasource.options.write import parse_write_options
-from spark_datasource.write.messages import TaskUpload, check_messages
+from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX, ByColumn, Route, first_turn
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.write.task import Rechunker, TopicUploads, write_rows
+from tests.spark.commit_messages import checked
 from tests.spark.sessions import BOTH_SESSIONS
 from txnformat.clock import SystemIds
 from txnformat.core.drafts import replace
@@ -404,9 +405,9 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 def test_a_message_cannot_put_files_into_another_topic(log: TxnLog, path: str, change: Change) -> None:
     sink = writer(path)
     message = task(sink, 0, table((1, "a"), (2, "b")))
-    assert [route.topic for route, _ in check_messages([message], sink._plan)] == ["a", "b"]
+    assert [topic for topic, _ in checked([message], sink._plan)] == ["a", "b"]
     with pytest.raises(InternalError):
-        check_messages([TaskUpload(0, change(message.uploads), {})], sink._plan)
+        checked([TaskUpload(0, change(message.uploads), {})], sink._plan)
 
 
 def test_a_failed_task_leaves_no_file_of_any_topic(log: TxnLog, path: str) -> None:

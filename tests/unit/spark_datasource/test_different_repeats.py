@@ -218,16 +218,13 @@ def test_a_repetition_is_compared_with_what_a_snapshot_is_far_behind(
 
 
 def test_a_batch_that_did_not_say_what_it_wrote_is_done(
-    cluster: Cluster, query: Query, log: TxnLog, path: str, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, query: Query, log: TxnLog, path: str
 ) -> None:
-    """As all were before: another number of rows is a warning, whichever run repeats it."""
+    """Another program may have committed the number: there is nothing to compare."""
     app = AppRef("spark-stream", "query", 0, "run-1")
     log.committer.commit(log.committer.intend(Write(app=app)))
     entry = log.refresh().entry
-    with caplog.at_level(logging.WARNING, "txnlog"):
-        Query(cluster, path, run="run-2", topic="t").write(0, numbered(0, 10))
-    (warning,) = caplog.messages
-    assert f"with 0 rows (entry {entry}); its repetition gave 10 rows" in warning
+    Query(cluster, path, run="run-2", topic="t").write(0, numbered(0, 10))
     assert log.refresh().entry == entry
 
 

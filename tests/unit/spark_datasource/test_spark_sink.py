@@ -15,10 +15,12 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.write import parse_write_options
-from spark_datasource.write.messages import TaskUpload, check_messages
+from spark_datasource.write.commit import commit_intent
+from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.plan import WritePlan
-from spark_datasource.write.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, commit_intent, plan_write
+from spark_datasource.write.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, plan_write
 from spark_datasource.write.task import Rechunker
+from tests.spark.commit_messages import checked
 from tests.spark.histories import numbers
 from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
@@ -242,9 +244,9 @@ def test_a_message_that_no_task_can_send_is_refused(
     upload: tuple[WritePlan, TaskUpload], change: Change
 ) -> None:
     plan, message = upload
-    assert check_messages([message], plan) == [(plan.routes.route("t"), [message.uploads["t"]])]
+    assert checked([message], plan) == [("t", [message.uploads["t"]])]
     with pytest.raises(InternalError) as caught:
-        check_messages([change(message)], plan)
+        checked([change(message)], plan)
     assert caught.value.kind == "invalid-commit-message"
 
 
@@ -253,11 +255,11 @@ def test_uploads_from_before_the_pin_and_repeated_ones_are_refused(
 ) -> None:
     plan, message = upload
     with pytest.raises(InternalError):
-        check_messages([message], dataclasses.replace(plan, born=plan.born + 1))
+        checked([message], dataclasses.replace(plan, born=plan.born + 1))
     with pytest.raises(InternalError, match="two tasks with one number"):
-        check_messages([message, message], plan)
+        checked([message, message], plan)
     with pytest.raises(InternalError, match="named twice"):
-        check_messages([message, dataclasses.replace(message, partition_id=1)], plan)
+        checked([message, dataclasses.replace(message, partition_id=1)], plan)
 
 
 @pytest.mark.parametrize("unclear", [COMMIT_TRIES_MAX - 1, COMMIT_TRIES_MAX])

@@ -55,6 +55,7 @@ EVERY: list[tuple[str, Change]] = [
     ("no message", lambda message: object()),
     ("of the batch sink", lambda message: TaskUpload(message.partition_id, message.uploads, message.contents)),
     ("no number", with_(partition_id="0")),
+    ("another version", with_(version="0.0.1")),
     ("no batch", with_(batch=None)),
     ("no topics", with_(topics=None)),
     ("no stamp", with_(topics={"t": None})),
