@@ -58,10 +58,7 @@ def spark_schema(
 
     Names match as in Spark, and columns are then called as they were asked for.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
+    Raises InvalidInputError of kind ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
     """
     names = columns
     if columns is not None:
@@ -79,10 +76,7 @@ def common_schema(
 ) -> StructType:
     """Return the Spark schema of a read of several topics, by name: that of the first one.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what is read.
+    Raises InvalidInputError of kind ``unknown-column``; kind ``schema-mismatch``: the topics differ in what is read.
     """
     (first, schema), *others = schemas.items()
     common = _schema_of(first, schema, columns, case_sensitive=case_sensitive)
@@ -124,18 +118,10 @@ def _type(types: Mapping[str, DataType], column: str) -> str:
 def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, wanted: StructType) -> Projection:
     """Return which columns to read for the schema that Spark expects.
 
-    Parameters
-    ----------
-    columns : sequence of str or None
-        The option of that name.
-    wanted : StructType
-        What :func:`spark_schema` gave, or what the user passed to ``.schema()``: a choice of the topic's own and
-        metadata columns, each with its type. Names match as in Spark, in any letter case.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: every column that is unknown, of another type, or declared NOT NULL.
+    ``columns``: the option of that name. ``wanted``: what :func:`spark_schema` gave, or what the user passed to
+    ``.schema()``: a choice of the topic's own and metadata columns, each with its type. Names match as in Spark, in
+    any letter case. Raises InvalidInputError of kind ``schema-mismatch``: every column that is unknown, of another
+    type, or declared NOT NULL.
     """
     if columns is not None and [name.lower() for name in wanted.names] != [name.lower() for name in columns]:
         raise InvalidInputError(
@@ -186,10 +172,7 @@ def frame_names(schema: TopicSchema, names: Sequence[str]) -> tuple[str, ...]:
 def check_frame(topic: str, schema: TopicSchema, frame: StructType) -> None:
     """Check that a DataFrame's columns fit an existing topic, in any order.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema`` or ``schema-mismatch``: every difference.
+    Raises InvalidInputError of kind ``unsupported-schema`` or ``schema-mismatch``: every difference.
     """
     found = as_topic_schema(frame).arrow_schema
     renamed = pa.schema(

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["ITEMS_MAX", "is_text", "items", "other_case"]
+__all__ = ["ITEMS_MAX", "check_settings", "is_text", "items", "other_case"]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
@@ -37,6 +37,31 @@ def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
             hint="pass fewer at a time, in a list",
         )
     return found
+
+
+def check_settings(
+    settings: object,
+    bounds: Mapping[str, tuple[int, int | None]],
+    choices: Mapping[str, Iterable[str]],
+    problems: Iterable[str],
+) -> None:
+    """Raise about every problem of a settings object (kind ``invalid-settings``), those that are known already included.
+
+    ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the texts allowed.
+    """
+    found = [
+        f"{name} is {repr_of(value)}, not one of {', '.join(allowed)}"
+        for name, allowed in choices.items()
+        if not (isinstance(value := getattr(settings, name), str) and value in tuple(allowed))
+    ]
+    found += problems
+    for name, (smallest, largest) in bounds.items():
+        value = getattr(settings, name)
+        if type(value) is not int or value < smallest or (largest is not None and value > largest):
+            span = f"{smallest} on" if largest is None else f"{smallest} to {largest}"
+            found.append(f"{name} is {repr_of(value)}, not a whole number from {span}")
+    if found:
+        raise InvalidInputError(found, kind="invalid-settings")
 
 
 def other_case(name: object, known: Iterable[str]) -> str:

@@ -136,12 +136,8 @@ class Accumulator:
     Records without a key go to one partition until its batch is full or leaves; then it is the next one's turn. The
     first partition of a topic is random: else producers that send little would fill partition 0.
 
-    Parameters
-    ----------
-    batch_bytes : int
-        Arrow bytes from which a partition is listed in :attr:`full`.
-    uniform : callable
-        Returns a float in [0, 1): where the turn of a topic begins.
+    ``batch_bytes``: Arrow bytes from which a partition is listed in :attr:`full`. ``uniform``: returns a float in [0,
+    1): where the turn of a topic begins.
     """
 
     def __init__(self, batch_bytes: int, uniform: Callable[[], float]) -> None:
@@ -171,18 +167,8 @@ class Accumulator:
     def prepare(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
         """Return the data of a send, checked; nothing is kept or changed. Safe in every thread.
 
-        Parameters
-        ----------
-        data : pyarrow Table or RecordBatch, list of dicts, or what else ``conform`` takes
-        partition : int or None
-            None: by the key columns; without a key, the one whose turn it is.
-
-        Raises
-        ------
-        NotFoundError
-            Kind ``unknown-partition``.
-        InvalidInputError
-            Kind ``schema-mismatch``: every difference.
+        ``partition``: None: by the key columns; without a key, the one whose turn it is. Raises NotFoundError of kind
+        ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference.
         """
         if partition is not None:
             _check_partition(topic, partition)

@@ -30,10 +30,7 @@ class BulkAppend:
     Not idempotent over processes: a program that runs again appends again. Who needs that opens a
     :class:`~writers.producer.Producer` with a transactional id.
 
-    Parameters
-    ----------
-    settings : ProducerSettings, optional
-        Only the sizes count.
+    ``settings``: only the sizes count.
     """
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
@@ -55,13 +52,10 @@ class BulkAppend:
     def send(self, topic: str, data: Any, partition: int | None = None) -> None:
         """Take in records; as :meth:`writers.producer.Producer.send`, of which this takes ``data``.
 
-        Raises
-        ------
-        NotFoundError, InvalidInputError, StorageError
-            Nothing of this send was kept.
-        InvalidTransactionStateError
-            Kind ``abort-required``: records were lost with a file that failed, or a send was interrupted. Kind
-            ``producer-closed``. Kind ``commit-undecided``: nobody knows whether the last commit landed.
+        Raises NotFoundError, InvalidInputError, StorageError: nothing of this send was kept;
+        InvalidTransactionStateError of kind ``abort-required``: records were lost with a file that failed, or a send
+        was interrupted. Kind ``producer-closed``. Kind ``commit-undecided``: nobody knows whether the last commit
+        landed.
         """
         self._do("send", lambda: self._send(topic, data, partition))
 
@@ -94,12 +88,8 @@ class BulkAppend:
     def commit(self) -> CommitInfo:
         """Append everything. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
 
-        Raises
-        ------
-        StorageError, ConflictError
-            Nothing was appended; commit again, or close.
-        CommitStateUnknownError
-            Commit again: it is never appended twice. So may be one that was interrupted.
+        Raises StorageError, ConflictError: nothing was appended; commit again, or close; CommitStateUnknownError:
+        commit again: it is never appended twice. So may be one that was interrupted.
         """
         return self._do("commit", self._commit)
 

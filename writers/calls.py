@@ -43,13 +43,9 @@ class _Noted(NamedTuple):
 class Calls:
     """Runs the calls of one object. Safe for use by many threads.
 
-    Parameters
-    ----------
-    lock : OwnLock
-        Held while a call runs.
-    unrepeatable : collection of str
-        Names of calls that take something: the same call again means the same again. Every other call that was interrupted
-        is answered when it is repeated; what it was given belongs into its name.
+    ``lock``: held while a call runs. ``unrepeatable``: names of calls that take something: the same call again means
+    the same again. Every other call that was interrupted is answered when it is repeated; what it was given belongs
+    into its name.
     """
 
     def __init__(self, lock: OwnLock, unrepeatable: Collection[str] = ()) -> None:
@@ -108,8 +104,6 @@ class Calls:
     def interrupted(self) -> Interrupted | None:
         """Wait until the call that was interrupted has ended, and return it; None if none was. It stays noted.
 
-        Notes
-        -----
         Can be interrupted, and repeated.
         """
         me = get_ident()

@@ -129,12 +129,8 @@ class _JobSession(Session):
 class JobProducer(Producer):
     """A transactional producer whose open transaction others stage in, and that commits an application's version.
 
-    Parameters
-    ----------
-    transactional_id : str
-        As for :class:`~writers.producer.Producer`; the buffer is always "deferred".
-    deferred_timeout_ms : int
-        How long the transaction may stay open after the last stage.
+    ``transactional_id``: as for :class:`~writers.producer.Producer`; the buffer is always "deferred".
+    ``deferred_timeout_ms``: how long the transaction may stay open after the last stage.
     """
 
     def __init__(
@@ -155,12 +151,8 @@ class JobProducer(Producer):
 
         Requests: 1 GET when nothing was staged, else 1 for each entry since; and a flush when records wait.
 
-        Raises
-        ------
-        InvalidTransactionStateError
-            No transaction is open.
-        ProducerFencedError, TransactionTimedOutError
-            The transaction was ended by somebody else.
+        Raises InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError:
+        the transaction was ended by somebody else.
         """
         delegation, before = self._do(Call.DELEGATE, self._job.delegate)
         try:
@@ -180,14 +172,9 @@ class JobProducer(Producer):
         this transaction is aborted, in one more entry unless a newer instance has done so. If nothing was sent, staged or
         to be committed, the entry holds the version only.
 
-        Raises
-        ------
-        StaleAppVersionError
-            The log holds a later version. Nothing was committed; abort.
-        CommitStateUnknownError
-            Repeat the call. An abort instead settles what becomes of the records; a version without any may have landed.
-        TxnLogError
-            As for :meth:`~writers.producer.Producer.commit`.
+        Raises StaleAppVersionError: the log holds a later version. Nothing was committed; abort;
+        CommitStateUnknownError: repeat the call. An abort instead settles what becomes of the records; a version
+        without any may have landed; TxnLogError: as for :meth:`~writers.producer.Producer.commit`.
         """
         result, is_own = self._do(
             Call.COMMIT, lambda: self._job.commit_version(app), name=f"{_COMMIT_VERSION} {app}"

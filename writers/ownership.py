@@ -14,10 +14,7 @@ __all__ = ["OwnLock"]
 class OwnLock:
     """A re-entrant lock of the process that made it. In a forked child it cannot be had, and nobody waits for it.
 
-    Parameters
-    ----------
-    what : str
-        Whose lock it is, for the error: "producer".
+    ``what``: whose lock it is, for the error: "producer".
     """
 
     def __init__(self, what: str) -> None:
@@ -36,13 +33,7 @@ class OwnLock:
         return self._lock
 
     def __enter__(self) -> None:
-        """Wait for the lock.
-
-        Raises
-        ------
-        InvalidTransactionStateError
-            Kind ``forked``.
-        """
+        """Wait for the lock. Raises InvalidTransactionStateError of kind ``forked``."""
         self.check_own()
         self._lock.acquire()
 

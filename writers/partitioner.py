@@ -80,18 +80,9 @@ class Assignment(NamedTuple):
 def assign_partitions(columns: Sequence[Any], num_partitions: int, next_partition: int) -> Assignment:
     """Return the partition of every record of a batch: by key, else the whole batch's turn.
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow Array or ChunkedArray, not empty
-        The key columns in the topic's order, of equal length.
-    num_partitions : int
-        At least 1.
-    next_partition : int
-        The partition whose turn it is, from the batch before (a random one at first; taken modulo ``num_partitions``).
-
-    Notes
-    -----
-    The turn passes on only when a record of the batch had no key.
+    ``columns``: the key columns in the topic's order, of equal length. ``num_partitions``: at least 1.
+    ``next_partition``: the partition whose turn it is, from the batch before (a random one at first; taken modulo
+    ``num_partitions``). The turn passes on only when a record of the batch had no key.
     """
     partitions = partition_for_keys(encode_keys(columns), num_partitions)
     keyless = partitions == NO_PARTITION
@@ -104,12 +95,8 @@ def assign_partitions(columns: Sequence[Any], num_partitions: int, next_partitio
 def round_robin(next_partition: int, num_partitions: int) -> tuple[int, int]:
     """Return the partition for a batch without keys, and whose turn it is after it.
 
-    Parameters
-    ----------
-    next_partition : int
-        From the batch before; taken modulo ``num_partitions``, so it survives a change of their number.
-    num_partitions : int
-        At least 1.
+    ``next_partition``: from the batch before; taken modulo ``num_partitions``, so it survives a change of their
+    number. ``num_partitions``: at least 1.
     """
     _check_partitions(num_partitions)
     partition = next_partition % num_partitions
@@ -121,14 +108,8 @@ def split_by_partition(
 ) -> tuple[list[tuple[int, Any]], int]:
     """Return the records of a table by partition, ascending, their order kept, and whose turn it is next.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        At least one row.
-    key_columns : sequence of str
-        Empty: the whole table takes one turn.
-    num_partitions, next_partition : int
-        As for :func:`assign_partitions`.
+    ``table``: at least one row. ``key_columns``: empty: the whole table takes one turn. ``num_partitions``,
+    ``next_partition``: as for :func:`assign_partitions`.
     """
     if not key_columns or num_partitions == 1:
         partition, next_partition = round_robin(next_partition, num_partitions)
@@ -147,17 +128,8 @@ def split_by_partition(
 def partition_for_keys(keys: Any, num_partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition of each key, NO_PARTITION for a null.
 
-    Parameters
-    ----------
-    keys : pyarrow Array or ChunkedArray of strings or binaries
-        Encoded keys (:func:`encode_keys`); of any width of offsets, views and fixed-size included.
-    num_partitions : int
-        At least 1.
-
-    Returns
-    -------
-    ndarray, shape (n,), int32
-        In [0, num_partitions), or NO_PARTITION.
+    ``keys``: encoded keys (:func:`encode_keys`); of any width of offsets, views and fixed-size included.
+    ``num_partitions``: at least 1. Returns ndarray, shape (n,), int32: in [0, num_partitions), or NO_PARTITION.
     """
     _check_partitions(num_partitions)
     positive = murmur2_of_array(keys) & np.int32(0x7FFFFFFF)
@@ -197,16 +169,7 @@ def _after_words(state: int, data: bytes) -> int:
 
 
 def murmur2_of_array(keys: Any) -> npt.NDArray[np.int32]:
-    """Return :func:`murmur2` of each key; the values at nulls mean nothing.
-
-    Parameters
-    ----------
-    keys : pyarrow Array or ChunkedArray of strings or binaries
-
-    Returns
-    -------
-    ndarray, shape (n,), int32
-    """
+    """Return :func:`murmur2` of each key; the values at nulls mean nothing. Returns: ndarray, shape (n,), int32."""
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     hashes = [_murmur2_of_chunk(chunk.cast(pa.large_binary())) for chunk in chunks if len(chunk)]
     return np.concatenate(hashes) if hashes else np.empty(0, np.int32)
@@ -280,20 +243,10 @@ def _offsets_and_data(keys: Any) -> tuple[Positions, Bytes]:
 def encode_keys(columns: Sequence[Any]) -> Any:
     """Return the bytes of each record's key, as the module's table defines them.
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow Array or ChunkedArray, not empty
-        The key columns in the topic's order, of equal length, each already of its type in the topic's schema.
-
-    Returns
-    -------
-    pyarrow.LargeBinaryArray
-        Null where the only key column is null; never null for several columns.
-
-    Raises
-    ------
-    InvalidInputError
-        No column, columns of different lengths, or a type that cannot be a key (nested types, intervals).
+    ``columns``: the key columns in the topic's order, of equal length, each already of its type in the topic's
+    schema. Returns pyarrow.LargeBinaryArray: null where the only key column is null; never null for several columns.
+    Raises InvalidInputError: no column, columns of different lengths, or a type that cannot be a key (nested types,
+    intervals).
     """
     if not columns:
         raise InvalidInputError(
@@ -360,11 +313,7 @@ def _is_bytes(kind: Any) -> bool:
 def _fixed_width(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> Any:
     """Return the bytes of each row of ``values`` as large_binary.
 
-    Parameters
-    ----------
-    values : ndarray, shape (n,) or (n, width)
-    valid : ndarray, shape (n,), bool, or None
-        False where the result is null; None: nowhere.
+    ``valid``: False where the result is null; None: nowhere.
     """
     count = len(values)
     data = np.ascontiguousarray(values)

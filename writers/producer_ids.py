@@ -44,10 +44,7 @@ run_after_fork(_forget)
 def next_producer_id(log: TxnLog) -> int:
     """Return a producer id that nobody else has. Requests: 1 entry per process and 1,000 ids.
 
-    Raises
-    ------
-    TxnLogError
-        No block could be had; after CommitStateUnknownError the same call may be repeated.
+    Raises TxnLogError: no block could be had; after CommitStateUnknownError the same call may be repeated.
     """
     place = (log.log_id, place_of(log.store))
     with _blocks_lock:

@@ -149,11 +149,8 @@ def kafka_record(
 ) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: the topic has another schema, a text is not one, or the timestamp is none. Kind
-        ``invalid-headers``.
+    Raises InvalidInputError of kind ``schema-mismatch``: the topic has another schema, a text is not one, or the
+    timestamp is none. Kind ``invalid-headers``.
     """
     if not is_kafka(schema):
         raise InvalidInputError(
@@ -178,11 +175,8 @@ def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.dateti
     Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then, and have
     its headers as a mapping or as pairs.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-headers``. Kind ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a
-        timestamp is a number.
+    Raises InvalidInputError of kind ``invalid-headers``; kind ``schema-mismatch``: a value, or a dict, stands where a
+    list of dicts should; a timestamp is a number.
     """
     if isinstance(data, bytes | bytearray | memoryview | str | Mapping):
         shape = "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"

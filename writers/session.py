@@ -52,8 +52,6 @@ from txnformat.errors import (
     ConflictError,
     InternalError,
     InvalidTransactionStateError,
-    ProducerFencedError,
-    SequenceError,
     TransactionTimedOutError,
     TxnLogError,
     UnknownProducerIdError,
@@ -66,7 +64,7 @@ from writers.producer_ids import next_producer_id
 from writers.progress import AckSource, Progress
 from writers.settings import Buffer, ProducerSettings
 from writers.staging import Staging
-from writers.standing import Standing
+from writers.standing import Standing, had_landed, is_final, records_dropped
 from writers.transaction import Call, ProducerStatus, Unsettled
 
 __all__ = ["DISTRIBUTIONS_MAX", "UNNAMED_MS_MAX", "Session"]
@@ -80,10 +78,6 @@ DISTRIBUTIONS_MAX = 10
 
 UNNAMED_MS_MAX = 3_600_000
 """How long files may be uploaded that the log does not know: the vacuum judges such files by their age."""
-
-
-_UNKNOWN_IDENTITY = frozenset({"unknown-transactional-id", "unknown-epoch"})
-"""Kinds of errors that no call of this producer can cure: only init() gives an identity, and only once."""
 
 
 _KEEPS_TRANSACTION = frozenset({Call.SEND, Call.FLUSH, Call.SEND_OFFSETS, Call.ACKNOWLEDGE})
@@ -192,7 +186,16 @@ class Session:
             except InvalidTransactionStateError as error:
                 if error.kind != "transaction-prepared":
                     raise
-                self._recover(settings.transactional_id, error.values["producer_id"], error.values["epoch"])
+                # Stand for the instance that has prepared a transaction, until that has ended.
+                number, epoch = error.values["producer_id"], error.values["epoch"]
+                self._set(
+                    ref=ProducerRef(number, epoch, settings.transactional_id),
+                    prepared=PreparedTransaction(self._log.log_id, settings.transactional_id, number, epoch),
+                    is_recovered=True,
+                    appended=True,
+                    unsettled=None,
+                    status=ProducerStatus.PREPARED,
+                )
                 return
             opened = operation_of(result, InitProducer)
             if not isinstance(opened, InitProducer):
@@ -327,7 +330,7 @@ class Session:
         """Abort the transaction: an entry when the log holds, or may hold, something of it."""
         at = self.at
         if at.has_committed:  # in a call that was cut after that
-            raise _had_landed()
+            raise had_landed()
         if at.unsettled is None and at.prepared is None:
             # Should the abort fail, no later commit may leave out what is dropped here.
             self._set(status=ProducerStatus.ABORT_REQUIRED)
@@ -347,16 +350,14 @@ class Session:
     def settle(self) -> None:
         """Leave nothing open: what close does before the producer is closed.
 
-        Raises
-        ------
-        InvalidTransactionStateError
-            Kind ``records-dropped``: of a producer without transactions, of which a call was cut.
+        Raises InvalidTransactionStateError of kind ``records-dropped``: of a producer without transactions, of which
+        a call was cut.
         """
         at = self.at
         if at.status in (ProducerStatus.CLOSED, ProducerStatus.FENCED):
             return
         if at.within is not None and at.has_committed:
-            raise _had_landed()
+            raise had_landed()
         if at.prepared is not None:
             return  # its outcome is decided elsewhere, also when it is not known whether the log has it already
         if at.ref is None and (self._settings.is_transactional or at.status is ProducerStatus.UNINITIALISED):
@@ -367,16 +368,7 @@ class Session:
         elif at.within is None or at.unsettled is not None:
             self._guarded(Call.FLUSH, self.flush_transaction, closes=True)
         else:
-            self._settle_cut(at.within)
-
-    def _settle_cut(self, within: Call) -> None:
-        """Say that a call was cut outside of the log's answers: what is buffered may be torn, and is dropped."""
-        raise InvalidTransactionStateError(
-            f"an unexpected error has cut off {within}(): records that were sent after the last flush that succeeded "
-            "may be missing in the log",
-            kind="records-dropped",
-            hint="look what the log holds, and send the rest with another producer",
-        )
+            raise records_dropped(at.within)
 
     def close(self) -> None:
         """Forget everything; nothing can be called any more."""
@@ -496,28 +488,11 @@ class Session:
         """Note an error after which it is known that this call's own attempts are not in the log."""
         if isinstance(error, UnknownProducerIdError) and self._is_forgotten(before):
             self.at = before
-        elif isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY:
+            return
+        is_of_input = self._progress.is_refused_by(error)
+        if is_final(error) or isinstance(error, TransactionTimedOutError):
             self._discard()
-            self.at = replace(before, fatal=error, unsettled=None, status=ProducerStatus.FENCED)
-        elif isinstance(error, TransactionTimedOutError):
-            # Somebody has aborted it for us. The abort that is asked for makes no entry, and begins the next epoch.
-            self._discard()
-            self.at = replace(
-                before,
-                unsettled=None,
-                appended=True,
-                uploading_since=None,
-                status=ProducerStatus.ABORT_REQUIRED,
-            )
-        elif call is not Call.ABORT and self._progress.is_refused_by(error):
-            # Nothing of this call is in the log, and what was read is not this transaction's to bring any more.
-            self.at = replace(before, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
-        elif isinstance(error, ConflictError) and call is not Call.ABORT:
-            # Every slot is known to be somebody else's, so an earlier attempt is not there either. An abort has
-            # attempts of its own: what it was to settle stays open.
-            self.at = before.known(self._settings.is_transactional)
-        else:
-            self.at = before
+        self.at = before.refused(call, error, self._settings.is_transactional, is_of_input=is_of_input)
 
     def _is_forgotten(self, before: Standing) -> bool:
         """Return whether the log has forgotten the producer's id, and another one may be taken for the same records.
@@ -534,36 +509,14 @@ class Session:
         self._progress.discard()
         self._set(uploading_since=None)
 
-    def _recover(self, transactional_id: str, producer_id: int, epoch: int) -> None:
-        """Stand for the instance that has prepared a transaction, until that has ended."""
-        self._set(
-            ref=ProducerRef(producer_id, epoch, transactional_id),
-            prepared=PreparedTransaction(self._log.log_id, transactional_id, producer_id, epoch),
-            is_recovered=True,
-            appended=True,
-            unsettled=None,
-            status=ProducerStatus.PREPARED,
-        )
-
     def _ended(self, outcome: Outcome) -> None:
         """Go on to the next epoch: every end that is in the log begins one."""
         at, ref = self.at, self._identity()
         self._discard()
         self._staging.restart_sequences()
-        ended = replace(
-            at,
-            appended=False,
-            unsettled=None,
-            prepared=None,
-            is_recovered=False,
-            has_committed=outcome is Outcome.COMMIT,
-            uploading_since=None,
-        )
+        self.at = at.ended(ref, outcome)
         if not at.is_recovered:
-            self.at = replace(ended, ref=replace(ref, epoch=ref.epoch + 1), status=ProducerStatus.READY)
             return
-        # Others may have taken over the same transaction, and the next epoch would be theirs as well.
-        self.at = replace(ended, ref=None, status=ProducerStatus.UNINITIALISED)
         try:
             self.open()
         except TxnLogError as error:
@@ -571,11 +524,3 @@ class Session:
             logger.warning(
                 "the prepared transaction has ended, but the producer must be initialised again: %s", error
             )
-
-
-def _had_landed() -> InvalidTransactionStateError:
-    return InvalidTransactionStateError(
-        "the commit that was cut off had landed: the transaction is committed",
-        kind="transaction-committed",
-        hint="go on; do not send its records again",
-    )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from txnformat import keys
-from txnformat.arguments import is_text
+from txnformat.arguments import check_settings, is_text
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import InvalidInputError
 from writers.upload import ROLL_BYTES
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "MIB", "Buffer", "ProducerSettings"]
@@ -78,31 +77,16 @@ class ProducerSettings:
                 problems.append("a transactional producer cannot do without idempotence")
         elif is_text(self.buffer) and self.buffer != Buffer.AUTO:
             problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
-        if self.buffer not in tuple(Buffer):
-            problems.append(f"buffer is {repr_of(self.buffer)}, not one of {', '.join(Buffer)}")
-        minima: dict[str, tuple[Any, int]] = {
-            "transaction_timeout_ms": (self.transaction_timeout_ms, 1),
-            "deferred_timeout_ms": (self.deferred_timeout_ms, 1),
-            "linger_ms": (self.linger_ms, 0),
-            "batch_bytes": (self.batch_bytes, 1),
-            "buffer_bytes": (self.buffer_bytes, 1),
-            "roll_bytes": (self.roll_bytes, 1),
+        bounds: dict[str, tuple[int, int | None]] = {
+            "transaction_timeout_ms": (1, None),
+            "deferred_timeout_ms": (1, DEFERRED_TIMEOUT_MS_MAX),
+            "linger_ms": (0, None),
+            "batch_bytes": (1, None),
+            "buffer_bytes": (1, None),
+            "roll_bytes": (1, None),
+            "chunk_bytes": (CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
         }
-        problems += [
-            f"{name} is {repr_of(value)}, not a whole number from {minimum} on"
-            for name, (value, minimum) in minima.items()
-            if type(value) is not int or value < minimum
-        ]
-        if type(self.chunk_bytes) is not int or not CHUNK_BYTES_MIN <= self.chunk_bytes <= CHUNK_BYTES_MAX:
-            problems.append(
-                f"chunk_bytes is {repr_of(self.chunk_bytes)}, not a whole number from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}"
-            )
-        if type(self.deferred_timeout_ms) is int and self.deferred_timeout_ms > DEFERRED_TIMEOUT_MS_MAX:
-            problems.append(
-                f"deferred_timeout_ms is {self.deferred_timeout_ms}, more than seven days ({DEFERRED_TIMEOUT_MS_MAX})"
-            )
-        if problems:
-            raise InvalidInputError(problems, kind="invalid-settings")
+        check_settings(self, bounds, {"buffer": Buffer}, problems)
         object.__setattr__(self, "buffer", Buffer(self.buffer))
 
     @property

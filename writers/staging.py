@@ -55,12 +55,8 @@ class _Open:
 class Staging:
     """What a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
 
-    Parameters
-    ----------
-    newest_entry : callable
-        Returns the number of the newest entry known, at no request: the lower bound of the files' age.
-    clock : Clock, optional
-        With it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
+    ``newest_entry``: returns the number of the newest entry known, at no request: the lower bound of the files' age.
+    ``clock``: with it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
     """
 
     def __init__(
@@ -152,10 +148,7 @@ class Staging:
     def stream(self, coming: int) -> None:
         """Move records to open files until ``coming`` bytes have room: whole batches, then the largest first.
 
-        Raises
-        ------
-        StorageError
-            Unless ``is_broken``, nothing is lost and the call can be repeated.
+        Raises StorageError: unless ``is_broken``, nothing is lost and the call can be repeated.
         """
         buffered = self.buffered
         for key in sorted(buffered.full):
@@ -179,10 +172,7 @@ class Staging:
     def finish(self) -> None:
         """Move all records to closed files: durable, and ready for an entry. Requests: 1 PUT per file.
 
-        Raises
-        ------
-        StorageError
-            As in :meth:`stream`.
+        Raises StorageError: as in :meth:`stream`.
         """
         self.take_in()
         for topic in self.buffered.topics():
@@ -216,10 +206,7 @@ class Staging:
         Requests: none while no topic has grown. Else, for topics with key columns, the records are read back and
         uploaded anew.
 
-        Raises
-        ------
-        StorageError
-            Nothing is lost; the call can be repeated.
+        Raises StorageError: nothing is lost; the call can be repeated.
         """
         for topic_id, staged in self._staged.items():
             self._staged[topic_id] = [
@@ -260,12 +247,8 @@ class Staging:
     def appends(self, *, numbered: bool, deferred: bool = False) -> tuple[TopicAppend, ...]:
         """Return the appends of everything staged. Requests: 1 PUT when it takes a batch table.
 
-        Parameters
-        ----------
-        numbered : bool
-            Whether the records carry sequences: they go on from those that are in the log.
-        deferred : bool
-            Whether they are to be staged in the log: then the batches are in a table, however few.
+        ``numbered``: whether the records carry sequences: they go on from those that are in the log. ``deferred``:
+        whether they are to be staged in the log: then the batches are in a table, however few.
         """
         appends = []
         for topic_id, staged in sorted(self._staged.items()):
@@ -303,10 +286,7 @@ class Staging:
     def follow_sequences(self, last: Mapping[TopicPartition, int]) -> None:
         """Go on behind what others have staged under the same identity.
 
-        Parameters
-        ----------
-        last : mapping of TopicPartition to int
-            Sequence (inclusive) of the last record that the log has staged of each partition.
+        ``last``: sequence (inclusive) of the last record that the log has staged of each partition.
         """
         self._next_sequences.update({key: sequence + 1 for key, sequence in last.items()})
 

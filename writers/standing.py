@@ -8,10 +8,21 @@ from txnformat.admin.prepared import PreparedTransaction
 from txnformat.clock import Instant
 from txnformat.core.drafts import replace
 from txnformat.core.intents import ProducerRef
-from txnformat.errors import InvalidTransactionStateError, TxnLogError
+from txnformat.errors import (
+    ConflictError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+    SequenceError,
+    TransactionTimedOutError,
+    TxnLogError,
+)
+from txnformat.types import Outcome
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
 
-__all__ = ["Standing"]
+__all__ = ["Standing", "had_landed", "is_final", "records_dropped"]
+
+_UNKNOWN_IDENTITY = frozenset({"unknown-transactional-id", "unknown-epoch"})
+"""Kinds of errors that no call of this producer can cure: only init() gives an identity, and only once."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -43,10 +54,8 @@ class Standing(msgspec.Struct, frozen=True):
     def check(self, call: Call, is_transactional: bool) -> None:
         """Raise unless ``call`` is legal now; what has ended the session is raised again.
 
-        Raises
-        ------
-        InvalidTransactionStateError
-            As :func:`~writers.transaction.check_call`; kind ``call-interrupted``: a call was cut.
+        Raises InvalidTransactionStateError: as :func:`~writers.transaction.check_call`; kind ``call-interrupted``: a
+        call was cut.
         """
         if self.fatal is not None:
             raise self.fatal.with_traceback(None)
@@ -97,3 +106,63 @@ class Standing(msgspec.Struct, frozen=True):
         else:
             status = ProducerStatus.READY
         return replace(self, unsettled=None, status=status)
+
+    def refused(
+        self, call: Call, error: TxnLogError, is_transactional: bool, *, is_of_input: bool
+    ) -> Standing:
+        """Return where the producer stands after a refusal: this call's own attempts are not in the log.
+
+        ``is_of_input``: it says that others have read what this transaction has read.
+        """
+        if is_final(error):
+            return replace(self, fatal=error, unsettled=None, status=ProducerStatus.FENCED)
+        if isinstance(error, TransactionTimedOutError):
+            # Another client has aborted it. The abort that is asked for makes no entry, and begins the next epoch.
+            lost = replace(self, unsettled=None, appended=True, uploading_since=None)
+            return replace(lost, status=ProducerStatus.ABORT_REQUIRED)
+        if call is Call.ABORT:
+            return self  # it has attempts of its own: what it was to settle stays open
+        if is_of_input:
+            return replace(self, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
+        # After a conflict every slot is known to be another writer's, so an earlier attempt is not there either.
+        return self.known(is_transactional) if isinstance(error, ConflictError) else self
+
+    def ended(self, ref: ProducerRef, outcome: Outcome) -> Standing:
+        """Return where the producer stands once its transaction has ended: every end in the log begins an epoch."""
+        ended = replace(
+            self,
+            ref=replace(ref, epoch=ref.epoch + 1),
+            status=ProducerStatus.READY,
+            appended=False,
+            unsettled=None,
+            prepared=None,
+            is_recovered=False,
+            has_committed=outcome is Outcome.COMMIT,
+            uploading_since=None,
+        )
+        # Others may have taken over the same prepared transaction, and the next epoch would be theirs as well.
+        return replace(ended, ref=None, status=ProducerStatus.UNINITIALISED) if self.is_recovered else ended
+
+
+def is_final(error: TxnLogError) -> bool:
+    """Return whether an error ends the session: the identity can never be used again."""
+    return isinstance(error, ProducerFencedError | SequenceError) or error.kind in _UNKNOWN_IDENTITY
+
+
+def had_landed() -> InvalidTransactionStateError:
+    """Return the error of an abort after a commit that was cut off."""
+    return InvalidTransactionStateError(
+        "the commit that was cut off had landed: the transaction is committed",
+        kind="transaction-committed",
+        hint="go on; do not send its records again",
+    )
+
+
+def records_dropped(within: Call) -> InvalidTransactionStateError:
+    """Return the error of a call that was cut outside of the log's answers: what is buffered may be torn."""
+    return InvalidTransactionStateError(
+        f"an unexpected error has cut off {within}(): records that were sent after the last flush that succeeded "
+        "may be missing in the log",
+        kind="records-dropped",
+        hint="look what the log holds, and send the rest with another producer",
+    )

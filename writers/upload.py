@@ -53,18 +53,10 @@ class Uploaded:
 class TopicUpload:
     """Streams batches of one topic to segment files. One thread at a time.
 
-    Parameters
-    ----------
-    directory : str
-        The topic's directory.
-    born : int
-        Number of an entry that is known to be in the log: a lower bound for the files' age.
-    roll_bytes : int
-        Size at which a file is closed and the next one begun.
-    clock : Clock, optional
-        With it, what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter.
-    is_small : bool
-        All batches together are at most SMALL_BYTES in memory: a file goes to the store when it is closed.
+    ``directory``: the topic's directory. ``born``: number of an entry that is known to be in the log: a lower bound
+    for the files' age. ``roll_bytes``: size at which a file is closed and the next one begun. ``clock``: with it,
+    what fails for now is tried again, with pauses, for a minute; without, only by the store's adapter. ``is_small``:
+    all batches together are at most SMALL_BYTES in memory: a file goes to the store when it is closed.
     """
 
     def __init__(
@@ -247,10 +239,7 @@ def topic_append(
 ) -> TopicAppend:
     """Return the append of an upload.
 
-    Parameters
-    ----------
-    base_sequences : mapping of partition to int, optional
-        Sequence of the first record of each partition; None without a producer.
+    ``base_sequences``: sequence of the first record of each partition; None without a producer.
     """
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in uploaded.batches:

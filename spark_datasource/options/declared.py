@@ -77,14 +77,8 @@ def _option(
 ) -> Any:
     """Return the field of an option.
 
-    Parameters
-    ----------
-    more : Option
-        Others that the field's value is made of.
-    value : object
-        The field's without the option; required by default.
-    others
-        Of :class:`Option`.
+    ``more``: others that the field's value is made of. ``value``: the field's without the option; required by
+    default. ``others``: of :class:`Option`.
     """
     if isinstance(value, bool | StrEnum):
         others["default"] = f"`{str(value).lower()}`"

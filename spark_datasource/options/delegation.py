@@ -28,10 +28,7 @@ def transaction_option(delegation: Delegation) -> str:
 def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], Delegation | None]:
     """Return the other options, and in whose transaction the write is to stage; None: it appends.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-option``: the option was not made here.
+    Raises InvalidInputError of kind ``invalid-option``: the option was not made here.
     """
     others = dict(options)
     text = others.pop(TRANSACTION, None)

@@ -16,10 +16,7 @@ HOW = "put a name with commas or backquotes in backquotes, with each backquote i
 def parse_names(text: str) -> tuple[str, ...]:
     """Return the names of a comma-separated list.
 
-    Raises
-    ------
-    ValueError
-        A name is empty, or backquotes are not closed or not around a whole name.
+    Raises ValueError: A name is empty, or backquotes are not closed or not around a whole name.
     """
     names = []
     position = 0

@@ -48,14 +48,8 @@ def parse_offsets(
     The text is ``earliest``, ``latest``, ``{"topic": {"0": 5, "1": -2}}`` or, for a single topic, ``{"0": 5}``; in commit
     order ``{"entry": 17}``.
 
-    Parameters
-    ----------
-    found : OptionValues
-        Gets one more problem when the text is anything else.
-    topics : tuple of str
-        Those of the read; empty: they are given by a pattern.
-    by_entry : bool
-        Whether the read is in commit order.
+    ``found``: gets one more problem when the text is anything else. ``topics``: those of the read; empty: they are
+    given by a pattern. ``by_entry``: whether the read is in commit order.
     """
     text = found.text(name)
     if text is None:

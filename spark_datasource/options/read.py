@@ -29,13 +29,7 @@ __all__ = ["parse_read_options"]
 
 
 def parse_read_options(options: Mapping[str, str], s3a: S3aSettings | None = None) -> ReadOptions:
-    """Return the options of a read.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-option``: every problem.
-    """
+    """Return the options of a read. Raises InvalidInputError of kind ``invalid-option``: every problem."""
     found = OptionValues(options, READ, {"writes": WRITE, "streaming writes": STREAM_WRITE}, LATER)
     topics = parse_topics(found)
     values = field_values(found, ReadOptions)

@@ -127,15 +127,8 @@ def _without_bucket(name: str) -> str:
 def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) -> Storage:
     """Return the storage options for ``path``: the job's own, and below them those of Spark's s3a connector.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        The options ``storage.<name>``, without the prefix.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-storage-option``.
+    ``given``: the options ``storage.<name>``, without the prefix. Raises InvalidInputError of kind
+    ``invalid-storage-option``.
     """
     match = _S3_URL.match(path)
     options = dict(given)

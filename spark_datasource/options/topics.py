@@ -28,10 +28,7 @@ class TopicChoice:
     def chosen(self, state: LogState) -> list[TopicState]:
         """Return the topics that are there, by name; those of a pattern may be none.
 
-        Raises
-        ------
-        NotFoundError
-            Kind ``unknown-topic``: one of the names.
+        Raises NotFoundError of kind ``unknown-topic``: one of the names.
         """
         if self.pattern is None:
             return [state.topic(name) for name in self.names]
@@ -41,10 +38,7 @@ class TopicChoice:
     def chosen_any(self, state: LogState) -> list[TopicState]:
         """Return the topics that are there, by name, at least one.
 
-        Raises
-        ------
-        NotFoundError
-            Kind ``unknown-topic``: one of the names, or none matches the pattern.
+        Raises NotFoundError of kind ``unknown-topic``: one of the names, or none matches the pattern.
         """
         found = self.chosen(state)
         if not found:

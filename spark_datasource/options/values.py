@@ -66,14 +66,8 @@ class Option:
 class OptionValues:
     """The texts that Spark passed on, and what is wrong with them.
 
-    Parameters
-    ----------
-    known : mapping of str to Option
-        By name.
-    others : mapping of str to mapping
-        Options that are for something else, by what that is.
-    later : sequence of str
-        Options that are not supported yet.
+    ``known``: by name. ``others``: options that are for something else, by what that is. ``later``: options that are
+    not supported yet.
     """
 
     def __init__(

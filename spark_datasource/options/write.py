@@ -53,17 +53,9 @@ def parse_write_options(
 ) -> WriteOptions:
     """Return the options of a write.
 
-    Parameters
-    ----------
-    case_sensitive : bool
-        The session's ``spark.sql.caseSensitive``.
-    columns : sequence of str
-        The DataFrame's: one called ``topic`` routes the rows when the option of that name is absent.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-option``: every problem.
+    ``case_sensitive``: the session's ``spark.sql.caseSensitive``. ``columns``: the DataFrame's: one called ``topic``
+    routes the rows when the option of that name is absent. Raises InvalidInputError of kind ``invalid-option``: every
+    problem.
     """
     others, delegation = delegated_by(options)
     found = OptionValues(others, WRITE, {"reads": READ, "streaming writes": STREAM_WRITE}, LATER)

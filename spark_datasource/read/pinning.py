@@ -63,12 +63,8 @@ def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
     column, the ranges of that column in one batch for each partition and timestamp; with ``end_expired`` those of
     ending transactions.
 
-    Raises
-    ------
-    NotFoundError
-        No such topic, partition or version.
-    OffsetOutOfRangeError, InvalidInputError
-        Offsets that are not there, an end before its start.
+    Raises NotFoundError: no such topic, partition or version; OffsetOutOfRangeError, InvalidInputError: offsets that
+    are not there, an end before its start.
     """
     state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
     if options.order is Order.COMMIT:
@@ -117,10 +113,7 @@ def _pin_commits(log: TxnLog, state: LogState, options: ReadOptions) -> Pin:
 def start_entry(state: LogState, starting: StartOrEnd) -> int:
     """Return the last entry that a read in commit order leaves out.
 
-    Raises
-    ------
-    OffsetOutOfRangeError
-        The entry to begin with is not there, nor the next one.
+    Raises OffsetOutOfRangeError: the entry to begin with is not there, nor the next one.
     """
     if starting.entry is None:
         return -1 if starting.default == EARLIEST else state.entry
@@ -193,10 +186,7 @@ def offset_at(
 ) -> int:
     """Return the offset that an option, or instead of it a time, stands for; offsets are returned as they are.
 
-    Parameters
-    ----------
-    readable : OffsetRange
-        What can be read of the partition now: a time after all of it gives its end.
+    ``readable``: what can be read of the partition now: a time after all of it gives its end.
     """
     if timestamp_ms is not None:
         found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)

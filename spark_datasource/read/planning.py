@@ -26,10 +26,8 @@ __all__ = ["known_at", "plan_commits", "plan_offsets", "splits_of", "topic_read"
 def topic_read(options: ReadOptions, name: str, schema: TopicSchema, wanted: StructType) -> TopicRead:
     """Return what a task has to know of a topic.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: the topic has not the columns that Spark expects. Kind ``invalid-where``.
+    Raises InvalidInputError of kind ``schema-mismatch``: the topic has not the columns that Spark expects. Kind
+    ``invalid-where``.
     """
     # A session has a time zone, which the log does not know: a time without one would be another in Spark's own WHERE.
     where = None if options.where is None else topic_predicate(options.where, schema, need_zone=True)
@@ -46,12 +44,8 @@ def plan_offsets(
 ) -> TopicPlan:
     """Plan to read offsets of a topic. Requests: 1 GET for each batch table in range that is not kept.
 
-    Parameters
-    ----------
-    ranges : sequence of OffsetRange
-        By partition, from 0; the topic may have got more partitions since.
-    entry : int
-        Of the state that the read was pinned to.
+    ``ranges``: by partition, from 0; the topic may have got more partitions since. ``entry``: of the state that the
+    read was pinned to.
     """
     plan = log.plan(
         read.name,

@@ -74,20 +74,10 @@ class SealedPart(NamedTuple):
 class Split(InputPartition):
     """What one task reads: all that it needs besides the reader, so that it asks the log for nothing.
 
-    Parameters
-    ----------
-    log_id : str
-        The log's own id.
-    entry : int
-        Of the state that the read is pinned to: what later entries decided is not known yet.
-    topics : sequence of TopicRead
-        Those that it reads.
-    sealed : sequence of SealedPart
-        Parts of sealed segments; the task reads their sidecars itself.
-    parts : sequence of SplitPart
-        Ascending by topic and partition; of each partition after its sealed parts.
-    files : dict
-        The records of the files that the parts name.
+    ``log_id``: the log's own id. ``entry``: of the state that the read is pinned to: what later entries decided is
+    not known yet. ``topics``: those that it reads. ``sealed``: parts of sealed segments; the task reads their
+    sidecars itself. ``parts``: ascending by topic and partition; of each partition after its sealed parts. ``files``:
+    the records of the files that the parts name.
     """
 
     def __init__(
@@ -128,16 +118,9 @@ class TopicPlan:
 def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: int) -> int:
     """Return how many splits to aim for.
 
-    Parameters
-    ----------
-    size : int
-        Compressed bytes of the whole read.
-    bytes_max : int
-        Of one split (inclusive).
-    partitions_min : int or None
-        What the user asks for; None: enough for ``cores``, unless splits get smaller than SPLIT_BYTES_MIN.
-    cores : int
-        Of the machine that plans. A cluster has more, and large reads then have more splits by ``bytes_max``.
+    ``size``: compressed bytes of the whole read. ``bytes_max``: of one split (inclusive). ``partitions_min``: what
+    the user asks for; None: enough for ``cores``, unless splits get smaller than SPLIT_BYTES_MIN. ``cores``: of the
+    machine that plans. A cluster has more, and large reads then have more splits by ``bytes_max``.
     """
     by_size = -(-size // bytes_max)
     if partitions_min is None:
@@ -151,10 +134,7 @@ def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int) -> list
     Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were of
     equal size: each batch is read by the task in whose offsets it begins.
 
-    Parameters
-    ----------
-    log_id, entry : str, int
-        As of :class:`Split`.
+    ``log_id``, ``entry``: as of :class:`Split`.
     """
     topics = [plan.read for plan in plans]
     parts = [(topic, one) for topic, plan in enumerate(plans) for one in plan.partitions if len(one.rows)]

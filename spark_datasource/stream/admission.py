@@ -33,12 +33,8 @@ class Backlog(NamedTuple):
 def granted(backlogs: Sequence[Backlog], rows_max: int | None, bytes_max: int | None) -> list[int]:
     """Return how many offsets a micro-batch takes of each partition: some, when there are any.
 
-    Parameters
-    ----------
-    rows_max : int or None
-        Offsets at most, 1 or more. Records are no more than that: aborted ones and markers have offsets, too.
-    bytes_max : int or None
-        Compressed bytes at most, about, 1 or more; one record at least comes whatever its size.
+    ``rows_max``: offsets at most, 1 or more. Records are no more than that: aborted ones and markers have offsets,
+    too. ``bytes_max``: compressed bytes at most, about, 1 or more; one record at least comes whatever its size.
     """
     lags = [backlog.lag for backlog in backlogs]
     by_rows = lags if rows_max is None else _shares(lags, rows_max)

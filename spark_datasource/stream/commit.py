@@ -26,15 +26,10 @@ __all__ = ["as_write"]
 def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: StructType) -> Write:
     """Return what to commit for a batch, by what is known of the log. Requests: 1 PUT above 1,000 batches, else none.
 
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``: the messages say what no task of this write can say.
-    ConflictError
-        Kind ``topic-replaced``: a topic of the batch is not in the log. Kind ``partition-count-changed``: one that
-        distributes by key has other partitions by now.
-    InvalidInputError
-        Kind ``unroutable-rows``: too many topics.
+    Raises InternalError of kind ``invalid-commit-message``: the messages say what no task of this write can say;
+    ConflictError of kind ``topic-replaced``: a topic of the batch is not in the log. Kind
+    ``partition-count-changed``: one that distributes by key has other partitions by now; InvalidInputError of kind
+    ``unroutable-rows``: too many topics.
     """
     stamp, state = batch.stamp, log.state
     app = AppRef(

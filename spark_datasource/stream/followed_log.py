@@ -23,15 +23,7 @@ IDENTITY_MS = 60_000
 class FollowedLog:
     """A log that is read for long. What fails for now is waited out.
 
-    Parameters
-    ----------
-    store : ObjectStore, optional
-        Where the log is, when it is open already.
-
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-log``.
+    ``store``: where the log is, when it is open already. Raises NotFoundError of kind ``no-log``.
     """
 
     def __init__(
@@ -51,15 +43,9 @@ class FollowedLog:
     def follow(self, *, is_idle: bool = False) -> LogState:
         """Return the newest state.
 
-        Parameters
-        ----------
-        is_idle : bool
-            Whether the last look saw nothing to read: then it is a second later at the earliest that the next one is.
-
-        Raises
-        ------
-        ConflictError
-            Kind ``log-replaced``: the log was removed, made again, or restored to an older state.
+        ``is_idle``: whether the last look saw nothing to read: then it is a second later at the earliest that the
+        next one is. Raises ConflictError of kind ``log-replaced``: the log was removed, made again, or restored to an
+        older state.
         """
         if is_idle:
             passed = waited_ms(self._looked, self._clock.now())

@@ -89,15 +89,7 @@ class Batch(NamedTuple):
 def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStamp:
     """Return the stamp of a task.
 
-    Parameters
-    ----------
-    properties : mapping of str to str or None
-        The task's local properties.
-
-    Raises
-    ------
-    InternalError
-        Kind ``no-streaming-query``: they name none.
+    ``properties``: the task's local properties. Raises InternalError of kind ``no-streaming-query``: they name none.
     """
     query_id, run_id, batch_id = (properties.get(name) or "" for name in (QUERY_ID, RUN_ID, BATCH_ID))
     if not query_id or not run_id or not _NUMBER.fullmatch(batch_id):
@@ -115,15 +107,8 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
 def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
     """Return what the messages say of their batch. What they say of uploads is not looked at yet.
 
-    Parameters
-    ----------
-    batch_id : int
-        What Spark says that the batch is.
-
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``: a message is missing or malformed, or they do not agree.
+    ``batch_id``: what Spark says that the batch is. Raises InternalError of kind ``invalid-commit-message``: a
+    message is missing or malformed, or they do not agree.
     """
     tasks = of_tasks(messages, StreamUpload)
     if not tasks:

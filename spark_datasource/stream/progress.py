@@ -32,10 +32,7 @@ def first_offset(
 
     Requests: none beyond the state's; with a time those of finding it.
 
-    Raises
-    ------
-    NotFoundError, OffsetOutOfRangeError
-        A partition, offset or entry that is named is not there.
+    Raises NotFoundError, OffsetOutOfRangeError: A partition, offset or entry that is named is not there.
     """
     starting = options.starting or StartOrEnd(LATEST)
     if options.order is Order.COMMIT:
@@ -76,12 +73,8 @@ def without_loss(
     A topic that is still there and not read any more is no loss, nor are offsets without a record that was committed:
     the log never takes those back.
 
-    Raises
-    ------
-    ConflictError
-        Kind ``topic-gone``: a topic was deleted, or made again.
-    OffsetOutOfRangeError
-        Kind ``data-loss``: offsets that were not read yet are gone, or offsets that were read are not there.
+    Raises ConflictError of kind ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of kind
+    ``data-loss``: offsets that were not read yet are gone, or offsets that were read are not there.
     """
     is_read = {topic.topic_id for topic in chosen}
     positions = {}
@@ -148,17 +141,9 @@ def next_offset(
 ) -> StreamOffset | None:
     """Return the end of the next micro-batch; None: there is nothing to read.
 
-    Parameters
-    ----------
-    start : StreamOffset
-        From :func:`without_loss`.
-    topics : sequence of TopicState
-        Those to read. In offset order one that ``start`` has not is read from its first offset.
-
-    Notes
-    -----
-    Requests in offset order: none, but with a limit of bytes that of a segment list; in commit order those of
-    :func:`txnformat.reading.commits.next_end`.
+    ``start``: from :func:`without_loss`. ``topics``: those to read. In offset order one that ``start`` has not is
+    read from its first offset. Requests in offset order: none, but with a limit of bytes that of a segment list; in
+    commit order those of :func:`txnformat.reading.commits.next_end`.
     """
     if start.order is Order.COMMIT:
         return _next_commits(sidecars, state, start, topics, limits)

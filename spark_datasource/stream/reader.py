@@ -54,14 +54,8 @@ _NO_LIMITS: Limits = (None, None)
 class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     """Reads topics as they grow.
 
-    Parameters
-    ----------
-    raw_options : mapping of str to str
-        As Spark passes them on.
-    s3a : S3aSettings or None
-        Of the session.
-    schema : StructType
-        What Spark expects, for as long as the query runs.
+    ``raw_options``: as Spark passes them on. ``s3a``: of the session. ``schema``: what Spark expects, for as long as
+    the query runs.
     """
 
     def __init__(self, raw_options: Mapping[str, str], s3a: S3aSettings | None, schema: StructType) -> None:

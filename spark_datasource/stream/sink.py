@@ -53,13 +53,7 @@ __all__ = ["TxnLogStreamWriter"]
 
 
 class TxnLogStreamWriter(DataSourceStreamArrowWriter):
-    """Writes one batch of a stream.
-
-    Parameters
-    ----------
-    frame : pyspark.sql.types.StructType
-        Of the stream's rows.
-    """
+    """Writes one batch of a stream. ``frame``: of the stream's rows."""
 
     def __init__(self, options: StreamWriteOptions, frame: StructType) -> None:
         self._options = options
@@ -152,10 +146,7 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
 
     The log alone notices this when the other run's turn comes: it does not know a run whose batches all come second.
 
-    Raises
-    ------
-    StaleAppVersionError
-        Kind ``stale-instance``.
+    Raises StaleAppVersionError of kind ``stale-instance``.
     """
     stamp = batch.stamp
     before = _runs.get((stamp.log_id, stamp.query_id, stamp.run_id), stamp.batch_id)
@@ -182,10 +173,7 @@ _DIFFERENT = (
 def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) -> None:
     """Compare the rows of a batch that is done with those that the log holds.
 
-    Raises
-    ------
-    StaleAppVersionError
-        Kind ``different-repeat``.
+    Raises StaleAppVersionError of kind ``different-repeat``.
     """
     stamp = batch.stamp
     Repetition(

@@ -55,10 +55,7 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
     removed and made again under the same path, or restored to an older state, is another log.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-log``.
+    Raises NotFoundError of kind ``no-log``.
     """
     log, is_new = _opened(path, storage)
     if not is_new:
@@ -81,17 +78,9 @@ def log_with_id(path: str, storage: Storage, log_id: str, born: int) -> TxnLog:
 def check_planned(log: TxnLog, log_id: str, born: int) -> None:
     """Check that a log is the one that a write was planned on: else the files of its tasks may be gone.
 
-    Parameters
-    ----------
-    log : TxnLog
-        Followed at least as far as the plan, if it goes that far.
-    born : int
-        Entry that had been folded when the write was planned.
-
-    Raises
-    ------
-    ConflictError
-        Kind ``log-replaced``: it is another one, or was restored to an older state.
+    ``log``: followed at least as far as the plan, if it goes that far. ``born``: entry that had been folded when the
+    write was planned. Raises ConflictError of kind ``log-replaced``: it is another one, or was restored to an older
+    state.
     """
     check_same(
         log.state,

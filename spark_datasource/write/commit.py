@@ -47,23 +47,10 @@ def write_of(
 ) -> Write:
     """Return what to commit. Requests: 1 PUT above 1,000 batches, else none; with a ``delegation`` 1 PUT.
 
-    Parameters
-    ----------
-    born : int
-        Entry that had been folded before any upload.
-    targets : mapping of str to Target
-        Of all topics of the tasks, and of one that is made even without rows.
-    app : AppRef or None
-        The version that the write stands for; it gets the content of the rows.
-    advice : str
-        What to do about too many topics.
-
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``: the messages say what no task of this write can say.
-    InvalidInputError
-        Kind ``unroutable-rows``: too many topics.
+    ``born``: entry that had been folded before any upload. ``targets``: of all topics of the tasks, and of one that
+    is made even without rows. ``app``: the version that the write stands for; it gets the content of the rows.
+    ``advice``: what to do about too many topics. Raises InternalError of kind ``invalid-commit-message``: the
+    messages say what no task of this write can say; InvalidInputError of kind ``unroutable-rows``: too many topics.
     """
     if len(targets) > ROUTED_TOPICS_MAX:
         raise InvalidInputError(

@@ -54,10 +54,8 @@ class Destination:
 def of_tasks(messages: Sequence[object], kind: type[M]) -> list[M]:
     """Return the messages in the order of the tasks' numbers.
 
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``: one is missing, of another class or version, malformed, or there twice.
+    Raises InternalError of kind ``invalid-commit-message``: one is missing, of another class or version, malformed,
+    or there twice.
     """
     by_task: dict[int, M] = {}
     for message in messages:
@@ -82,19 +80,9 @@ def check_uploads(
 ) -> list[tuple[str, list[Uploaded]]]:
     """Return what the tasks uploaded of each topic, checked: topics by name, uploads in the given order.
 
-    Parameters
-    ----------
-    born : int
-        Entry that had been folded before any upload.
-    destinations : mapping of str to Destination
-        Of all topics of the uploads.
-    compared : bool
-        Whether the tasks had to say what their rows are.
-
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``.
+    ``born``: entry that had been folded before any upload. ``destinations``: of all topics of the uploads.
+    ``compared``: whether the tasks had to say what their rows are. Raises InternalError of kind
+    ``invalid-commit-message``.
     """
     found: dict[str, list[Uploaded]] = {}
     keys: set[str] = set()

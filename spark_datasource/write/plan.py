@@ -57,16 +57,10 @@ class WritePlan:
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     """Check a write against the newest state and fix what it depends on. Nothing is written.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-log``; kind ``unknown-topic`` if topics are not to be created.
-    InvalidInputError
-        The DataFrame does not fit the topic, or no topic can have its schema: every difference.
-    StaleAppVersionError
-        The log holds a later version of ``txnAppId``.
-    ProducerFencedError, TransactionTimedOutError
-        The transaction that the write belongs to was ended by somebody else.
+    Raises NotFoundError of kind ``no-log``; kind ``unknown-topic`` if topics are not to be created;
+    InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every difference;
+    StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
+    TransactionTimedOutError: the transaction that the write belongs to was ended by somebody else.
     """
     log = open_log(options.path, options.storage)
     state = log.state
@@ -96,10 +90,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
 def topic_to_create(options: WriteOptions, frame: StructType, seed: str, name: str) -> CreateTopic:
     """Return the operation that creates a topic for rows like those of ``frame``.
 
-    Raises
-    ------
-    InvalidInputError
-        No topic can have these columns, or no topic this name.
+    Raises InvalidInputError: no topic can have these columns, or no topic this name.
     """
     schema = _schema_to_create(options, frame)
     return _create(options, schema, seed, name)
@@ -141,10 +132,7 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
 def without_topic(frame: StructType) -> tuple[StructType, int]:
     """Return a DataFrame's schema without the column that routes, and that column's position.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: that column is no string.
+    Raises InvalidInputError of kind ``schema-mismatch``: that column is no string.
     """
     position = [name.lower() for name in frame.names].index("topic")
     found = frame.fields[position].dataType

@@ -48,13 +48,7 @@ def version_in(operations: Iterable[Operation], app: AppRef) -> AppVersion | Non
 
 
 def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Content:
-    """Return rows by topic as an operation says them.
-
-    Parameters
-    ----------
-    topic_ids : mapping of str to str
-        Of the topics to say something of, by name.
-    """
+    """Return rows by topic as an operation says them. ``topic_ids``: of the topics to say something of, by name."""
     return Content(
         TopicContent(topic_ids[topic], found.records, found.hash)
         for topic, found in sorted(rows.items())
@@ -65,12 +59,7 @@ def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Co
 def differences(state: LogState, there: Content, rows: Mapping[str, Multiset] | None) -> list[str]:
     """Return what distinguishes the rows of a repetition from those in the log, a sentence for each topic.
 
-    Parameters
-    ----------
-    there : Content
-        Of the version in the log.
-    rows : mapping of str to Multiset or None
-        Of the repetition, by topic; None: some of them fit no topic.
+    ``there``: of the version in the log. ``rows``: of the repetition, by topic; None: some of them fit no topic.
     """
     if rows is None:
         return [NOT_COMPARABLE]
@@ -113,10 +102,8 @@ class Repetition:
     def check(self, state: LogState, version: AppVersion | None, entry: int) -> None:
         """Compare with what ``entry`` holds; nothing when that is no longer there to be read, or does not say.
 
-        Raises
-        ------
-        StaleAppVersionError
-            Kind ``different-repeat``: the rows differ, and nobody said that they may. Nothing was written.
+        Raises StaleAppVersionError of kind ``different-repeat``: the rows differ, and nobody said that they may.
+        Nothing was written.
         """
         if version is None or version.content is None:
             return

@@ -62,13 +62,7 @@ class OneTopic:
     only: Route
 
     def route(self, topic: str) -> Route:
-        """Return the route of the topic.
-
-        Raises
-        ------
-        InvalidInputError
-            Kind ``unroutable-rows``: it is another topic.
-        """
+        """Return the route of the topic. Raises InvalidInputError of kind ``unroutable-rows``: it is another topic."""
         if topic != self.only.topic:
             raise _unroutable(f"topic {topic!r:.300} is not the one of this write")
         return self.only
@@ -101,11 +95,8 @@ class ByColumn:
     def route(self, topic: str) -> Route:
         """Return the route of a topic.
 
-        Raises
-        ------
-        InvalidInputError
-            Kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the topic: every difference; or
-            there is no such topic, and none is created.
+        Raises InvalidInputError of kind ``unroutable-rows``: no valid name, or the DataFrame does not fit the topic:
+        every difference; or there is no such topic, and none is created.
         """
         known = self.known.get(topic)
         if known is not None:
@@ -127,10 +118,7 @@ class ByColumn:
 def new_topic_id(seed: str, topic: str) -> str:
     """Return the id that a topic gets if a write has to create it: the same in every process.
 
-    Parameters
-    ----------
-    seed : str
-        A UUID of the write.
+    ``seed``: A UUID of the write.
     """
     return str(uuid.uuid5(uuid.UUID(seed), topic))
 

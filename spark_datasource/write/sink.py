@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_datasource.failures import clean_errors
 from spark_datasource.options.write import ROUTED, topic_app_id
-from spark_datasource.worker.logs import COMMIT_TRIES_MAX, check_planned, open_log
+from spark_datasource.worker.logs import check_planned, open_log
 from spark_datasource.write.commit import Target, commit_intent, write_of
 from spark_datasource.write.messages import Destination, TaskUpload, invalid_message, of_tasks
 from spark_datasource.write.plan import WritePlan, plan_write
@@ -29,7 +29,7 @@ from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.protocol.reads import read_entry
 
-__all__ = ["COMMIT_TRIES_MAX", "TxnLogBatchWriter", "plan_write", "targets_of"]
+__all__ = ["TxnLogBatchWriter", "plan_write", "targets_of"]
 
 
 _DIFFERENT = (
@@ -144,10 +144,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
 def targets_of(tasks: Sequence[TaskUpload], plan: WritePlan) -> dict[str, Target]:
     """Return the topics of a write, by name: those of the uploads, and the only one even without rows.
 
-    Raises
-    ------
-    InternalError
-        Kind ``invalid-commit-message``: one is none of the plan.
+    Raises InternalError of kind ``invalid-commit-message``: one is none of the plan.
     """
     names = {topic for task in tasks for topic in task.uploads}
     if isinstance(plan.routes, OneTopic):

@@ -63,10 +63,7 @@ K = TypeVar("K", bound=Any)
 class Rechunker(Generic[K]):
     """Buffers tables by key until each makes a batch worth having: Spark's own are often small.
 
-    Parameters
-    ----------
-    emit : callable
-        Takes (key, table): one batch. Keys are partitions, or topics with partitions.
+    ``emit``: takes (key, table): one batch. Keys are partitions, or topics with partitions.
     """
 
     def __init__(
@@ -127,17 +124,8 @@ def _on_its_own(table: pa.Table) -> tuple[pa.Table, int]:
 class TopicUploads:
     """The files that a task writes: one after another for each topic, a bounded number at a time.
 
-    Parameters
-    ----------
-    begin : callable
-        Makes the upload of a topic. None: nothing is written, the rows are only looked at.
-    compared : bool
-        Whether :attr:`contents` are wanted.
-
-    Attributes
-    ----------
-    contents : dict of str to Multiset
-        The rows so far, by topic.
+    ``begin``: makes the upload of a topic. None: nothing is written, the rows are only looked at. ``compared``:
+    whether :attr:`contents` are wanted. ``contents``: the rows so far, by topic.
     """
 
     def __init__(
@@ -193,10 +181,7 @@ class TopicUploads:
 def compare_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) -> TaskUpload:
     """Return what the rows of a task are, for a version that the log holds; they are not uploaded. No requests.
 
-    Raises
-    ------
-    InvalidInputError
-        As :func:`write_rows`, unless the rows may differ.
+    Raises InvalidInputError: as :func:`write_rows`, unless the rows may differ.
     """
     settle()
     left_out = TopicUploads(None, compared=True)
@@ -218,10 +203,7 @@ def upload_task(
 
     Requests: 1 PUT for each topic that the task has rows of; none without rows.
 
-    Parameters
-    ----------
-    compared : bool
-        Whether the log is to say what the rows are.
+    ``compared``: whether the log is to say what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []
@@ -254,19 +236,11 @@ def write_rows(
 ) -> dict[str, Uploaded]:
     """Upload the rows of a task, and return what was uploaded, by topic.
 
-    Parameters
-    ----------
-    batches : iterator of pyarrow.RecordBatch
-        As Spark gives them.
-    task : int
-        The task's number. Records without a key go to one partition until its batch is full, then to the next; the
-        tasks of a write begin at partitions next to each other, and a write at a random one.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: a value that the topic's type cannot hold, or a text that is not UTF-8; kind ``unroutable-rows``: every value
-        of the routing column that is null, names no topic, or names one that does not take such rows.
+    ``batches``: as Spark gives them. ``task``: the task's number. Records without a key go to one partition until its
+    batch is full, then to the next; the tasks of a write begin at partitions next to each other, and a write at a
+    random one. Raises InvalidInputError of kind ``schema-mismatch``: a value that the topic's type cannot hold, or a
+    text that is not UTF-8; kind ``unroutable-rows``: every value of the routing column that is null, names no topic,
+    or names one that does not take such rows.
     """
     found: dict[str, Route] = {}
     turns: dict[str, int] = {}

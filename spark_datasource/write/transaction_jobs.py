@@ -31,13 +31,7 @@ ENTER, EXIT, FORSAKE = "enter", "exit", "forsake"
 
 
 class Writing:
-    """A job that runs in a thread of the user's.
-
-    Parameters
-    ----------
-    block : context manager
-        Lets the job stage, and learns what it has staged.
-    """
+    """A job that runs in a thread of the user's. ``block``: lets the job stage, and learns what it has staged."""
 
     def __init__(self, owner: threading.Thread, block: AbstractContextManager[Delegation]) -> None:
         self.owner = owner

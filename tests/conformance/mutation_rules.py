@@ -431,9 +431,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a producer whose identity is unknown is asked to abort for ever",
-        "writers/session.py",
-        " or error.kind in _UNKNOWN_IDENTITY:",
-        ":",
+        "writers/standing.py",
+        " or error.kind in _UNKNOWN_IDENTITY\n",
+        "\n",
         ((CLIENT, "testFatalErrorWhenProduceResponseWithInvalidPidMapping"),),
     ),
     Mutation(

@@ -340,7 +340,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.protocol.commit:CommitSettings.deadline_ms",
     ),
     "times that a Spark write hands in one commit while its outcome is unknown, each with that time": (
-        "spark_datasource.write.sink:COMMIT_TRIES_MAX",
+        "spark_datasource.worker.logs:COMMIT_TRIES_MAX",
     ),
     "producer id block": ("txnformat.core.intents:AllocateIds.count",),
     "snapshot": (

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from txnformat import keys
+from txnformat.arguments import check_settings
 from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.types import IsolationLevel
@@ -58,29 +59,16 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         """Report all problems at once."""
-        problems = [
-            *self._problems_of_group(),
-            *_problems_of_level(self.isolation),
-            *_problems_of_choice("auto_offset_reset", self.auto_offset_reset, OffsetReset),
-            *_problems_of_columns(self.columns),
-        ]
-        bounds: dict[str, tuple[Any, int]] = {
-            "auto_commit_interval_ms": (self.auto_commit_interval_ms, 0),
-            "session_timeout_ms": (self.session_timeout_ms, 1),
-            "default_api_timeout_ms": (self.default_api_timeout_ms, 0),
-            "max_poll_records": (self.max_poll_records, 1),
+        problems = [*self._problems_of_group(), *_problems_of_columns(self.columns)]
+        bounds: dict[str, tuple[int, int | None]] = {
+            "auto_commit_interval_ms": (0, None),
+            "session_timeout_ms": (1, SESSION_TIMEOUT_MS_MAX),
+            "default_api_timeout_ms": (0, None),
+            "max_poll_records": (1, None),
         }
-        problems += [
-            f"{name} is {repr_of(value, 80)}, not a whole number from {minimum} on"
-            for name, (value, minimum) in bounds.items()
-            if type(value) is not int or value < minimum
-        ]
-        if type(self.session_timeout_ms) is int and self.session_timeout_ms > SESSION_TIMEOUT_MS_MAX:
-            problems.append(
-                f"session_timeout_ms is {self.session_timeout_ms}, more than {SESSION_TIMEOUT_MS_MAX}"
-            )
-        if problems:
-            raise InvalidInputError(problems, kind="invalid-settings")
+        if self.isolation == "snapshot":
+            problems.append("a snapshot does not grow, so there is nothing to follow; read it with log.read")
+        check_settings(self, bounds, {"isolation": LEVELS, "auto_offset_reset": OffsetReset}, problems)
         object.__setattr__(self, "isolation", IsolationLevel(self.isolation))
         object.__setattr__(self, "auto_offset_reset", OffsetReset(self.auto_offset_reset))
         object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
@@ -99,21 +87,6 @@ class ConsumerSettings:
         elif self.enable_auto_commit and self.group is None:
             problems.append("enable_auto_commit needs a group")
         return problems
-
-
-def _problems_of_choice(name: str, value: Any, choices: type[StrEnum]) -> list[str]:
-    if isinstance(value, str) and value in set(choices):
-        return []
-    return [f"{name} is {repr_of(value, 80)}, not one of {', '.join(choices)}"]
-
-
-def _problems_of_level(value: Any) -> list[str]:
-    if isinstance(value, str) and value in LEVELS:
-        return []
-    problem = f"isolation is {repr_of(value, 80)}, not one of {', '.join(LEVELS)}"
-    if value == "snapshot":
-        problem += ": a snapshot does not grow, so there is nothing to follow; read it with log.read"
-    return [problem]
 
 
 def _problems_of_columns(value: Any) -> list[str]:

@@ -205,12 +205,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 class Table:
     """The columns of a table, and what each shows of a row.
 
-    Parameters
-    ----------
-    headings : str
-        In their order, between spaces. ``StartOffset`` and ``START-OFFSET`` show the attribute ``start_offset``.
-    cells : callable
-        By the attribute's name: return what to show in place of the attribute.
+    ``headings``: in their order, between spaces. ``StartOffset`` and ``START-OFFSET`` show the attribute
+    ``start_offset``. ``cells``: by the attribute's name: return what to show in place of the attribute.
     """
 
     def __init__(self, headings: str, **cells: Callable[..., object]) -> None:

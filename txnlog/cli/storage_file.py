@@ -25,13 +25,8 @@ def read_storage_file(name: str) -> dict[str, str]:
     Blank lines and lines that begin with ``#`` are passed over. Spaces around key and value do not count. A note on
     stderr says when other users may read the file. No error repeats a line or a value.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-file``.
-    InvalidInputError
-        Kind ``invalid-file``: it cannot be read, is larger than 64 KiB, or is no text. Kind ``invalid-storage-option``:
-        every line that is no option.
+    Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``invalid-file``: it cannot be read, is larger
+    than 64 KiB, or is no text. Kind ``invalid-storage-option``: every line that is no option.
     """
     text = _read(name)
     pairs = _json(text, name) if text.lstrip().startswith("{") else _lines(text, name)

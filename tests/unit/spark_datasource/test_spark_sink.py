@@ -15,10 +15,11 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.write import parse_write_options
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX
 from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.messages import TaskUpload
 from spark_datasource.write.plan import WritePlan
-from spark_datasource.write.sink import COMMIT_TRIES_MAX, TxnLogBatchWriter, plan_write
+from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from spark_datasource.write.task import Rechunker
 from tests.spark.commit_messages import checked
 from tests.spark.histories import numbers

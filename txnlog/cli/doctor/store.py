@@ -25,10 +25,7 @@ _RIGHTS = "give this user the rights of docs/storage.md"
 def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore | None]:
     """Return the checks of the store, and the store, unless it cannot be used at all.
 
-    Parameters
-    ----------
-    write : bool
-        Whether objects may be created for it; they are deleted again.
+    ``write``: whether objects may be created for it; they are deleted again.
     """
     from txnformat import keys
     from txnformat.clock import SystemClock, SystemIds

@@ -116,13 +116,7 @@ class _Text:
 
 
 def parse_column(text: str) -> pa.Field:
-    """Return the column that ``name:type`` describes.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-column``.
-    """
+    """Return the column that ``name:type`` describes. Raises InvalidInputError of kind ``invalid-column``."""
     from txnformat.core.topics.schema import fields_from_json
 
     name, colon, type_ = text.partition(":")
@@ -146,10 +140,7 @@ def parse_column(text: str) -> pa.Field:
 def parse_columns(texts: Sequence[str]) -> pa.Schema:
     """Return the schema of several columns; every problem is reported at once.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-column``.
+    Raises InvalidInputError of kind ``invalid-column``.
     """
     import pyarrow as pa
 
@@ -168,12 +159,7 @@ def parse_columns(texts: Sequence[str]) -> pa.Schema:
 def read_schema(path: Path) -> pa.Schema:
     """Return the schema of a Parquet file; only its footer is read.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-file``.
-    InvalidInputError
-        Kind ``invalid-file``: not a Parquet file.
+    Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``invalid-file``: not a Parquet file.
     """
     from txnlog.cli.records.foreign_parquet import open_foreign
 

@@ -28,10 +28,8 @@ def write_csv(
 ) -> None:
     """Write a header and the rows.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-column``: a nested column. Kind ``not-utf8``: bytes that ``binary`` cannot show.
+    Raises InvalidInputError of kind ``unsupported-column``: a nested column; kind ``not-utf8``: bytes that ``binary``
+    cannot show.
     """
     import pyarrow as pa
     import pyarrow.csv as pc

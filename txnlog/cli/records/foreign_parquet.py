@@ -39,15 +39,8 @@ class ForeignFile(NamedTuple):
 def open_foreign(file: IO[bytes]) -> Iterator[ForeignFile]:
     """Give a Parquet file's rows, batch by batch.
 
-    Parameters
-    ----------
-    file : binary file
-        At its beginning; what has no place to seek is copied to a temporary file first.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-file``: also while rows are taken.
+    ``file``: at its beginning; what has no place to seek is copied to a temporary file first. Raises
+    InvalidInputError of kind ``invalid-file``: also while rows are taken.
     """
     with _on_disk(file) as source:
         command = [sys.executable, "-m", "txnlog.cli.records.foreign_parquet"]

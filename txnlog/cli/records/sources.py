@@ -60,19 +60,9 @@ def open_source(
 ) -> Iterator[Source]:
     """Open input for a topic with columns ``schema``.
 
-    Parameters
-    ----------
-    name : str
-        Path, or ``-`` for stdin.
-    format_ : str or None
-        None: by the suffix, JSON lines for stdin.
-
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-file``.
-    InvalidInputError
-        Kind ``unknown-format``, ``invalid-file``, and while reading ``invalid-record``.
+    ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. Raises NotFoundError
+    of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
+    ``invalid-record``.
     """
     path = Path(name)
     if name != "-" and not path.exists():
