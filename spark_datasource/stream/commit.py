@@ -14,8 +14,8 @@ from spark_datasource.write.commit import Target, write_of
 from spark_datasource.write.messages import Destination, invalid_message
 from spark_datasource.write.plan import topic_to_create, without_topic
 from spark_datasource.write.routing import new_topic_id
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError
 from txnformat.log import TxnLog

@@ -32,7 +32,7 @@ from spark_datasource.stream.progress import (
     without_loss,
 )
 from spark_datasource.worker.logs import check_same, has_entry
-from txnformat.core.replacing import replace
+from txnformat.core.drafts import replace
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, TxnLogError
 from txnformat.types import OffsetRange, TopicPartition

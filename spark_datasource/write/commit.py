@@ -9,10 +9,10 @@ from spark_datasource.worker.logs import COMMIT_TRIES_MAX
 from spark_datasource.write.messages import Destination, TaskUpload, check_uploads
 from spark_datasource.write.repeats import content_of, rows_of
 from spark_datasource.write.routing import ROUTED_TOPICS_MAX
+from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, CommitResult, Intent, Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
-from txnformat.core.replacing import replace
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, InvalidInputError, StorageError
 from txnformat.log import TxnLog

@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_datasource.write.messages import TaskUpload
 from txnformat.columns.multiset import NO_ROWS, Multiset
-from txnformat.core.app_versions import Content, TopicContent
+from txnformat.core.app_versions.state import Content, TopicContent
 from txnformat.core.intents import AppRef
 from txnformat.core.operations import AppVersion, Operation
 from txnformat.core.state import LogState

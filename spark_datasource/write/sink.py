@@ -22,9 +22,9 @@ from spark_datasource.write.repeats import Repetition, rows_of, version_in
 from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
+from txnformat.core.drafts import replace
 from txnformat.core.intents import Write
 from txnformat.core.operations import Operation
-from txnformat.core.replacing import replace
 from txnformat.errors import InvalidInputError
 from txnformat.log import TxnLog
 from txnformat.protocol.reads import read_entry
