@@ -12,7 +12,7 @@ import pytest
 
 from spark_datasource.worker import logs
 from spark_datasource.worker.logs import COMMIT_TRIES_MAX
-from tests.spark.stream_steps import KEYED, Cluster, Query, files, rows, table
+from tests.unit.spark_datasource.stream_steps import KEYED, Cluster, Query, files, rows, table
 from txnformat.core.app_versions.state import Content
 from txnformat.core.entry import decode_entry
 from txnformat.core.operations import AppVersion, CreateTopic
