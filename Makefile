@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs lock audit sbom min-deps clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs changelog lock audit sbom min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -15,6 +15,7 @@ endif
 RUN := scripts/run
 TESTS ?= tests
 PYTEST_ARGS ?=
+VERSION ?=
 BENCH ?=
 KILLS ?=
 INTERRUPTS ?=
@@ -145,6 +146,9 @@ docs: export NO_MKDOCS_2_WARNING = 1
 docs:  ## Build the documentation site in site/; a link that leads nowhere fails it
 	@$(RUN) -m mkdocs build --strict
 	@echo 'open site/index.html; with search: .venv/bin/python -m http.server --bind 127.0.0.1 --directory site'
+
+changelog:  ## Show what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md
+	@$(RUN) -m towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 ##@ Housekeeping
 
