@@ -21,13 +21,7 @@ JOIN_SECONDS = 0.25
 
 
 class Background:
-    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted.
-
-    Parameters
-    ----------
-    clock : Clock
-        Bounds the wait for jobs that hang.
-    """
+    """Runs jobs that keep a log small; it is whole without them, so whatever fails is only noted. The clock bounds the wait for jobs that hang."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -215,14 +215,9 @@ class Committer:
         return intent
 
     def commit(self, intent: Intent) -> CommitResult:
-        """Commit an intent, together with those of other threads that wait at the same time.
+        """Commit an intent, together with those of other threads that wait at the same time; raise what says why it was not applied.
 
-        Interrupted (Ctrl-C), it may or may not land: the same intent may be committed again.
-
-        Raises
-        ------
-        TxnLogError
-            Whatever says why it was not applied; CommitStateUnknownError when nobody can tell.
+        Interrupted (Ctrl-C), or with CommitStateUnknownError, it may or may not land: the same intent may be committed again.
         """
         (answer,) = self.commit_together([intent])
         if isinstance(answer, TxnLogError):

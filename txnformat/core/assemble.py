@@ -53,10 +53,7 @@ class Assembled:
 def next_timestamp_ms(state: LogState, store_time_ms: int) -> int:
     """Return log time for the next entry: the store's time, but always above the entry before.
 
-    Raises
-    ------
-    StorageError
-        Kind ``log-time-ahead``: the log's last timestamp is more than 30 s ahead of the store's time.
+    Raises StorageError of kind ``log-time-ahead`` when the log's last timestamp is more than 30 s ahead of the store's time.
     """
     timestamp_ms = max(store_time_ms, state.timestamp_ms + 1)
     if timestamp_ms > store_time_ms + CLOCK_SKEW_MS_MAX:
@@ -71,17 +68,7 @@ def next_timestamp_ms(state: LogState, store_time_ms: int) -> int:
 
 
 def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, write_id: str) -> Assembled:
-    """Decide waiting intents and build the entry after ``state``.
-
-    Parameters
-    ----------
-    intents : sequence of Intent
-        In the order in which they came.
-    store_time_ms : int
-        Milliseconds since the epoch.
-    write_id : str
-        Fresh for this attempt.
-    """
+    """Decide waiting intents, in the order in which they came, and build the entry after ``state``; ``write_id`` is fresh for this attempt."""
     at = At(state.entry + 1, max(store_time_ms, state.timestamp_ms + 1))
     draft = state
     verdicts: dict[str, Verdict] = {}

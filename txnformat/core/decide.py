@@ -55,17 +55,9 @@ __all__ = ["decide"]
 
 
 def decide(state: LogState, intent: Intent) -> Verdict:
-    """Decide one intent on a state.
+    """Decide one intent on the state after the last folded entry, and after the intents decided before this one for the same slot.
 
-    Parameters
-    ----------
-    state : LogState
-        The state after the last folded entry, and after the intents decided before this one for the same slot.
-
-    Returns
-    -------
-    Included | Done | Rejected | Undecidable
-        Operations of an Included verdict carry ``intent=0``; who builds the entry numbers them.
+    Operations of an Included verdict carry ``intent=0``: the builder of the entry numbers them.
     """
     held_by = state.window.find(intent.intent_id, intent.first_slot)
     if held_by is not None:

@@ -80,13 +80,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
-    """Return the bytes of an entry, with its checksum.
-
-    Raises
-    ------
-    InvalidInputError
-        The entry is above a cap (size, number of operations).
-    """
+    """Return the bytes of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
     if len(entry.operations) > OPERATIONS_MAX:
         raise InvalidInputError(
             f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
@@ -119,21 +113,10 @@ def _check_readable(plain: bytes, stored: int) -> None:
 
 
 def decode_entry(data: bytes, number: int) -> CommitEntry:
-    """Return the entry that bytes say; everything in it is checked, its own checksum first.
+    """Return the entry that the bytes of slot ``number`` say; everything in it is checked, its own checksum first.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole object.
-    number : int
-        The slot that the bytes were read from.
-
-    Raises
-    ------
-    CorruptDataError
-        Not an entry, not of this slot, or (kind ``wrong-checksum``) not what was written.
-    UnsupportedFeatureError
-        A newer format version, or an operation that this version does not know.
+    Raises CorruptDataError (not an entry, not of this slot; kind ``wrong-checksum``: not what was written) and UnsupportedFeatureError (a newer
+    format version, an unknown operation).
     """
     name = keys.entry_key(number)
     if len(data) > ENTRY_BYTES_MAX:

@@ -68,12 +68,9 @@ _Problems = Iterator[str]
 
 
 def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[str]:
-    """Return the violations of the step from ``before`` to ``after`` by ``entry``.
+    """Return the violations of the step from ``before``, which is taken to be sound, to ``after`` by ``entry``.
 
-    Notes
-    -----
-    The cost is proportional to what the entry's operations name (partitions and their open transactions, ids,
-    topics), not to the state. ``before`` is taken to be sound.
+    The cost is that of what the entry's operations name (partitions and their open transactions, ids, topics), not that of the state.
     """
     touched = _touched(before, entry)
     problems = [*_check_chain(before, entry, after), *_check_ids_step(before, entry, after, touched)]
@@ -91,11 +88,9 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
 
 
 def check_whole(state: LogState) -> list[str]:
-    """Return the violations in one state, everything derived again from extents, markers and ids.
+    """Return the violations in one state, everything derived again from extents, markers and ids. O(state).
 
-    Notes
-    -----
-    O(state). What only a step can show (I1, I2, I4, I11) is not looked at.
+    What only a step can show (I1, I2, I4, I11) is not looked at.
     """
     problems: list[str] = []
     for key, partition in sorted(state.partitions.items()):

@@ -176,12 +176,7 @@ _OPERATION: Typed[Any] = Typed(Operation, content_hook)
 def decode_operation(value: Any, intent_count: int, *, path: str) -> Operation:
     """Return the operation that a parsed JSON object says, checked.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        The operation is not one that this version knows.
-    CorruptDataError
-        A field is missing or not what the format says.
+    Raises UnsupportedFeatureError (an operation that this version does not know) and CorruptDataError (a field that is missing or wrong).
     """
     if isinstance(value, dict) and isinstance(name := value.get("operation"), str) and name not in OPERATIONS:
         raise unknown_operation(name, path)
@@ -201,15 +196,7 @@ def unknown_operation(name: str, path: str) -> UnsupportedFeatureError:
 
 
 def check_operation(operation: Operation, there: Any, intent_count: int, *, path: str) -> Operation:
-    """Return an operation of which every field is as declared, once what no declaration says is right, too.
-
-    Parameters
-    ----------
-    there : OperationHead
-        Of the same operation.
-    intent_count : int
-        Intents of its entry.
-    """
+    """Return an operation of which every field is as declared, once what no declaration says is right, too; ``there`` is its head."""
     form = _FORMS[type(operation)]
     required = form.required
     if isinstance(operation, Append):

@@ -42,10 +42,7 @@ def directories(state: LogState) -> dict[str, str]:
 def shares_directory(directory: str, taken: Callable[[], Collection[str]]) -> bool:
     """Return whether a topic that is to be created has the directory of another one: long names are cut in it.
 
-    Parameters
-    ----------
-    taken : callable
-        Returns the directories of the topics that are there; called only for a name that is cut.
+    ``taken`` gives the directories of the topics that are there; it is called only for a name that is cut.
     """
     return has_own_directory_only(directory) and directory in taken()
 
@@ -84,18 +81,9 @@ def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
 
 
 def check_snapshot(state: LogState, name: str) -> None:
-    """Refuse a state whose parts name what is not there: extents, stages and segments, and open transactions.
+    """Raise CorruptDataError about a state, decoded from snapshot ``name``, whose parts name what is not there.
 
-    Parameters
-    ----------
-    name : str
-        Of the snapshot that it was decoded from.
-
-    Raises
-    ------
-    CorruptDataError
-        A file or sidecar of another topic (kind ``invalid-key``), or a topic, file, batch table or open transaction that
-        the snapshot lacks.
+    That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, file, batch table or open transaction that the snapshot lacks.
     """
     topics = directories(state)
     for topic_id, number in _named_partitions(state):

@@ -16,8 +16,6 @@ Int64s = NDArray[np.int64]
 class Ranges:
     """A set of offsets: ranges [start, end), ascending, of which no two overlap or touch. A value.
 
-    Notes
-    -----
     With n and m ranges the operations on two sets are O((n + m) log(n + m)).
     """
 

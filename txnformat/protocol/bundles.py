@@ -23,33 +23,15 @@ FILL_IN_MAX = 10
 
 
 def bundle_due(own_entries: Iterable[int]) -> int | None:
-    """Return the hundred that this process has completed and should write the bundle of: its first entry.
-
-    Parameters
-    ----------
-    own_entries : iterable of int
-        Numbers of the entries that this process has just appended.
-    """
+    """Return the hundred that this process has completed with ``own_entries`` and should write the bundle of: its first entry."""
     completed = [entry for entry in own_entries if entry % BUNDLE_ENTRIES == BUNDLE_ENTRIES - 1]
     return bundle_first(max(completed)) if completed else None
 
 
 def write_bundles(newest: int) -> Steps[int]:
-    """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing.
+    """Write the bundle that begins with entry ``newest``, and those of the last ten before it that are missing; return how many were written.
 
-    Returns
-    -------
-    int
-        How many were written.
-
-    Raises
-    ------
-    StorageError
-        The store refused, or failed too often.
-
-    Notes
-    -----
-    Requests: 1 LIST; for each missing bundle 100 GETs at once and 1 PUT.
+    Requests: 1 LIST; for each missing bundle 100 GETs at once and 1 PUT. Raises StorageError.
     """
     oldest = max(0, newest - FILL_IN_MAX * BUNDLE_ENTRIES)
     start_after = _key(oldest - BUNDLE_ENTRIES) if oldest else None

@@ -48,18 +48,8 @@ def check_version_options(
 ) -> IsolationLevel:
     """Return the isolation level that a read has; a version or a time by itself makes it a snapshot read.
 
-    Parameters
-    ----------
-    isolation : str or None
-        As the caller gave it; None: it did not.
-    names : tuple of str
-        What the caller calls the other two, for messages.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unknown-isolation-level``; kind ``invalid-version``: a version and a time, one of them with another
-        isolation level, or something that is not the number of an entry.
+    ``names`` is what the caller calls these two. Raises InvalidInputError: ``unknown-isolation-level``, or ``invalid-version`` (a version and a
+    time, one of them with another isolation level, or something that is not the number of an entry).
     """
     is_versioned = version_as_of is not None or timestamp_as_of is not None
     default = IsolationLevel.SNAPSHOT if is_versioned else IsolationLevel.READ_COMMITTED
@@ -84,28 +74,12 @@ def history_floor(state: LogState) -> int:
 def cut_at(
     state: LogState, version_as_of: int | None = None, timestamp_as_of: Moment | None = None
 ) -> Steps[int]:
-    """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time.
+    """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time (:func:`~txnformat.moments.as_moment_ms`).
 
-    Parameters
-    ----------
-    state : LogState
-        The newest known.
-    version_as_of : int, optional
-        The number of an entry.
-    timestamp_as_of : datetime, str or int, optional
-        As in :func:`~txnformat.moments.as_moment_ms`. By log time, which strictly increases from entry to entry.
+    A time is by log time, which strictly increases from entry to entry. Raises NotFoundError: ``unknown-version`` (no such entry yet, or any
+    more), ``timestamp-before-log``, ``timestamp-in-future`` (after the store's now: what will have happened by then is not known yet); and
+    InvalidInputError of kind ``invalid-timestamp``.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-version``: no such entry (yet, or any more). ``timestamp-before-log``: the time is before the
-        oldest entry. ``timestamp-in-future``: it is after the store's now, so what will have happened by then is not
-        known yet.
-    InvalidInputError
-        Kind ``invalid-timestamp``.
-
-    Notes
-    -----
     Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where entries
     are deleted).
     """
@@ -180,13 +154,7 @@ def _bundled(number: int) -> Steps[CommitEntry | None]:
 
 
 def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
-    """Return a topic as it is now, if it was there at an entry.
-
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-topic``: there is none, or it was created later.
-    """
+    """Return a topic as it is now. Raises NotFoundError (``unknown-topic``) if it was not there at an entry."""
     topic = state.topic(name)
     if topic.created_entry > entry:
         raise NotFoundError(

@@ -47,10 +47,7 @@ class Watch:
     def note(self, state: LogState, boot_ms: int | None) -> dict[str, _Seen]:
         """Look at the open transactions, and return what was seen of each, by name; O(their number).
 
-        Parameters
-        ----------
-        boot_ms : int or None
-            The process's clock that counts suspended time; without one, watching proves nothing.
+        ``boot_ms`` is the process's clock that counts suspended time; without one, watching proves nothing.
         """
         before, seen = self._seen, dict[str, _Seen]()
         if boot_ms is not None:

@@ -73,17 +73,12 @@ def refresh(view: View, *, ahead: int = 1, durable: bool = True) -> Steps[View]:
     """Fold every entry after the view's, prove the tip, and make it durable.
 
     A view that leaves the steps of the protocol is durable: a power cut takes nothing away that it shows. The author of
-    its tip may have died just before that, and others may have answered nothing yet.
+    its tip may have died just before that, and others may have answered nothing yet. A writer that goes on to create the next slot makes all
+    before it durable with that: ``durable=False``. ``ahead`` entries (at least 1) are asked for at once in the beginning: 2 saves a round trip
+    where something new is likely.
 
     Requests: 1 GET when nothing is new and the view is fresh; else also 1 LIST of the boundary. Far behind, 1 GET per
     hundred entries where there are bundles.
-
-    Parameters
-    ----------
-    ahead : int
-        Entries asked for at once in the beginning (at least 1): 2 where something new is likely saves a round trip.
-    durable : bool
-        False: a writer that goes on to create the next slot makes all before it durable with that.
     """
     found = yield from _follow(view, ahead, through_bundles=True)
     if found is None:
@@ -141,10 +136,7 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
 def _fold_bundles(state: LogState) -> Steps[tuple[LogState, bytes | None]]:
     """Fold the bundles from the one of the next entry on, up to the first that is missing or of no use.
 
-    Returns
-    -------
-    (LogState, bytes or None)
-        The state, and the bytes of its last entry if that came out of a bundle.
+    Return the state, and the bytes of its last entry if that came out of a bundle.
     """
     last: bytes | None = None
     count = 1
@@ -181,14 +173,8 @@ def _reload_after(error: CorruptDataError, first: int) -> Steps[View]:
 def open_view() -> Steps[View]:
     """Open a log without any knowledge of it. What it shows is durable, as after :func:`refresh`.
 
-    Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary.
-
-    Raises
-    ------
-    NotFoundError
-        There is no log here.
-    CorruptDataError
-        The history cannot be folded.
+    Requests: 4 sequential round trips: format and hint; snapshot and listing; the entries; the boundary. Raises NotFoundError when there is no
+    log here, CorruptDataError when the history cannot be folded.
     """
     view = yield from _open_view()
     yield from confirm(view, keys.FORMAT_KEY)

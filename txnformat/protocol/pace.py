@@ -58,15 +58,10 @@ class Pace:
         return 0 if self._since is None else max(0, now.wall_ms - self._since.wall_ms)
 
     def won(self, called: Times, sent: Times, now: Times, others: int) -> None:
-        """Note that a commit has landed.
+        """Note that a commit has landed: when it was called, when the create that landed was sent, and when it was answered.
 
-        Parameters
-        ----------
-        called, sent, now : Times
-            When the commit was called, when the create that landed was sent, and when it was answered.
-        others : int
-            Entries of others between what the process knew at ``called`` and its own. They may have been there for
-            long, where nobody followed the log: they count for no more than can have landed since the call.
+        ``others`` are entries between what the process knew at ``called`` and its own. They may have been there for
+        long, where nobody followed the log: they count for no more than can have landed since the call.
         """
         took_ms = min(max(0, now.wall_ms - sent.wall_ms), ROUND_TRIP_MS_MAX)
         self._round_trip_ms += ROUND_TRIP_WEIGHT * (took_ms - self._round_trip_ms)

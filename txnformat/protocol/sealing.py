@@ -57,25 +57,11 @@ LISTED_ROWS = 1_000
 
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
-    """Return whether this process should seal now.
+    """Return whether this process should seal now, right after an entry, before which it had ``extents_before`` in the state.
 
-    Parameters
-    ----------
-    state : LogState
-        The state right after an entry.
-    extents_before : int
-        Extents in the state that this process had before that entry.
-    appended_by_us : bool
-        Whether that entry is this process's own.
-    uniform : float
-        In [0, 1), drawn anew for every entry.
-    bound : int
-        Extents in the state that need no sealing (inclusive).
-
-    Notes
-    -----
-    The author of the entry that crosses the bound seals. Should that author die, or should an open transaction have
-    held back what could be sealed, others do beyond twice the bound, each with probability 1/16 per own commit.
+    The author of the entry that crosses the bound (inclusive: so many need no sealing) seals. Should that author die, or should an open
+    transaction have held back what could be sealed, others do beyond twice the bound, each with probability 1/16 per own commit; ``uniform``
+    is in [0, 1), drawn anew for every entry.
     """
     if not appended_by_us or state.extents <= bound:
         return False
@@ -93,11 +79,8 @@ def sealable(
 ) -> dict[TopicPartition, OffsetRange]:
     """Return what a seal of ``state`` takes: of each partition, the offsets; those with most extents first.
 
-    Parameters
-    ----------
-    ends : mapping of TopicPartition to int, optional
-        Nothing at or above these is taken, and nothing of partitions that are not in it: :func:`stable_ends` of an
-        earlier state, for who seals in several steps and comes to an end however much is appended meanwhile.
+    Nothing at or above ``ends`` is taken, and nothing of partitions that are not in it: :func:`stable_ends` of an earlier state, for a caller
+    that seals in several steps and comes to an end however much is appended meanwhile.
     """
     found = [
         (len(_extents(partition, wanted)), key, wanted)

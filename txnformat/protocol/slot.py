@@ -64,13 +64,7 @@ SlotOutcome = Ours | Lost | Gone | Refused | Unknown
 
 
 def create_slot(number: int, data: bytes, *, deadline_ms: int) -> Steps[SlotOutcome]:
-    """Create entry ``number`` with ``data``.
-
-    Parameters
-    ----------
-    deadline_ms : int
-        Milliseconds from the first attempt after which an unclear answer stays unclear.
-    """
+    """Create entry ``number`` with ``data``; an unclear answer stays unclear ``deadline_ms`` after the first attempt."""
     key = keys.entry_key(number)
     sent: Times = yield ReadClock()
     begun, attempts = sent, 0

@@ -49,22 +49,11 @@ def snapshot_bound(state: LogState) -> int:
 
 
 def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
-    """Return whether this process should write a snapshot of ``state`` now.
+    """Return whether this process should write a snapshot of ``state``, the one right after an entry, now.
 
-    Parameters
-    ----------
-    state : LogState
-        The state right after an entry.
-    appended_by_us : bool
-        Whether that entry is this process's own.
-    uniform : float
-        In [0, 1), drawn anew for every entry.
-
-    Notes
-    -----
     The tail are the entries after the newest named snapshot, or after entry 0. The author of the entry that makes
     it longer than K writes the snapshot. Should that author die, others do once it is longer than 2 K, each with
-    probability 1/16 per own commit: soon somebody does, and rarely two at once.
+    probability 1/16 per own commit: soon somebody does, and rarely two at once. ``uniform`` is in [0, 1), drawn anew for every entry.
     """
     if not appended_by_us:
         return False
@@ -77,14 +66,7 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
     """Write the view's state, read it back, and return the operation that names it.
 
     The operation is to be committed with :class:`~txnformat.core.intents.TakeCheckpoint`; only then does the snapshot
-    count. Requests: 1 PUT, 1 GET.
-
-    Raises
-    ------
-    StorageError
-        The store refused, or failed too often.
-    CorruptDataError
-        What was read back is not what was written.
+    count. Requests: 1 PUT, 1 GET. Raises as :func:`create_object`.
     """
     state = view.state
     data = encode_snapshot(state)
@@ -101,14 +83,8 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
 def create_object(key: str, data: bytes) -> Steps[bytes]:
     """Create a metadata object under a key that nobody else uses, and return it as read back.
 
-    What fails for now is tried again for a minute, with growing pauses; what fails for good is not.
-
-    Raises
-    ------
-    StorageError
-        The store refused, or failed for too long.
-    CorruptDataError
-        What was read back is not what was written.
+    What fails for now is tried again for a minute, with growing pauses; what fails for good is not. Raises StorageError (refused, or failed for
+    too long) and CorruptDataError (what was read back is not what was written).
     """
     begun: Times = yield ReadClock()
     wait_ms: float = CREATE_BACKOFF_MS

@@ -71,15 +71,8 @@ def _plain_bytes(entry: bytes, most: int) -> int:
 
 
 def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, bytes]]]:
-    """Return entries to look through, of bundles where there are: those read from slots, and those of bundles.
+    """Return entries to look through, ascending, of bundles where there are: those read from slots, and those of bundles.
 
-    Parameters
-    ----------
-    slots : sequence of int
-        Listed, ascending.
-
-    Notes
-    -----
     Requests: 1 GET per entry, 1 per whole hundred where there is a bundle; two round trips at most.
     """
     wanted = set(slots)
@@ -104,18 +97,11 @@ def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, b
 def read_tail(
     slots: range, *, through_bundles: bool, known: Mapping[int, bytes] | None = None
 ) -> Steps[Tail]:
-    """Return the bytes of the listed entries and of those after them.
+    """Return the bytes of the listed entries and of those after them; those that are ``known`` from their slots are not read again.
 
     The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots hold,
     and everything before it is bound to it by the chain.
 
-    Parameters
-    ----------
-    known : mapping of int to bytes, optional
-        Entries that were read from their slots already: they are not read again.
-
-    Notes
-    -----
     Requests: 1 GET per entry and one for the slot after them, all at once; 1 GET per whole hundred instead where there
     is a bundle, and 1 more round trip when a bundle that should be there is not.
     """

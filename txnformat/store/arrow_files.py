@@ -19,10 +19,7 @@ __all__ = ["arrow_file_system"]
 def arrow_file_system(store: ObjectStore, sizes: Mapping[str, int]) -> Any:
     """Return a ``pyarrow.fs.FileSystem`` whose paths are the store's keys. No request, but on a local disk one ``head`` for each object.
 
-    Parameters
-    ----------
-    sizes : mapping of str to int
-        Bytes of each object that may be read, by key: so nothing has to be asked before a read.
+    ``sizes`` has the bytes of each object that may be read, by key: so nothing has to be asked before a read.
     """
     if isinstance(store, LocalStore):  # pyarrow's own readers need no lock of Python's
         for key in sizes:

@@ -38,14 +38,9 @@ _finish: Callable[[Iterable[None]], None] = deque[None](maxlen=0).extend
 
 
 class Tree:
-    """What lies beneath a root. All methods raise OSError; of a link where none may be with ELOOP.
+    """What lies beneath a root, an absolute path. All methods raise OSError; of a link where none may be with ELOOP.
 
-    Parameters
-    ----------
-    root : str
-        Absolute.
-    follow_symlinks : bool
-        Whoever owns the root links on purpose: links are followed, wherever they lead.
+    With ``follow_symlinks`` the owner of the root links on purpose: links are followed, wherever they lead.
     """
 
     def __init__(self, root: str, *, follow_symlinks: bool) -> None:

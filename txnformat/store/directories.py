@@ -31,16 +31,10 @@ _CLOSED_TO_US = frozenset({errno.EACCES, errno.EPERM})
 
 
 class Directories:
-    """What one instance of a store knows of its directories.
+    """What one instance of a store knows of its directories, below an absolute root.
 
-    Parameters
-    ----------
-    root : str
-        The store's; absolute.
-    on_failed_sync : callable
-        Is told the error of a sync that failed, and returns what to raise: a second sync proves nothing any more.
-    check_no_failed_sync : callable
-        Raises after one.
+    ``on_failed_sync`` is told the error of a sync that failed, and returns what to raise: a second sync proves nothing any more.
+    ``check_no_failed_sync`` raises after one.
     """
 
     def __init__(
@@ -84,12 +78,8 @@ class Directories:
     def confirm(self, objects: Iterable[str]) -> None:
         """Make the names of objects durable, and the ways to them from the root: those that may be young.
 
-        Needs no right but to read; a directory that is closed to this user is left to those who write there.
-
-        Raises
-        ------
-        StorageError
-            A sync failed, now or before.
+        Needs no right but to read; a directory that is closed to this user is left to those who write there. Raises StorageError when a sync
+        fails, or has failed before.
         """
         done: set[str] = set()
         for path in objects:

@@ -142,10 +142,7 @@ def _file_path(text: str) -> str:
 def follows_symlinks(options: Mapping[str, str]) -> bool:
     """Return whether symbolic links beneath a local root are followed: what the storage options of local disks say.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-storage-option``: an option that local disks do not have, or a value that is none.
+    Raises InvalidInputError of kind ``invalid-storage-option`` about an option that local disks do not have, or a value that is none.
     """
     check_options(options)
     unknown = [name for name in options if name.lower() != LOCAL_OPTION]

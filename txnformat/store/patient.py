@@ -29,10 +29,7 @@ T = TypeVar("T")
 class Pauses:
     """The pauses between the attempts of one upload: each up to twice as long as the one before, until a deadline.
 
-    Parameters
-    ----------
-    ids : Ids
-        Spreads the pauses, so that many who failed together do not come back together.
+    Random, so that many uploads that failed together do not come back together.
     """
 
     def __init__(self, clock: Clock, ids: Ids, patience_ms: int = UPLOAD_PATIENCE_MS) -> None:

@@ -156,23 +156,10 @@ def _leads_around(path: str) -> bool:
 
 
 def storage_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Return what to raise for ``error``.
+    """Return what to raise for an OSError that a call of :class:`Posix` raised about ``path``.
 
-    Parameters
-    ----------
-    error : OSError
-        As a call of :class:`Posix` raised it.
-    doing : str
-        The step that failed: ``link`` and ``fsync directory`` are told apart, since their refusal on principle
-        makes the whole file system unfit; any other text only goes into the message.
-    path : str
-        The object or directory concerned.
-
-    Returns
-    -------
-    StorageError
-        ``transient`` where the same call may succeed later. UnsupportedStoreError where the file system lacks
-        what the protocol stands on.
+    ``doing`` is the step that failed: ``link`` and ``fsync directory`` are told apart, since their refusal on principle makes the whole file
+    system unfit (UnsupportedStoreError); any other text only goes into the message. ``transient`` where the same call may succeed later.
     """
     number = error.errno or 0
     # Own temporary file, same directory: EPERM can only mean that this file system has no hard links.

@@ -88,12 +88,7 @@ def probe_store(store: ObjectStore, ids: Ids) -> list[ProbeCheck]:
 def require_fit(store: ObjectStore, ids: Ids) -> None:
     """Try a store thoroughly before a log is made in it; a process does not try it again after that.
 
-    Raises
-    ------
-    UnsupportedStoreError
-        It does not keep the promise.
-    StorageError
-        It cannot be written.
+    Raises UnsupportedStoreError when it does not keep the promise, StorageError when it cannot be written.
     """
     _require(store, ids, RACERS)
 

@@ -18,13 +18,8 @@ _NEW_HISTORY = "do not repeat old batches with new data; use a new application i
 def find_version(state: LogState, app: AppRef) -> int | None:
     """Return the entry that holds an application's version; None when it is still to be written, and may be.
 
-    Raises
-    ------
-    StaleAppVersionError
-        Kind ``stale-app-version``: the log holds a later one. Kind ``stale-instance``: a newer instance has taken over,
-        whatever the version. Kind ``missing-versions``: the one before it is not in the log (``is_next``).
-    InvalidInputError
-        No reader could decode it.
+    Raises StaleAppVersionError: ``stale-app-version`` (the log holds a later one), ``stale-instance`` (a newer instance has taken over,
+    whatever the version), ``missing-versions`` (the one before it is not in the log; ``is_next``). InvalidInputError: no reader could decode it.
     """
     _check(app)
     known = state.app_versions.get(app.key)
@@ -56,15 +51,7 @@ def find_version(state: LogState, app: AppRef) -> int | None:
 
 
 def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
-    """Check that each version is above the newest one in the log.
-
-    Raises
-    ------
-    StaleAppVersionError
-        Kind ``stale-app-version``.
-    InvalidInputError
-        No reader could decode one.
-    """
+    """Raise StaleAppVersionError unless each version is above the newest one in the log; InvalidInputError if no reader could decode one."""
     for app in apps:
         _check(app)
         known = state.app_versions.get(app.key)

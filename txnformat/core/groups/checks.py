@@ -24,13 +24,7 @@ def check_member(group: str, member: str) -> None:
 
 
 def check_group_offsets(wanted: Sequence[GroupOffsets]) -> None:
-    """Raise InvalidInputError about every name, offset, position and text that no log can hold.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-group-name``, or ``invalid-offset-commit``: every problem.
-    """
+    """Raise InvalidInputError about every name (``invalid-group-name``), offset, position and text (``invalid-offset-commit``) that no log can hold."""
     problems: list[str] = []
     for one in wanted:
         keys.check_reader_name(one.group, "group")

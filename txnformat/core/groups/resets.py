@@ -81,11 +81,7 @@ _HINT = (
 def read_target(to: object, topic: str | None) -> Target:
     """Return what somebody asks positions to be set to, of one topic or (None) of several.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-reset-target``: it is none of the ways. Kind ``invalid-offset``: every offset that is negative or
-        no integer.
+    Raises InvalidInputError: ``invalid-reset-target`` (none of the ways), ``invalid-offset`` (every offset that is negative or no integer).
     """
     if isinstance(to, datetime.datetime) or (isinstance(to, datetime.timedelta) and to >= _NOW):
         return to
@@ -135,14 +131,8 @@ def reset_keys(
     """Return the partitions whose positions are to be set, by topic and partition.
 
     Those of the mapping, if the target is one; else of the topic, all or those that are named; without a topic all in
-    which the group has a position.
-
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-topic`` or ``unknown-partition``.
-    InvalidInputError
-        Kind ``invalid-reset``: there are none; or partitions are named without a topic, or besides a mapping.
+    which the group has a position. Raises NotFoundError, and InvalidInputError of kind ``invalid-reset`` if there are none, or if partitions are
+    named without a topic or besides a mapping.
     """
     if partitions is not None:
         if topic is None or isinstance(target, dict):
@@ -182,17 +172,9 @@ def plan_resets(
     target: Target,
     at_time: Callable[[TopicPartition], int],
 ) -> list[OffsetReset]:
-    """Return what each position would be set to.
+    """Return what each position would be set to; ``at_time`` gives the offset of a partition that a target which is a time means.
 
-    Parameters
-    ----------
-    at_time : callable
-        Gives the offset of a partition that a target which is a time means.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``no-position``: one without a position is to be shifted.
+    Raises InvalidInputError of kind ``no-position`` when one without a position is to be shifted.
     """
     found = []
     for key in keys:

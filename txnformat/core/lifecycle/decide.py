@@ -41,17 +41,7 @@ def expirable(
     transactional_id_retention_ms: int = TRANSACTIONAL_ID_RETENTION_MS,
     group_retention_ms: int = GROUP_RETENTION_MS,
 ) -> ExpireIdle | None:
-    """Return the intent that forgets what was idle for long; None: there is nothing.
-
-    Parameters
-    ----------
-    store_ms : int
-        The store's time.
-
-    Notes
-    -----
-    O(ids + producers + blocks + groups).
-    """
+    """Return the intent that forgets what was idle for long by the store's time; None: there is nothing. O(ids + producers + blocks + groups)."""
     now_ms = min(store_ms, state.timestamp_ms)
     wanted = ExpireIdle(
         Expire(

@@ -28,13 +28,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class IdBlock:
-    """Producer ids that one process may hand out.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-id-block``: no ids from 0 to 2^63 - 1.
-    """
+    """Producer ids that one process may hand out, from 0 to 2^63 - 1; others raise InvalidInputError of kind ``invalid-id-block``."""
 
     owner: str | int
     """Whose they are: a text, or the number of a Kafka broker."""
@@ -67,12 +61,7 @@ class IdBlock:
 
     @classmethod
     def decode(cls, data: bytes, *, name: str = "id block") -> Self:
-        """Parse the form. Other fields are left alone.
-
-        Raises
-        ------
-        CorruptDataError
-        """
+        """Parse the form, or raise CorruptDataError. Other fields are left alone."""
         said = _BLOCK.decode(plain_text(data, name=name), name=name)
         first, last = (
             _number(said.block_start, "block_start", name),

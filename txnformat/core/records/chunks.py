@@ -53,12 +53,7 @@ class Chunk(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, data: bytes, *, name: str) -> Chunk:
-        """Parse a header's value; ``name`` says in errors where it is from.
-
-        Raises
-        ------
-        CorruptDataError
-        """
+        """Parse a header's value, or raise CorruptDataError; ``name`` says there where it is from."""
         chunk = _CHUNK.decode(data[:HEADER_BYTES_MAX], name=name)
         if (chunk.count, chunk.size) != (None, None):
             if chunk.count != chunk.index + 1:
@@ -72,17 +67,9 @@ _CHUNK: Typed[Chunk] = Typed(Chunk)
 
 
 def chunk_of(headers: Sequence[Any] | None, *, name: str) -> Chunk | None:
-    """Return what the headers of a record say of chunks; None of an ordinary record.
+    """Return what the headers of a record (mappings with ``key`` and ``value``, as Arrow gives them) say of chunks; None of an ordinary record.
 
-    Parameters
-    ----------
-    headers : sequence of mapping, or None
-        Each with ``key`` and ``value``, as Arrow gives them.
-
-    Raises
-    ------
-    CorruptDataError
-        There is such a header, but not of its form.
+    Raises CorruptDataError when there is such a header, but not of its form.
     """
     for header in headers or ():
         if header["key"] == CHUNK_HEADER:

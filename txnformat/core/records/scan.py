@@ -86,15 +86,7 @@ def check_range(
     topic: str,
     number: int,
 ) -> OffsetRange:
-    """Return the range to read, or raise about offsets that are not there.
-
-    Parameters
-    ----------
-    start : int or None
-        First offset (inclusive); None for the earliest.
-    end : int or None
-        End offset (exclusive); None for the latest that the isolation level allows.
-    """
+    """Return the range [start, end) to read, or raise about offsets that are not there; None: the earliest, the latest that the isolation level allows."""
     latest = readable_end(partition, isolation)
     first = partition.log_start if start is None else start
     last = latest if end is None else end
@@ -162,15 +154,12 @@ def plan_partition(
     keep: Callable[[Rows], Rows] | None = None,
     as_of: int = -1,
 ) -> PartitionPlan:
-    """Return what to read of the unsealed part of one partition.
+    """Return what to read of the unsealed part of one partition, within ``wanted`` (from :func:`check_range`).
 
     Parameters
     ----------
-    wanted : OffsetRange
-        From :func:`check_range`.
     tables : mapping
-        The batch tables that the extents in range refer to, by index into LogState.tables: rows of dtype
-        ``txnformat.core.records.batch_table.TABLE_ROW`` of every section.
+        The batch tables that the extents in range refer to, by index into LogState.tables: rows of TABLE_ROW of every section.
     keep : callable, optional
         Gives a mask of the extents that are worth reading; tables of others are not needed.
     as_of : int
@@ -195,12 +184,10 @@ def plan_sealed(
     owned: OffsetRange | None = None,
     as_of: int = -1,
 ) -> Rows:
-    """Return what to read of a partition's part of a sealed segment: rows of dtype PLANNED.
+    """Return what to read of a partition's part of a sealed segment, whose rows are INDEX_ROW: rows of PLANNED.
 
     Parameters
     ----------
-    rows : structured array, dtype ``txnformat.core.sealing.sidecar.INDEX_ROW``
-        Of one partition.
     owned : OffsetRange, optional
         Only batches whose first offset in ``wanted`` lies in it: readers that share a segment without cutting a
         batch in two.
@@ -242,10 +229,7 @@ def committed(partition: PartitionState, extents: Rows) -> Rows:
 def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
     """Return batches (rows of dtype EXTENT or INDEX_ROW) clipped to a range, as rows of dtype PLANNED, in the same order.
 
-    Parameters
-    ----------
-    committed_by : ndarray of int64
-        The commit entry of each.
+    ``committed_by`` is the commit entry of each.
     """
     rows = np.zeros(len(extents), PLANNED)
     skip = np.maximum(0, wanted.start - extents["base_offset"])

@@ -38,15 +38,9 @@ ABORTED_RANGE: np.dtype[Any] = np.dtype(
 
 
 def last_stable_offset(log_start: int, log_end: int, open_first_offsets: Iterable[int]) -> int:
-    """Return the offset at which read_committed ends (exclusive).
+    """Return the offset at which read_committed ends (exclusive), from the first offset of each undecided transaction, in any order.
 
-    Parameters
-    ----------
-    log_start, log_end : int
-        First readable offset (inclusive) and offset of the next record (exclusive end).
-    open_first_offsets : iterable of int
-        First offset of each undecided transaction, in any order. One that began below the log start (retention)
-        counts as beginning there.
+    ``log_start`` is inclusive, ``log_end`` exclusive. A transaction that began below the log start (retention) counts as beginning there.
     """
     first_unstable = min(open_first_offsets, default=None)
     return log_end if first_unstable is None else max(log_start, first_unstable)

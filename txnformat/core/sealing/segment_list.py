@@ -100,15 +100,8 @@ def decode_segment_list(
 ) -> ListedSegments:
     """Return the segments of a list, verified against what the log says first.
 
-    Parameters
-    ----------
-    directories : mapping of str to str
-        The directory of each topic, by id: where its sidecars must be. Nothing is asked of topics that are not there.
-
-    Raises
-    ------
-    CorruptDataError
-        It is missing, not the object that was named, not such a file, or names a sidecar of another topic.
+    ``directories`` says by topic id where its sidecars must be; nothing is asked of topics that are not there. Raises CorruptDataError: it is
+    missing, not the object that was named, not such a file, or names a sidecar of another topic.
     """
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")

@@ -104,15 +104,7 @@ MARKERS_SCHEMA = _schema(MARKER_ROW, files=False)
 
 
 class SegmentIndex:
-    """A decoded ``.index``.
-
-    Parameters
-    ----------
-    rows : structured array, dtype INDEX_ROW
-        Ascending by partition, then offset.
-    files : mapping of int to FileRecord
-        By the numbers in ``rows["file"]``.
-    """
+    """A decoded ``.index``: rows of INDEX_ROW, ascending by partition, then offset; files by the numbers in ``rows["file"]``."""
 
     __slots__ = ("files", "rows")
 
@@ -130,12 +122,7 @@ class SegmentIndex:
 def encode_index(rows: Rows, files: Mapping[int, FileRecord]) -> bytes:
     """Return the bytes of an ``.index``: an Arrow IPC file of one record batch, compressed with zstd.
 
-    Parameters
-    ----------
-    rows : structured array, dtype INDEX_ROW
-        Ascending by partition, then offset.
-    files : mapping of int to FileRecord
-        Those that the rows name.
+    ``rows`` (INDEX_ROW) ascend by partition, then offset; ``files`` are those that they name.
     """
     numbers, places = np.unique(rows["file"], return_inverse=True)
     records = [files[int(number)] for number in numbers]
@@ -166,10 +153,7 @@ def _arrays(rows: Rows) -> list[Any]:
 def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     """Return what an ``.index`` holds, verified against what the log says first.
 
-    Raises
-    ------
-    CorruptDataError
-        It is missing, not the object that was named, or not such a file.
+    Raises CorruptDataError: it is missing, not the object that was named, or not such a file.
     """
     table = decode_arrow_file(_verified(data, named), INDEX_SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, INDEX_ROW)

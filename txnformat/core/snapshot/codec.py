@@ -131,10 +131,7 @@ def _digest(parts: _Parts) -> str:
 def encode_snapshot(state: LogState) -> bytes:
     """Return the bytes of a snapshot: the same for equal states and the same versions of the libraries.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``metadata-too-large``: above 256 MiB, which no reader would accept.
+    Raises InvalidInputError of kind ``metadata-too-large`` above 256 MiB, which no reader would accept.
     """
     parts = _parts(state)
     columns = [
@@ -190,23 +187,10 @@ def _stream(batch: Any, compression: str | None) -> bytes:
 
 
 def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogState:
-    """Return the state that a snapshot holds, checked against the operation that names it.
+    """Return the state that a snapshot holds, checked against the operation of a commit entry that names it, and the log's id.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole object.
-    checkpoint : Checkpoint
-        From a commit entry of the log: key, size, sha256, entry and digest that the snapshot must have.
-    log_id : str
-        Of the log's format.json.
-
-    Raises
-    ------
-    CorruptDataError
-        The bytes are not those that were named, or do not hold such a state.
-    UnsupportedFeatureError
-        The log needs a reader feature that this version does not have.
+    Raises CorruptDataError (the bytes are not those that were named, or do not hold such a state) and UnsupportedFeatureError (the log needs a
+    reader feature that this version does not have).
     """
     name = checkpoint.key
     _expect(name, "size", checkpoint.size, len(data))

@@ -190,15 +190,7 @@ _VERSION, _STATE = Typed[_Version](_Version), Typed[StateRow](StateRow)
 
 
 def read_state(text: bytes, name: str) -> StateRow:
-    """Return the JSON section of a snapshot, each field as declared.
-
-    Raises
-    ------
-    CorruptDataError
-        A field is missing or not what the format says.
-    UnsupportedFeatureError
-        A newer format.
-    """
+    """Return the JSON section of a snapshot, each field as declared. Raises CorruptDataError, and UnsupportedFeatureError of a newer format."""
     version = _VERSION.decode(text, name=name).format
     if version > SNAPSHOT_VERSION:
         raise UnsupportedFeatureError(
@@ -215,12 +207,7 @@ def read_state(text: bytes, name: str) -> StateRow:
 def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
     """Return the state that the JSON section and the tables of snapshot ``name`` say, checked.
 
-    Raises
-    ------
-    CorruptDataError
-        Fields contradict each other, or the numbers of rows do not add up.
-    UnsupportedFeatureError
-        Reader features that this version does not have.
+    Raises CorruptDataError (fields contradict each other, numbers of rows do not add up) and UnsupportedFeatureError (unknown reader features).
     """
     segments = []
     for index, segment in enumerate(row.sealed.segments):

@@ -27,33 +27,17 @@ class Backlog(NamedTuple):
 
 
 def backlog_of(acks: PartitionAcks, visible: Ranges) -> Backlog:
-    """Return how many visible records are not acknowledged.
-
-    Parameters
-    ----------
-    visible : Ranges
-        Offsets of records that anybody can read, at least all from the mark on and below the last stable offset.
-    """
+    """Return how many visible records are not acknowledged; ``visible``: at least all from the mark on and below the last stable offset."""
     wanted = visible.above(acks.mark)
     return Backlog(wanted.offsets() - acks.acked.common_offsets(wanted), acks.held().common_offsets(wanted))
 
 
 def covering(offsets: Iterable[int], visible: Ranges, acknowledged: Ranges, *, since: int = 0) -> Ranges:
-    """Return what acknowledging some records individually has to cover.
+    """Return what acknowledging the visible records at ``offsets`` individually has to cover.
 
-    Each covers itself and the offsets after the visible record before it, but those that are acknowledged: so what
-    follows one another becomes one range.
-
-    Parameters
-    ----------
-    offsets : iterable of int
-        Of visible records.
-    visible : Ranges
-        Offsets of records that anybody can read, at least all in [``since``, the last of ``offsets``].
-    acknowledged : Ranges
-        What is acknowledged: see :meth:`txnformat.core.subscriptions.state.PartitionAcks.whole`.
-    since : int
-        Where ``visible`` begins (inclusive): gaps below are not looked at.
+    Each covers itself and the offsets after the visible record before it, but those that are acknowledged
+    (:meth:`~txnformat.core.subscriptions.state.PartitionAcks.whole`): so what follows one another becomes one range. ``visible`` has at least
+    all in [``since``, the last of ``offsets``]; gaps below ``since`` are not looked at.
     """
     records = np.unique(offsets if isinstance(offsets, np.ndarray) else np.fromiter(offsets, np.int64))
     if not len(records):

@@ -195,23 +195,10 @@ def _check_nothing_pending(
 def check_nack(
     state: LogState, topic_id: str, subscription: str, ranges: Mapping[int, tuple[tuple[int, int], ...]]
 ) -> None:
-    """Refuse a negative acknowledgement of what is acknowledged or pending: it is not to be delivered again.
+    """Refuse a negative acknowledgement, of ranges [start, end) by partition, of what is acknowledged or pending: it is not to be delivered again.
 
-    Nothing of a negative acknowledgement is in the log: no lease was given on the records, so they are free as they are.
-
-    Parameters
-    ----------
-    ranges : mapping of int to tuple of (int, int)
-        Per partition [start, end).
-
-    Raises
-    ------
-    AckConflictError
-        Kind ``ack-pending`` or ``already-acknowledged``.
-    NotFoundError
-        There is no such topic, partition or subscription.
-    OffsetOutOfRangeError
-        An offset is at or beyond the last stable offset.
+    Nothing of it is in the log: no lease was given on the records, so they are free as they are. Raises AckConflictError (``ack-pending``,
+    ``already-acknowledged``), NotFoundError, and OffsetOutOfRangeError at or beyond the last stable offset.
     """
     wanted = tuple(AckedPartition(partition, pairs) for partition, pairs in ranges.items())
     op = _operation(Acks(topic_id, subscription, AckMode.INDIVIDUAL, wanted), None)

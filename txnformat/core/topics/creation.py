@@ -28,10 +28,7 @@ def new_topic(
 ) -> CreateTopic:
     """Return the operation that creates a topic; see :meth:`txnformat.log.TxnLog.create_topic`.
 
-    Raises
-    ------
-    InvalidInputError
-        Name, schema, columns or partition count: every problem found.
+    Raises InvalidInputError about name, schema, columns and partition count: every problem found.
     """
     keys.check_new_topic_name(name)
     if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:

@@ -47,10 +47,7 @@ def is_wider(new: pa.DataType, old: pa.DataType) -> bool:
 def next_version(schema: TopicSchema, fields: object) -> TopicSchema | None:
     """Return the version of a schema after ``schema`` that metadata describes; None if it may not follow.
 
-    Raises
-    ------
-    CorruptDataError
-        Kind ``corrupt-schema``: the fields are none.
+    Raises CorruptDataError of kind ``corrupt-schema`` when the fields are none.
     """
     old, new = schema.arrow_schema, fields_from_json(list(fields) if isinstance(fields, tuple) else fields)
     if len(new) < len(old) or new.equals(old) or schema.schema_id + 1 >= SCHEMAS_MAX:
@@ -72,10 +69,7 @@ def as_change(
 ) -> ChangeTopic:
     """Return the change that a user describes; whether the topic can take it is for :func:`evolve` to say.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-alter``: what is given is of the wrong kind; every problem.
+    Raises InvalidInputError of kind ``invalid-alter`` about everything that is of the wrong kind.
     """
     problems: list[str] = []
     if partitions is not None and type(partitions) is not int:
@@ -109,19 +103,9 @@ def as_change(
 
 
 def evolve(schema: TopicSchema, partitions: int, change: ChangeTopic) -> AlterTopic:
-    """Return the operation that changes a topic.
+    """Return the operation that changes a topic with this newest schema and so many partitions.
 
-    Parameters
-    ----------
-    schema : TopicSchema
-        The topic's newest.
-    partitions : int
-        How many the topic has.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-alter``: the topic cannot change like that, or would stay as it is; every problem.
+    Raises InvalidInputError of kind ``invalid-alter``, with every problem: the topic cannot change like that, or would stay as it is.
     """
     problems: list[str] = []
     count = partitions if change.partitions is None else change.partitions

@@ -36,11 +36,8 @@ __all__ = [
 class TopicSchema:
     """What the records of a topic look like.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema``: the Arrow schema is not canonical; kind ``invalid-schema``: key or timestamp
-        columns do not fit it. Every problem is listed.
+    Raises InvalidInputError, with every problem: ``unsupported-schema`` (the Arrow schema is not canonical), ``invalid-schema`` (key or timestamp
+    columns do not fit it).
     """
 
     arrow_schema: pa.Schema
@@ -86,13 +83,7 @@ class TopicSchema:
     def from_json(
         cls, fields: Sequence[object], key_columns: Sequence[str], timestamp_column: str | None
     ) -> Self:
-        """Return the schema that metadata describes.
-
-        Raises
-        ------
-        CorruptDataError
-            Kind ``corrupt-schema``: no writer makes such a schema; every problem is named.
-        """
+        """Return the schema that metadata describes. Raises CorruptDataError of kind ``corrupt-schema`` about what no writer makes; every problem is named."""
         arrow_schema = fields_from_json(list(fields))
         try:
             return cls(arrow_schema, tuple(key_columns), timestamp_column)

@@ -54,17 +54,9 @@ class Collected(NamedTuple):
 
 
 def encode(entries: Iterable[AbortedTransaction]) -> bytes:
-    """Return the bytes of a ``.txnindex``.
+    """Return the bytes of a ``.txnindex``; entries in the order of their markers.
 
-    Parameters
-    ----------
-    entries : iterable of AbortedTransaction
-        In the order of their markers: ``last_offset`` strictly increasing.
-
-    Raises
-    ------
-    InternalError
-        ``last_offset`` does not increase, or a value does not fit 64 bits: the caller's state is broken.
+    Raises InternalError when ``last_offset`` does not strictly increase, or a value does not fit 64 bits: the caller's state is broken.
     """
     parts: list[bytes] = []
     previous: int | None = None
@@ -92,22 +84,10 @@ def encode(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 def decode(data: bytes, *, name: str = ".txnindex") -> list[AbortedTransaction]:
-    """Return the entries of a ``.txnindex``, in the order of their markers; none for no bytes.
+    """Return the entries of a whole ``.txnindex`` (``name``: its key), in the order of their markers; none for no bytes.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole index.
-    name : str
-        What the bytes are called in an error: the object's key.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        An entry has a version above 0.
-    CorruptDataError
-        A negative version, a partial entry, or a ``last_offset`` that does not increase. ``values`` name the
-        object, the entry's position in bytes, what was expected and what was there.
+    Raises UnsupportedFeatureError about a version above 0, CorruptDataError about a negative version, a partial entry, or a ``last_offset``
+    that does not increase; values name the object, the entry's position in bytes, what was expected and what was there.
     """
     entries: list[AbortedTransaction] = []
     previous: int | None = None
@@ -161,16 +141,8 @@ def collect(entries: Iterable[AbortedTransaction], fetch_offset: int, upper_boun
     The rule is Kafka's ``TransactionIndex.collectAbortedTxns``: take every entry that overlaps the range, and
     stop at the first whose last stable offset has reached the upper bound, because each later abort began at or
     above that offset. A caller with several segments goes on with the next one's entries until the answer is
-    complete or the log ends; ``upper_bound`` may lie above what is read (more entries, the same rows).
-
-    Parameters
-    ----------
-    entries : iterable of AbortedTransaction
-        In the order of their markers, from the segment that holds ``fetch_offset`` on (or from earlier).
-    fetch_offset : int
-        First offset of the range (inclusive).
-    upper_bound : int
-        End of the range (exclusive).
+    complete or the log ends; ``upper_bound`` may lie above what is read (more entries, the same rows). ``entries`` are in the order of
+    their markers, from the segment that holds ``fetch_offset`` on, or from earlier.
     """
     found: list[AbortedTransaction] = []
     for entry in entries:

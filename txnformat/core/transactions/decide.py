@@ -195,13 +195,7 @@ def _other_outcome(transactional_id: str | None, epoch: int, last: LastEnd) -> I
 
 
 def prepare(producer: ProducerRef, owner: TransactionalIdState | None, *, added: bool) -> PrepareTxn:
-    """Return the operation that prepares a transaction.
-
-    Parameters
-    ----------
-    added : bool
-        Whether the same write appends or stages something.
-    """
+    """Return the operation that prepares a transaction; ``added``: the same write appends or stages something."""
     if owner is None or producer.transactional_id is None:
         raise InternalError("only a transactional producer can prepare a transaction")
     if owner.status is not TransactionStatus.ONGOING and not added:
@@ -229,12 +223,7 @@ def end(
 ) -> EndTxn:
     """Return the end that a write asks for.
 
-    Parameters
-    ----------
-    ends : mapping of TopicPartition to int
-        Log end of each partition that the same write appends to.
-    staged : mapping of TopicPartition to int
-        Records that the same write stages for each partition.
+    ``ends`` has the log end of each partition that the same write appends to, ``staged`` the records that it stages for each.
     """
     producer = write.producer
     if owner is None or producer is None or producer.transactional_id is None or write.end is None:

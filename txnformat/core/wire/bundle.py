@@ -55,18 +55,7 @@ def encode_bundle(entries: Sequence[bytes]) -> bytes | None:
 
 
 def decode_bundle(data: bytes, name: str) -> list[bytes]:
-    """Return the bytes of the hundred entries.
-
-    Parameters
-    ----------
-    name : str
-        The object's key, for the error.
-
-    Raises
-    ------
-    CorruptDataError
-        Not a bundle. What one holds is not checked: the chain does that.
-    """
+    """Return the bytes of the hundred entries. Raises CorruptDataError unless it is a bundle; what one holds is not checked: the chain does that."""
     if len(data) > BUNDLE_BYTES_MAX or data[: len(_MAGIC)] != _MAGIC:
         raise _corrupt(name, "its magic, and at most 16 MiB", f"{data[: len(_MAGIC)]!r}, {len(data)} bytes")
     entries: list[bytes] = []

@@ -108,10 +108,7 @@ def _too_large(name: str, when: str, expected: int, got: int | None) -> CorruptD
 def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> bytes:
     """Return ``data``, decompressed if its first bytes say zstd.
 
-    Parameters
-    ----------
-    bytes_max : int, optional
-        Bytes that may come of it (inclusive); by default those of an object of these bytes (:func:`plain_bytes_max`).
+    ``bytes_max`` may come of it (inclusive); by default as many as of an object of these bytes (:func:`plain_bytes_max`).
     """
     most = plain_bytes_max(len(data)) if bytes_max is None else bytes_max
     if not data.startswith(ZSTD_MAGIC):
@@ -135,11 +132,7 @@ def decompressed(data: bytes, *, name: str, bytes_max: int | None = None) -> byt
 def plain_text(data: bytes, *, name: str, stored: int | None = None) -> bytes:
     """Return the JSON that bytes hold (plain or zstd), once its costs are known.
 
-    Parameters
-    ----------
-    stored : int, optional
-        Bytes of the object that holds them: they bound what is decompressed and parsed. None: it is one of the small
-        documents, of 64 KiB at most.
+    The bytes of the object that holds them, ``stored``, bound what is decompressed and parsed. None: a small document, of 64 KiB at most.
     """
     most = SMALL_BYTES_MAX if stored is None else plain_bytes_max(stored)
     text = decompressed(data, name=name, bytes_max=most)

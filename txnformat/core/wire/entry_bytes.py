@@ -30,13 +30,7 @@ _FRAME_BYTES = len(_FRAME) + 32
 
 
 def encode_stored(plain: bytes) -> bytes:
-    """Return an entry as it is stored.
-
-    Parameters
-    ----------
-    plain : bytes
-        The canonical JSON of its document, without a checksum.
-    """
+    """Return an entry as it is stored, from the canonical JSON of its document without a checksum."""
     body = plain[:-1]
     text = body + _FIELD + hashlib.sha256(body).hexdigest().encode() + b'"}'
     if len(text) > METADATA_BYTES_MAX:
@@ -53,20 +47,9 @@ def has_checksum(data: bytes) -> bool:
 
 
 def decode_stored(data: bytes, *, name: str) -> bytes:
-    """Return the plain JSON of an entry, once its checksum is right; nothing else of it is looked at.
+    """Return the plain JSON of the entry at key ``name``, once its checksum is right; nothing else of it is looked at.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole object.
-    name : str
-        Its key, for the error.
-
-    Raises
-    ------
-    CorruptDataError
-        Kind ``wrong-checksum``: the bytes are not those that were written, or the checksum is damaged. Others: no JSON
-        object.
+    Raises CorruptDataError: kind ``wrong-checksum`` (not the bytes that were written, or a damaged checksum), or no JSON object.
     """
     stored = data
     is_framed = _is_framed(data)

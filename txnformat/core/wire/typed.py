@@ -36,14 +36,9 @@ def fail(path: str, field: str, expected: str, got: object) -> NoReturn:
 
 
 class Typed(Generic[T]):
-    """Decodes documents, or parts of them, that are declared as ``kind``.
+    """Decodes documents, or parts of them, that are declared as ``kind``: a Struct, or a union of them.
 
-    Parameters
-    ----------
-    kind : type, or union of types
-        What a document is; a Struct.
-    hook : callable, optional
-        ``dec_hook`` of msgspec: makes values that are declared as a class of another kind.
+    ``hook`` is the ``dec_hook`` of msgspec: it makes values that are declared as a class of another kind.
     """
 
     def __init__(self, kind: Any, hook: Hook | None = None) -> None:
@@ -54,12 +49,7 @@ class Typed(Generic[T]):
     def decode(self, text: bytes, *, name: str) -> T:
         """Return the value of a whole plain document.
 
-        Raises
-        ------
-        CorruptDataError
-            It is not JSON in UTF-8, or not as declared.
-        UnsupportedFeatureError
-            A field says a feature that this version does not have.
+        Raises CorruptDataError (not JSON in UTF-8, or not as declared) and UnsupportedFeatureError (a field says a feature that this version lacks).
         """
         try:
             if not text.isascii():

@@ -73,19 +73,10 @@ class Connection:
         bytes_max: int | None = None,
         patience_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return its answer; a body is read to its end (``Body`` is bytes).
+        """Send one request and return its answer; a body is read to its end (``Body`` is bytes), at most ``bytes_max`` bytes (inclusive).
 
-        Parameters
-        ----------
-        bytes_max : int, optional
-            Bytes that the body of an object may have (inclusive).
-        patience_s : float, optional
-            Seconds that the request may take; by default ``request_timeout_s``. What it sends and receives adds to them.
-
-        Raises
-        ------
-        Exception
-            Whatever botocore or aiohttp raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
+        It may take ``patience_s``, by default ``request_timeout_s``; what it sends and receives adds to them. Raises what botocore or aiohttp
+        raise; RedirectedError; AnswerTooLargeError; BadAnswerError.
         """
         try:
             return self.run(lambda: self.send(operation, arguments, bytes_max, patience_s))

@@ -186,15 +186,7 @@ class RequestFailedError(Exception):
 
 
 def failure_of(error: BaseException, doing: str, url: str) -> Failure:
-    """Return what ``error``, raised by one request that was sent once, means.
-
-    Parameters
-    ----------
-    doing : str
-        The S3 operation, such as ``PutObject``.
-    url : str
-        What it was about.
-    """
+    """Return what ``error``, raised by one request that was sent once, means; ``doing`` is the S3 operation, ``url`` what it was about."""
     if isinstance(error, exceptions.ClientError):
         return _answered(error, doing, url)
     if isinstance(error, RedirectedError):

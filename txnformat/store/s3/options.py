@@ -123,10 +123,7 @@ def canonical(options: Mapping[str, str]) -> dict[str, str]:
 def parse_s3_options(options: Mapping[Any, Any]) -> S3Options:
     """Return the options that ``options`` names; the case of names does not matter.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-storage-option``: every problem.
+    Raises InvalidInputError of kind ``invalid-storage-option``: every problem.
     """
     found: dict[str, Any] = {}
     problems: list[str] = []
@@ -188,14 +185,9 @@ def own_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def check_environment(options: S3Options, environment: Mapping[str, str]) -> None:
-    """Refuse credentials of the environment for another endpoint than the environment's own.
+    """Refuse credentials of the environment for another endpoint than the environment's own (StorageError, kind ``credentials-missing``).
 
     Where the environment names no endpoint, its credentials are for any that the options name.
-
-    Raises
-    ------
-    StorageError
-        Kind ``credentials-missing``.
     """
     own = own_endpoint(environment)
     if options.endpoint_url is None or options.key or options.anon or options.profile or not own:
@@ -222,10 +214,7 @@ def _has_host(endpoint: str) -> bool:
 def check_bundle(options: S3Options) -> None:
     """Refuse a CA bundle that is not there, or holds no certificate, before anything is sent. Its path does not show.
 
-    Raises
-    ------
-    StorageError
-        Kind ``invalid-storage-option``.
+    Raises StorageError of kind ``invalid-storage-option``.
     """
     if isinstance(options.verify, bool) or Path(options.verify).is_dir():
         return

@@ -19,13 +19,7 @@ ATTEMPT_S_MIN = 1.0
 
 
 class Patience:
-    """The one deadline of a call. Safe for threads.
-
-    Parameters
-    ----------
-    seconds : float
-        How long a call may go on, ``request_timeout_s``.
-    """
+    """The one deadline of a call, which may go on for ``seconds``, ``request_timeout_s``. Safe for threads."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock

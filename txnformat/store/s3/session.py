@@ -50,18 +50,9 @@ _AWS_REGIONAL = re.compile(
 
 
 class RedirectedError(Exception):
-    """The store answered with a redirect: the request went no further.
+    """The store answered a request to ``asked`` with a redirect, 300 to 399: the request went no further.
 
-    Parameters
-    ----------
-    status : int
-        300 to 399.
-    asked : str
-        URL of the request.
-    location : str
-        What the answer named; empty without it. Anybody's text: only ``host`` may be shown.
-    region : str
-        Region that the answer named; empty without one.
+    ``location`` is what the answer named, anybody's text: only ``host`` may be shown. ``region`` is the one that it named. Empty without them.
     """
 
     def __init__(self, status: int, asked: str, location: str, region: str) -> None:
@@ -79,17 +70,7 @@ class RedirectedError(Exception):
 
 
 class AnswerTooLargeError(Exception):
-    """The answer has more bytes than it may have; reading ended there.
-
-    Parameters
-    ----------
-    most : int
-        Bytes that it may have (inclusive).
-    got : int or None
-        Bytes that it says it has, if it does.
-    of_object : bool
-        It is an object, and no error, listing, …
-    """
+    """The answer has more bytes than it may have (``most``, inclusive); reading ended there. ``got`` is what it says, if it does."""
 
     def __init__(self, most: int, got: int | None, *, of_object: bool = False) -> None:
         self.most = most
@@ -166,12 +147,8 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
 def xml_problem(body: bytes, root: str | None = None) -> str | None:
     """Return why a parser must not get ``body``; None if it may.
 
-    Entities grow, and every element takes memory: a parser makes much more of a body than its bytes.
-
-    Parameters
-    ----------
-    root : str, optional
-        Name that the root element must have; an ``Error`` may always come in its place.
+    Entities grow, and every element takes memory: a parser makes much more of a body than its bytes. ``root`` is the name that the root element
+    must have; an ``Error`` may always come in its place.
     """
     head = _TEXT.match(body)
     encoding = _ENCODING.search(head[1]) if head and head[1] else None

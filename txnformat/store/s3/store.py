@@ -274,10 +274,7 @@ class S3Store:
     ) -> dict[str, Any]:
         """Send a request that may be repeated without harm. Raises RequestFailedError.
 
-        Parameters
-        ----------
-        bytes_max : int, optional
-            Bytes that the object in the answer may have (inclusive); it is read no further.
+        An object in the answer may have ``bytes_max`` bytes (inclusive); it is read no further.
         """
         return self._attempts(operation, key, arguments, bytes_max, lambda _: True)
 
