@@ -22,10 +22,7 @@ def is_text(value: object) -> bool:
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
     """Return the values of the argument ``name`` as a list; what is no iterable, a text or a mapping comes back as it is.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``kind``: there are more than ITEMS_MAX, perhaps without end. Nothing was done.
+    Raises InvalidInputError of kind ``kind`` about more than ITEMS_MAX, perhaps without end. Nothing was done.
     """
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
         return values

@@ -197,15 +197,10 @@ def has_own_directory_only(directory: str) -> bool:
 
 
 def is_topics_file(key: str, directory: str) -> bool:
-    """Return whether a segment file may be named for the topic with this directory.
+    """Return whether a segment file, at a key that :func:`parse_data_key` recognises, may be named for the topic with this directory.
 
     It lies there, or in a directory that the topic would have with another id: a writer that lost the creation of the
     topic to another one has uploaded there. No other topic can have such a directory.
-
-    Parameters
-    ----------
-    key : str
-        One that :func:`parse_data_key` recognises.
     """
     found = key[: key.find("/")]
     return found == directory or (found[:-8] == directory[:-8] and not has_own_directory_only(directory))
@@ -247,16 +242,7 @@ def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:
 
 
 def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str) -> str:
-    """Return ``key`` if ``parse`` recognises it, else raise CorruptDataError.
-
-    Parameters
-    ----------
-    parse : callable
-        :func:`parse_data_key`, :func:`parse_table_key` or :func:`parse_snapshot_key`: the only kind of object that may
-        be named there.
-    where : str
-        The document, for the message.
-    """
+    """Return ``key`` if ``parse`` recognises it, the only kind of object that document ``where`` may name there; else raise CorruptDataError."""
     if parse(key) is not None:
         return key
     raise CorruptDataError(
@@ -269,13 +255,7 @@ def check_key(key: str, parse: Callable[[str], ObjectName | None], *, where: str
 
 
 def check_topics_file(key: str, directory: str, *, where: str) -> None:
-    """Raise CorruptDataError unless segment file ``key`` may be named for the topic with this directory.
-
-    Parameters
-    ----------
-    where : str
-        The object that names it, for the message.
-    """
+    """Raise CorruptDataError unless segment file ``key`` may be named, by the object ``where``, for the topic with this directory."""
     if not is_topics_file(key, directory):
         raise _foreign_key(key, directory, where)
 

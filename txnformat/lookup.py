@@ -14,10 +14,7 @@ __all__ = ["now_of", "topic_named"]
 def topic_named(log: TxnLog, name: str, partition: int | None = None) -> TopicState:
     """Return a topic. Requests: none when it is known, with that partition; else those of a refresh: either may be new.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-topic``.
+    Raises NotFoundError of kind ``unknown-topic``.
     """
     state = log.state
     if is_text(name) and name in state.topic_ids:

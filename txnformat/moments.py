@@ -25,19 +25,10 @@ def as_moment_ms(value: Moment, name: str) -> int:
 
 
 def as_moment_us(value: Moment, name: str) -> int:
-    """Return a time as microseconds since the epoch.
+    """Return a time, which the caller calls ``name``, as microseconds since the epoch.
 
-    Parameters
-    ----------
-    value : datetime, str or int
-        Without a zone it is UTC. Text is ISO 8601, or ms since the epoch in digits. A number is ms since the epoch.
-    name : str
-        What the caller calls it, for messages.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-timestamp``.
+    A datetime without a zone is UTC; text is ISO 8601, or ms since the epoch in digits; a number is ms since the epoch. Raises InvalidInputError
+    of kind ``invalid-timestamp``.
     """
     if type(value) is int:
         return value * 1_000

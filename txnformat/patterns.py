@@ -23,13 +23,7 @@ _REPETITIONS = re.compile(r"\{[0-9]*,?[0-9]{5}")
 
 
 class Pattern:
-    """An expression that a whole name has to match.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-pattern``: it is no expression of RE2, or longer than 4 KiB.
-    """
+    """An expression of RE2, of at most 4 KiB, that a whole name has to match; else InvalidInputError of kind ``invalid-pattern``."""
 
     def __init__(self, text: str) -> None:
         try:

@@ -94,11 +94,6 @@ class Vector(Generic[T]):
 
     Numbers are given in order, from 0, and never change. Values that nothing needs any more are dropped; their
     numbers are not given again.
-
-    Parameters
-    ----------
-    values : sequence
-        Values 0, 1, …
     """
 
     __slots__ = ("_chunks", "_length", "end")

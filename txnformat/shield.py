@@ -34,13 +34,7 @@ POLL_SECONDS = 0.25
 
 
 class Errand(Generic[T]):
-    """A function that runs at most once, and its answer.
-
-    Parameters
-    ----------
-    function : callable
-        Without arguments. It sees the context variables of the thread that makes the errand.
-    """
+    """A function that runs at most once, and its answer. It sees the context variables of the thread that makes the errand."""
 
     __slots__ = (
         "__weakref__",

@@ -58,10 +58,7 @@ class WholeRecord:
     def pieces(self) -> Iterator[bytes]:
         """Yield the value piece by piece; none of a null. Requests: none, or those of a read of its chunks.
 
-        Raises
-        ------
-        CorruptDataError
-            Kind ``damaged-value``: chunks are missing.
+        Raises CorruptDataError of kind ``damaged-value`` when chunks are missing.
         """
         return self._open()
 

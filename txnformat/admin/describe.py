@@ -267,11 +267,8 @@ def _told_by(
 ) -> TransactionOutcome | None:
     """Return how a transaction ended if an operation of its producer says it; without an outcome: it sent nothing.
 
-    Parameters
-    ----------
-    opened : int or None
-        The entry that opened the producer just after the transaction, ``op`` or a later one. It names what it aborted
-        only when that had offsets: of what was staged, the stages before it tell.
+    ``opened`` is the entry that opened the producer just after the transaction, ``op`` or a later one. It names what it aborted
+    only when that had offsets: of what was staged, the stages before it tell.
     """
     name = op.transactional_id
     if isinstance(op, EndTxn) and op.epoch == epoch:

@@ -144,29 +144,11 @@ class HistoryEntry:
 def read_history(
     state: LogState, run: Run, *, limit: int | None, start: int | None
 ) -> Iterator[HistoryEntry]:
-    """Yield the entries of a log, newest first.
+    """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start`` (inclusive; None: the log's last) on.
 
-    Parameters
-    ----------
-    state : LogState
-        Where the history ends, and what topics are called.
-    run : callable
-        Runs steps that only read.
-    limit : int or None
-        Most entries (at least 1); None for all.
-    start : int or None
-        The newest entry to show (inclusive); None for the log's last.
+    ``state`` says where the history ends, and what topics are called. Raises InvalidInputError about ``limit`` and ``start``; CorruptDataError of
+    kind ``missing-entry`` (an entry is not there and may not be) or ``broken-chain`` (it is not the one that the next one follows).
 
-    Raises
-    ------
-    InvalidInputError
-        ``limit`` or ``start`` is not one that can be.
-    CorruptDataError
-        Kind ``missing-entry``: an entry is not there and may not be; ``broken-chain``: it is not the one that the
-        next one follows.
-
-    Notes
-    -----
     Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles. Deleted entries
     are shown as far as bundles hold them.
 

@@ -371,15 +371,8 @@ class _Volume(NamedTuple):
 
 
 def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts) -> LogMetrics:
-    """Return the measures of a state.
+    """Return the measures of a state at the store's time: a log that nobody writes to has transactions that grow older all the same.
 
-    Parameters
-    ----------
-    store_time_ms : int
-        The store's time now: a log that nobody writes to any more has transactions that grow older all the same.
-
-    Notes
-    -----
     O(partitions + extents in the state). No requests.
     """
     now_ms = max(store_time_ms, state.timestamp_ms)

@@ -52,13 +52,7 @@ class PreparedTransaction:
 
     @classmethod
     def parse(cls, token: object) -> Self:
-        """Return what a token names.
-
-        Raises
-        ------
-        InvalidInputError
-            Kind ``invalid-token``.
-        """
+        """Return what a token names. Raises InvalidInputError of kind ``invalid-token``."""
         found = _TOKEN.fullmatch(token) if isinstance(token, str) else None
         if found is not None:
             log_id, producer_id, epoch, transactional_id = found.groups()

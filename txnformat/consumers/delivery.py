@@ -71,13 +71,7 @@ class Delivery:
         rows_max: int,
         announce: Callable[[pa.RecordBatch], None],
     ) -> pa.RecordBatch | None:
-        """Return the next records to hand out; None when there are none now.
-
-        Parameters
-        ----------
-        announce : callable
-            Gets the records before they count as handed out.
-        """
+        """Return the next records to hand out; None when there are none now. ``announce`` gets them before they count as handed out."""
         if self._created_entry != subscription.created_entry:
             self.restart()  # another one of the same name: what was handed out was of the one before
             self._created_entry = subscription.created_entry

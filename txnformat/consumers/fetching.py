@@ -131,12 +131,7 @@ class Footers:
 class Read:
     """An open read of consecutive offsets of one partition, chunk by chunk.
 
-    Parameters
-    ----------
-    plan : ReadPlan
-        Of this partition alone.
-    asked : pyarrow.Schema
-        What the consumer wants. Batches that come out have ``_offset``, too.
+    ``plan`` is of this partition alone; ``asked`` is what the consumer wants. Batches that come out have ``_offset``, too.
     """
 
     def __init__(self, plan: ReadPlan, asked: pa.Schema, footers: Footers, store: ObjectStore) -> None:
@@ -291,10 +286,7 @@ class Fetched(NamedTuple):
 class Fetcher:
     """Makes batches for a consumer out of what is known of the log. It never looks at the log itself.
 
-    Parameters
-    ----------
-    columns : sequence of str or None
-        What batches have; None: the topic's own and METADATA_COLUMNS.
+    Batches have ``columns``; None: the topic's own and METADATA_COLUMNS.
     """
 
     def __init__(
@@ -307,13 +299,7 @@ class Fetcher:
         self._begun: set[TopicPartition] = set()  # those with a chunk in memory, and some that had one
 
     def schema(self, topic: TopicState) -> pa.Schema:
-        """Return the schema of a topic's batches.
-
-        Raises
-        ------
-        InvalidInputError
-            Kind ``unknown-column``: the topic lacks one that is asked for.
-        """
+        """Return the schema of a topic's batches. Raises InvalidInputError of kind ``unknown-column`` when the topic lacks one that is asked for."""
         names = self._columns
         return output_schema(
             topic.schema, [*topic.schema.arrow_schema.names, *METADATA_COLUMNS] if names is None else names
@@ -322,16 +308,8 @@ class Fetcher:
     def fetch(self, state: LogState, assigned: Turns, rows_max: int, is_late: Callable[[], bool]) -> Fetched:
         """Return the next records, all of one topic, and where positions are behind them. They stay where they are.
 
-        Positions also move past markers and aborted records.
-
-        Requests: those of the data, and of sidecars.
-
-        Parameters
-        ----------
-        assigned : OrderedDict
-            In the order of turns; their positions are known.
-        is_late : callable
-            Whether there is no time left to add the records of other partitions.
+        Positions also move past markers and aborted records. ``assigned`` is in the order of turns, with known positions; ``is_late`` says
+        that there is no time left to add the records of other partitions. Requests: those of the data, and of sidecars.
         """
         filling = _Filling(rows_max)
         for one in list(assigned.values()):

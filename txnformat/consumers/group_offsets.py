@@ -52,7 +52,10 @@ class OffsetSource(Protocol):
     """Something that reads under a group, and whose positions a transaction can take along: a consumer."""
 
     def group_offsets(self, log_id: str) -> GroupOffsets:
-        """Return its positions, compared with those that it last knew as committed, for the log with this id."""
+        """Return positions as an intent has them: of this log by (topic, partition), foreign ones by name.
+
+        What is expected (None: nothing) must be committed now. Raises InvalidInputError with every problem of the form, NotFoundError about a topic.
+        """
         ...
 
     def offsets_committed(self, offsets: GroupOffsets) -> None:
@@ -175,13 +178,7 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
 
 
 def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
-    """Return the positions of a consumer, for the log with this id.
-
-    Raises
-    ------
-    InvalidInputError
-        It is no consumer; or something is given besides.
-    """
+    """Return the positions of a consumer, for the log with this id. Raises InvalidInputError if it is none, or something is given besides."""
     if not isinstance(source, OffsetSource):
         raise InvalidInputError(
             f"{repr_of(source, 80)} is not a group",

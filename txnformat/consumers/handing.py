@@ -40,14 +40,8 @@ class _Open(NamedTuple):
 class Handed:
     """A batch on its way to the caller.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        The records.
-    fetched : Fetched
-        What the chain of batches began with that this one belongs to.
-    turns : tuple
-        The partitions that have more, in the order of their turns; none where nothing may be cut in advance.
+    ``fetched`` is what the chain of batches began with that this one belongs to; ``turns`` the partitions that have more, in the order of their
+    turns, none where nothing may be cut in advance.
     """
 
     __slots__ = ("_turns", "batch", "fetched")
@@ -97,10 +91,7 @@ class Front(NamedTuple):
 def handed_out(batch: pa.RecordBatch, fetched: Fetched, assigned: Turns, state: LogState | None) -> Handed:
     """Return a batch that was fetched, on its way to the caller.
 
-    Parameters
-    ----------
-    state : LogState or None
-        The state of the fetch, if more may be cut in advance from what it has left.
+    ``state`` is that of the fetch, if more may be cut in advance from what it has left; else None.
     """
     if state is None:
         return Handed(batch, fetched, ())

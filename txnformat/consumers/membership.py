@@ -53,17 +53,7 @@ KEEP_AGAIN_MS = 3_600_000
 
 
 class Membership:
-    """What a consumer does in its group's name. Not safe for threads.
-
-    Parameters
-    ----------
-    group : str
-        The group's name.
-    log : TxnLog
-        Where the group is.
-    source : TxnLog
-        What the consumer reads.
-    """
+    """What a consumer of the log ``source`` does in the name of a group, which is in ``log``. Not safe for threads."""
 
     def __init__(self, group: str, log: TxnLog, source: TxnLog, settings: ConsumerSettings) -> None:
         self.log = log
@@ -99,13 +89,7 @@ class Membership:
         check_generation(self._group, self._state_of(self.log.state), self.generation)
 
     def join(self) -> None:
-        """Become the member, and fence the one before. Requests: 1 entry.
-
-        Raises
-        ------
-        CommitStateUnknownError
-            The same call may be repeated.
-        """
+        """Become the member, and fence the one before; after CommitStateUnknownError call it again. Requests: 1 entry."""
         action = JoinAsMember(self._group, self._member, self._settings.session_timeout_ms)
         result = self._settle(None, action)
         joined = operation_of(result, JoinGroup)
@@ -133,12 +117,7 @@ class Membership:
         """Return the committed offsets of partitions that have one, once none of theirs is pending in a transaction.
 
         Requests: a look; while something is pending one more with each wait, of up to a second, and what it takes to
-        end transactions whose time is over.
-
-        Raises
-        ------
-        ConflictError
-            Kind ``offsets-pending``: still, after ``default_api_timeout_ms``.
+        end transactions whose time is over. Raises ConflictError (``offsets-pending``) when it still is after ``default_api_timeout_ms``.
         """
         wanted = {key: self._key(key) for key in keys}
         clock = self.log.committer.clock
@@ -175,13 +154,7 @@ class Membership:
         *,
         compared: bool,
     ) -> GroupOffsets:
-        """Return positions as an intent has them.
-
-        Parameters
-        ----------
-        compared : bool
-            They replace what was last known as committed, and nothing else.
-        """
+        """Return positions as an intent has them; ``compared``: they replace what was last known as committed, and nothing else."""
         found: list[OffsetCommit] = []
         foreign: list[PositionCommit] = []
         for key in sorted(positions):
@@ -199,13 +172,7 @@ class Membership:
         return GroupOffsets(self._group, tuple(found), tuple(foreign), self.generation, reads_all)
 
     def commit(self, wanted: GroupOffsets) -> None:
-        """Commit positions. Requests: 1 entry.
-
-        Raises
-        ------
-        CommitStateUnknownError
-            They may be committed. The same commit may be repeated: it lands once.
-        """
+        """Commit positions; after CommitStateUnknownError the same commit may be repeated: it lands once. Requests: 1 entry."""
         self._settle(wanted, Write(offsets=(wanted,)))
         self.note(wanted)
         self._unsettled = None
@@ -213,12 +180,8 @@ class Membership:
     def keep(self, assigned: Iterable[TopicPartition], begun: Mapping[TopicPartition, int]) -> None:
         """Use a group that nobody has used for a day: commit again what is. It never fails. Requests: none; then 1 entry.
 
-        Parameters
-        ----------
-        assigned : iterable of TopicPartition
-            One of theirs is committed again, compared with what is committed.
-        begun : mapping of TopicPartition to int
-            Where partitions were begun: a member of which none is committed commits one of these.
+        One position of ``assigned`` is committed again, compared with what is committed; a member of which none is commits one of those
+        where partitions were ``begun``.
         """
         group, now = self._state_of(self.log.state), self.log.committer.clock.now()
         if now.wall_ms - group.used_ms < KEEP_MS or group.pending:

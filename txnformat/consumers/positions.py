@@ -27,13 +27,7 @@ Names = tuple[str, int]
 
 
 def as_pairs(wanted: object) -> list[Names]:
-    """Return (topic, partition) pairs.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-partitions``: every entry that is no such pair.
-    """
+    """Return (topic, partition) pairs. Raises InvalidInputError (``invalid-partitions``) about every entry that is no such pair."""
     pairs: list[Any] = [wanted]
     if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
         pairs = items(wanted, "the partitions")
@@ -52,13 +46,7 @@ def _is_pair(pair: object) -> bool:
 
 
 def named_partitions(state: LogState, pairs: Iterable[Names]) -> dict[Names, TopicPartition]:
-    """Return the partitions that pairs name, in their order.
-
-    Raises
-    ------
-    NotFoundError
-        Kinds ``unknown-topic`` and ``unknown-partition``: every one.
-    """
+    """Return the partitions that pairs name, in their order. Raises NotFoundError about every one that is not there."""
     found: dict[Names, TopicPartition] = {}
     unknown: list[Names] = []
     for name, number in pairs:
@@ -83,13 +71,7 @@ def is_in_range(partition: PartitionState, position: int) -> bool:
 
 
 def check_offset(offset: object) -> int:
-    """Return an offset to seek to.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-offset``: it is negative, or no whole number.
-    """
+    """Return an offset to seek to. Raises InvalidInputError of kind ``invalid-offset`` when it is negative, or no whole number."""
     if type(offset) is not int or offset < 0:
         raise InvalidInputError(
             f"{repr_of(offset, 80)} is not an offset",
@@ -108,10 +90,7 @@ def reset_position(
 ) -> int:
     """Return where a partition is begun whose position is not known (None), or not in range.
 
-    Raises
-    ------
-    OffsetOutOfRangeError
-        The policy is NONE. Kind ``no-offset`` when no position is known.
+    Raises OffsetOutOfRangeError when the policy is NONE; of kind ``no-offset`` when no position is known.
     """
     latest = readable_end(partition, isolation)
     if policy is OffsetReset.EARLIEST:

@@ -93,12 +93,7 @@ class Reading:
     ) -> None:
         """Read exactly these; those that were read before go on where they are, others from ``starts``.
 
-        Parameters
-        ----------
-        topics : frozenset of str
-            Ids of the topics of which all partitions are read.
-        places : bool
-            Begin those that have no position; if that fails, what is read is as before.
+        Of ``topics`` (ids) all partitions are read. ``places`` begins those that have no position; if that fails, what is read is as before.
         """
         before, keys = self._assignment, dict.fromkeys(wanted)
         assigned: Turns = OrderedDict((key, one) for key, one in before.assigned.items() if key in keys)
@@ -121,13 +116,7 @@ class Reading:
         return sorted(self.assigned.values(), key=lambda one: one.names)
 
     def chosen(self, wanted: Iterable[Names]) -> list[Assigned]:
-        """Return the named partitions; all, if none is named.
-
-        Raises
-        ------
-        InvalidInputError
-            Kinds ``invalid-partitions`` and ``not-assigned``: every one that is wrong.
-        """
+        """Return the named partitions; all, if none is named. Raises InvalidInputError (``invalid-partitions``, ``not-assigned``) about every wrong one."""
         names = as_pairs(wanted)
         if not names:
             return self.in_order()
@@ -153,13 +142,7 @@ class Reading:
         return partition.log_start, readable_end(partition, self._settings.isolation)
 
     def placed(self, one: Assigned, state: LogState) -> int:
-        """Return a partition's position; begin it where it has none, or none that is there.
-
-        Raises
-        ------
-        OffsetOutOfRangeError
-            It has none that is there, and there is no policy for that.
-        """
+        """Return a partition's position; begin it where it has none that is there. Raises OffsetOutOfRangeError when there is no policy for that."""
         return self._place(one, state, self.begun)
 
     def _place(self, one: Assigned, state: LogState, begun: dict[TopicPartition, int]) -> int:
@@ -178,12 +161,7 @@ class Reading:
         return one.position
 
     def seek(self, one: Assigned, offset: int) -> None:
-        """Go on from another offset. Requests: none, or a look when the offset is not known to be there.
-
-        Raises
-        ------
-        OffsetOutOfRangeError
-        """
+        """Go on from another offset. Requests: none, or a look when the offset is not known to be there. Raises OffsetOutOfRangeError."""
         earliest, latest = self.ends(one, self.log.state)
         if not earliest <= offset <= latest:
             earliest, latest = self.ends(one, self.look())
@@ -235,13 +213,7 @@ class Reading:
         return state
 
     def settle(self, taken: Handed | None) -> None:
-        """Move the positions behind what was handed out, if the caller has it.
-
-        Parameters
-        ----------
-        taken : Handed or None
-            The last batch that a caller has taken.
-        """
+        """Move the positions behind what was handed out, if it is the last batch that a caller has taken."""
         handing = self._handing
         if handing is not None and taken is not None and taken.fetched is handing.fetched:
             taken.move(self.assigned)
@@ -262,14 +234,8 @@ class Reading:
         """Return the next records; None when there are none by then. A call with ``timeout_ms`` 0 looks once.
 
         Waits grow with every look that finds nothing, from call to call, until records come. What was handed out and
-        not taken is handed out again.
-
-        Parameters
-        ----------
-        cuts_ahead : bool
-            Further batches may be cut from what lies ready.
-        is_over : callable
-            Whether there is no caller any more who waits for an answer.
+        not taken is handed out again. With ``cuts_ahead`` further batches may be cut from what lies ready; ``is_over`` says that there is no
+        caller any more who waits for an answer.
         """
         if self._handing is not None and self._handing.batch.num_rows <= records_max:
             return self._handing

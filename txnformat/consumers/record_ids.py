@@ -21,13 +21,7 @@ _HINT = "give what receive() returned, dicts with _partition and _offset, or (pa
 
 
 def offsets_by_partition(records: Records) -> dict[int, NDArray[np.int64]]:
-    """Return the offsets that are meant, by partition, ascending.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-records``: they are not such, or one is named twice; kind ``no-records``: there is none.
-    """
+    """Return the offsets that are meant, by partition, ascending. Raises InvalidInputError: ``invalid-records`` (also one named twice), ``no-records``."""
     if isinstance(records, pa.RecordBatch | pa.Table):
         missing = [name for name in ("_partition", "_offset") if name not in records.schema.names]
         if missing:

@@ -30,13 +30,7 @@ class OffsetReset(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Settings of a :class:`~txnformat.consumers.consumer.Consumer`.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-settings``: every problem found.
-    """
+    """Settings of a :class:`~txnformat.consumers.consumer.Consumer`. Every problem is in an InvalidInputError of kind ``invalid-settings``."""
 
     group: str | None = None
     """Whose positions are committed; None: nobody's, and they live in the consumer alone. Kafka's group.id."""

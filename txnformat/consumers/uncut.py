@@ -54,13 +54,7 @@ class _Turn:
 
 
 class Uncut:
-    """Runs the calls of one object.
-
-    Parameters
-    ----------
-    what : str
-        The object, for errors: "consumer".
-    """
+    """Runs the calls of one object; ``what`` names it in errors."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -75,17 +69,9 @@ class Uncut:
         return self._generation != generation()
 
     def run(self, name: str, body: Callable[[Caller], T], *, breaks: bool) -> T:
-        """Do a call.
+        """Do a call; ``breaks`` says whether an unexpected failure of ``body`` leaves open what it has done.
 
-        Parameters
-        ----------
-        breaks : bool
-            Whether an unexpected failure of ``body`` leaves open what it has done.
-
-        Raises
-        ------
-        InvalidTransactionStateError
-            Kinds ``forked``, ``concurrent-use``; kind ``close-required``: an earlier call failed unexpectedly.
+        Raises InvalidTransactionStateError: ``forked``, ``concurrent-use``, ``close-required`` (an earlier call failed unexpectedly).
         """
         self._settle()
         caller = Caller()
