@@ -82,8 +82,10 @@ def _append(transactional_id: str | None, producer_id: int, epoch: int) -> Appen
         partition_count=10_000,
         files=(FILE, EVOLVED),
         partitions=(
-            AppendedPartition(0, BIG, 5, 2, 0, DIGEST, 80, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS),
-            AppendedPartition(1, 0, 1, 1, -1, DIGEST, 0, -5, 2**63 - 1),
+            AppendedPartition(
+                0, 5, 2, DIGEST, 80, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, base_sequence=0, base_offset=BIG
+            ),
+            AppendedPartition(1, 1, 1, DIGEST, 0, -5, 2**63 - 1, base_sequence=-1, base_offset=0),
         ),
         batches=(
             BatchRecord(0, 0, 0, 1, 3, 40, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS),
@@ -130,7 +132,7 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         _append(None, 4, 0),
         _append(None, -1, -1),
         _with_table(0, ()),
-        _with_table(2**31 - 1, (AppendedPartition(0, 0, 1, 2**31 - 1, -1, DIGEST, 1, 1, 2),)),
+        _with_table(2**31 - 1, (AppendedPartition(0, 1, 2**31 - 1, DIGEST, 1, 1, 2, base_sequence=-1, base_offset=0),)),
     ),
     "stage": (
         Stage(

@@ -35,8 +35,8 @@ from txnformat.core.operations import (
     Stage,
     Upgrade,
 )
-from txnformat.core.ownership import check_files, directories, shares_directory
-from txnformat.core.producers.state import AppendedRange, record
+from txnformat.core.ownership import directories, shares_directory
+from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
 from txnformat.core.sealing.fold import apply_seal
 from txnformat.core.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
@@ -56,8 +56,10 @@ from txnformat.core.transactions.fold import (
     owner_of,
     prepare_transaction,
     producer_ids,
+    range_of,
     table_extent,
     time_of,
+    topic_of,
 )
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
@@ -251,15 +253,7 @@ def _checkpoint(state: LogState, op: Checkpoint, at: At) -> LogState:
 
 
 def _append(state: LogState, op: Append, at: At) -> LogState:
-    topic = state.topics.get(op.topic_id)
-    if topic is None or op.partition_count != topic.partitions:
-        corrupt(
-            at, "an append does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
-        )
-    newest = max((file.schema_id for file in op.files), default=0)
-    if newest > topic.schema.schema_id:
-        corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
-    check_files(topic, op.files, at)
+    topic = topic_of(state, op, at)
     owner = None
     if op.transactional_id is not None:
         owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
@@ -355,18 +349,8 @@ def _extents(
     for batch in batches:
         times = (time_of(batch.min_timestamp_ms, at), time_of(batch.max_timestamp_ms, at))
         head = (offset, batch.records, op.producer_id, op.epoch, sequence, at.entry, at.timestamp_ms)
-        groups = (batch.row_group, batch.row_group_count)
-        place = (
-            batch.size,
-            first_file + batch.file,
-            -1,
-            first_file,
-            0,
-            *groups,
-            1,
-            int(transactional),
-            len(op.files),
-        )
+        file = (batch.size, first_file + batch.file, -1, first_file, 0)
+        place = (*file, batch.row_group, batch.row_group_count, 1, int(transactional), len(op.files))
         rows.append((*head, *times, *place))
         offset += batch.records
         sequence += batch.records if sequence >= 0 else 0
@@ -379,10 +363,8 @@ def _grown(
     transaction: Transaction = (op.producer_id, op.epoch)
     sequences, opened = partition.sequences, partition.open
     if op.producer_id != NO_PRODUCER:
-        appended = AppendedRange(
-            part.base_sequence, part.base_sequence + part.records - 1, part.digest, part.base_offset, at.entry
-        )
-        sequences = put(sequences, transaction, record(sequences.get(transaction, ()), appended), at)
+        window = record(sequences.get(transaction, ()), range_of(part, part.base_offset, at))
+        sequences = put(sequences, transaction, window, at)
     if op.transactional_id is not None and transaction not in opened:
         opened = put(opened, transaction, part.base_offset, at)
     return replace(

@@ -167,14 +167,13 @@ class AllocateProducerIds(Struct, frozen=True, tag_field="operation", tag="alloc
     intent: Count = 0
 
 
-class AppendedPartition(Struct, frozen=True, gc=False):
-    """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
+class PendingPartition(Struct, frozen=True, gc=False):
+    """What an append or a stage brings for one partition; an entry gives it its offsets."""
 
     partition: PartitionNumber
-    base_offset: Count
     records: Positive
     batch_count: PositiveInt32
-    base_sequence: OrMinusOne
+    base_sequence: Count
     """Sequence of the first record; -1 without a producer."""
     digest: Digest16
     """16 hex digits over the content (files and row groups): tells a repeat from a fork."""
@@ -182,6 +181,13 @@ class AppendedPartition(Struct, frozen=True, gc=False):
     """Compressed bytes of the batches."""
     min_timestamp_ms: Time
     max_timestamp_ms: Time
+
+
+class AppendedPartition(PendingPartition, frozen=True, gc=False, kw_only=True):
+    """What an append adds to one partition: ``records`` offsets from ``base_offset`` on."""
+
+    base_offset: Count
+    base_sequence: OrMinusOne
 
 
 class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=True):
@@ -206,22 +212,6 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
     table: Annotated[ObjectRecord | None, LEFT_OUT] = None
     section: Annotated[Int32, LEFT_OUT] = 0
     intent: Count = 0
-
-
-class PendingPartition(Struct, frozen=True, gc=False):
-    """What an append or a stage brings for one partition; an entry gives it its offsets."""
-
-    partition: PartitionNumber
-    records: Positive
-    batch_count: PositiveInt32
-    base_sequence: Count
-    """Sequence of the first record; -1 without a producer."""
-    digest: Digest16
-    """As in AppendedPartition."""
-    size: Size
-    """Compressed bytes of the batches."""
-    min_timestamp_ms: Time
-    max_timestamp_ms: Time
 
 
 class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):

@@ -23,7 +23,7 @@ from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
-from txnformat.errors import NotFoundError
+from txnformat.errors import NotFoundError, repr_of
 from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
@@ -67,6 +67,17 @@ class TopicState:
     created: CreateTopic = field(repr=False)
     """The operation that made it."""
     created_entry: int
+
+    def check_partition(self, number: object) -> None:
+        """Raise NotFoundError unless ``number`` is that of a partition: "0" and True only look like numbers."""
+        if type(number) is not int or not 0 <= number < self.partitions:
+            raise NotFoundError(
+                "no such partition",
+                kind="unknown-partition",
+                hint=f"the topic has partitions 0 to {self.partitions - 1}",
+                topic=self.name,
+                partition=number if type(number) is int else repr_of(number),
+            )
 
 
 class ProducerIdBlock(NamedTuple):

@@ -55,7 +55,7 @@ def _append(
     return Append(
         topic_id=TOPIC, producer_id=producer_id, epoch=epoch, transactional_id=transactional_id, partition_count=4,
         files=(FileRecord(key, 100, "0" * 64, 50, "0" * 64, 1, 0),),
-        partitions=(AppendedPartition(0, offset, 1, 1, sequence, "0" * 16, 1, 0, 0),),
+        partitions=(AppendedPartition(0, 1, 1, "0" * 16, 1, 0, 0, base_sequence=sequence, base_offset=offset),),
         batches=(BatchRecord(0, 0, 0, 1, 1, 1, 0, 0),), table=None, section=0, intent=0,
     )  # fmt: skip
 

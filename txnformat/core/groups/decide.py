@@ -124,14 +124,7 @@ def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -
         raise NotFoundError(
             "the topic of an offset does not exist", kind="unknown-topic", topic_id=commit.topic_id
         )
-    if commit.partition >= topic.partitions:
-        raise NotFoundError(
-            "no such partition",
-            kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
-            topic=topic.name,
-            partition=commit.partition,
-        )
+    topic.check_partition(commit.partition)
     partition = state.partition(commit.key)
     latest = partition.log_end if wanted.read_uncommitted else partition.last_stable_offset
     if commit.offset > latest:

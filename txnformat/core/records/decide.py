@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
+from msgspec import structs
+
 from txnformat.core.app_versions.decide import check_grows, find_version
 from txnformat.core.app_versions.state import Content
 from txnformat.core.drafts import replace
@@ -178,19 +180,7 @@ class _Placing:
         for part, key in self._new(append, {}):
             base_offset = self._state.partition(key).log_end
             self.ends[key] = base_offset + part.records
-            placed.append(
-                AppendedPartition(
-                    part.partition,
-                    base_offset,
-                    part.records,
-                    part.batch_count,
-                    part.base_sequence,
-                    part.digest,
-                    part.size,
-                    part.min_timestamp_ms,
-                    part.max_timestamp_ms,
-                )
-            )
+            placed.append(AppendedPartition(**structs.asdict(part), base_offset=base_offset))
         if not placed:
             return []
         made = Append(

@@ -1,40 +1,7 @@
 """Snapshots: a whole LogState as the bytes of one object, deterministic in both directions. Pure.
 
-A snapshot is an uncompressed Arrow IPC *stream* with one record batch of two columns, ``section`` (utf8) and ``data``
-(large_binary), and one row per section, in this order:
-
-========  ==========================================================================================
-section   data
-========  ==========================================================================================
-state     one JSON object (zstd above 16 KiB, as in commit entries): everything that is not below
-extents   Arrow IPC stream; the columns of ``partition.EXTENT`` in its order, a row per extent
-markers   the same of ``partition.MARKER``
-aborted   the same of ``partition.ABORTED``
-segments  the same of ``partition.SEGMENT``
-files     Arrow IPC stream: number, key, size, sha256, footer_bytes, footer_sha256, rows, schema_id; a row per file
-tables    Arrow IPC stream: number, key, size, sha256; a row per batch table
-========  ==========================================================================================
-
-The inner streams hold one record batch with zstd buffers; numbers are int64 (int32 where the dtype says so), texts
-utf8, nothing is null. ``extents``, ``markers``, ``aborted`` and ``segments`` hold the rows of one partition after the
-other, in the order of ``state.partitions``, which also says how many rows each partition has. A row's ``file``,
-``first_file`` and ``table`` are numbers of ``files`` and ``tables``, counted over the whole life of the log; files and
-tables that only sealed offsets need are not there.
-
-``state`` has: ``format`` (1), ``log_id``, ``entry``, ``entry_sha256``, ``timestamp_ms``, ``features``
-{reader, writer, maintenance: sorted names}, ``topics`` (by id: the ``create_topic`` operation as in an entry,
-``created_entry``, and what was altered since), ``transactional_ids`` (by id), ``next_producer_id``, ``blocks``, ``app_versions`` (by namespace,
-then id), ``checkpoints`` (``checkpoint`` operations, oldest first), ``window`` {first, entries: intent ids of entry
-``first`` and those after}, ``partitions`` (by topic id, then number: log start and end, open transactions, sequence
-windows, end of the listed and of the sealed offsets, numbers of rows), ``sealed`` (numbers, sidecars and next number
-of the segments that are not in the segment list), ``segment_list`` {key, size, sha256} and ``listed_segments``, and
-for ``files`` and ``tables`` how many rows there are and which number comes next.
-
-The *digest* of a state is the sha256 of these bytes, one after the other: the plain ``state`` JSON (UTF-8, keys sorted
-by code point, no spaces, no escapes but those that JSON demands); the rows of ``extents``, ``markers``, ``aborted``,
-``segments`` as packed little-endian structures; per file the line ``number key size sha256 footer_bytes footer_sha256
-rows`` (then ``schema_id`` unless that is 0), per table ``number key size sha256``, each ended by a line feed. It
-depends on nothing but the state: not on compression, on a library's version, nor on how a state came about.
+The specification, section "Snapshots", has the format. The *digest* of a state depends on nothing but the state: not on compression, on a
+library's version, nor on how a state came about.
 
 A decoder checks size and sha256 against the ``checkpoint`` operation before it parses anything, and log id, entry and
 digest after. Whatever does not fit is CorruptDataError with object, expected, got.

@@ -17,7 +17,7 @@ The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from txnformat import keys
 from txnformat.core.drafts import replace
@@ -52,6 +52,8 @@ from txnformat.types import TopicPartition
 
 __all__ = ["acknowledge", "check_nack", "create_subscription", "delete_subscription"]
 
+END_FIRST = "let the transaction end first"
+
 
 def create_subscription(state: LogState, action: CreateSubscription) -> CreateSubscription:
     """Return the operation that creates a subscription."""
@@ -79,7 +81,8 @@ def delete_subscription(state: LogState, action: DeleteSubscription) -> DeleteSu
     """Return the operation that deletes a subscription without pending acknowledgements."""
     subscription = _subscription(state, action)
     for number, acks in subscription.partitions.items():
-        _check_nothing_pending(acks, state, action, number)
+        if (conflict := acks.first_pending()) is not None:
+            _raise(conflict, state, action, number, END_FIRST)
     return replace(action, intent=0)
 
 
@@ -157,23 +160,12 @@ def _partition(mode: AckMode, part: AckedPartition) -> AckedPartition:
 
 
 def _after(state: LogState, acks: PartitionAcks, op: Ack, part: AckedPartition) -> PartitionAcks:
-    ranges = Ranges.of(part.ranges)
-    end = int(ranges.ends[-1]) if part.position is None else part.position
+    end = part.ranges[-1][1] if part.position is None else part.position
     _check_offset(state, _topic(state, op.topic_id), op, part.partition, end)
-    if op.mode is AckMode.SEEK:
-        _check_nothing_pending(acks, state, op, part.partition)
-        return PartitionAcks(end)
-    if part.position is None:
-        conflict = acks.conflict(ranges)
-    else:
-        conflict = acks.conflict_below(part.position, op.transactional_id)
-    if conflict is not None:
+    after = acks.after(op.mode, part, op.transactional_id)
+    if isinstance(after, AckConflict):
         hint = "abort the transaction" if op.transactional_id is not None else "do not process it twice"
-        _raise(conflict, state, op, part.partition, hint)
-    if op.transactional_id is None:
-        after = acks.acknowledged(ranges, part.position or 0)
-    else:
-        after = acks.with_pending(op.transactional_id, ranges, part.position)
+        _raise(after, state, op, part.partition, END_FIRST if op.mode is AckMode.SEEK else hint)
     if after.range_count() > ACK_RANGES_MAX:
         raise InvalidInputError(
             f"too many separate ranges would be acknowledged in partition {part.partition}: "
@@ -182,14 +174,6 @@ def _after(state: LogState, acks: PartitionAcks, op: Ack, part: AckedPartition) 
             hint="acknowledge older records first, or read further back",
         )
     return after
-
-
-def _check_nothing_pending(
-    acks: PartitionAcks, state: LogState, named: Ack | DeleteSubscription, partition: int
-) -> None:
-    conflict = acks.first_pending()
-    if conflict is not None:
-        _raise(conflict, state, named, partition, "let the transaction end first")
 
 
 def check_nack(
@@ -242,14 +226,7 @@ def _check_offset(
     state: LogState, topic: TopicState, named: Ack | CreateSubscription, partition: int, end: int
 ) -> None:
     """Refuse a partition that is not there, and an end (exclusive) above what is visible to all."""
-    if not 0 <= partition < topic.partitions:
-        raise NotFoundError(
-            "no such partition",
-            kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
-            topic=topic.name,
-            partition=partition,
-        )
+    topic.check_partition(partition)
     known = state.partition(TopicPartition(named.topic_id, partition))
     if end > known.last_stable_offset:
         position = isinstance(named, CreateSubscription) or named.mode is AckMode.SEEK
@@ -276,18 +253,16 @@ def _raise(
     partition: int,
     hint: str,
 ) -> NoReturn:
-    values: dict[str, Any] = {
-        "topic": state.topics[named.topic_id].name,
-        "subscription": named.subscription,
-        "partition": partition,
-        "offset": conflict.offset,
-    }
-    if conflict.kind != ACK_PENDING:
-        raise AckConflictError("the record is acknowledged already", kind=conflict.kind, hint=hint, **values)
+    pending = conflict.kind == ACK_PENDING
     raise AckConflictError(
-        "a transaction that has not ended has acknowledged the record",
+        "a transaction that has not ended has acknowledged the record"
+        if pending
+        else "the record is acknowledged already",
         kind=conflict.kind,
         hint=hint,
-        **values,
-        transactional_id=conflict.transactional_id,
+        topic=state.topics[named.topic_id].name,
+        subscription=named.subscription,
+        partition=partition,
+        offset=conflict.offset,
+        **({"transactional_id": conflict.transactional_id} if pending else {}),
     )

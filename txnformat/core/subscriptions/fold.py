@@ -10,7 +10,6 @@ from collections.abc import Container
 
 from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.folding import At, corrupt
-from txnformat.core.ranges import Ranges
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
     Ack,
@@ -19,7 +18,7 @@ from txnformat.core.subscriptions.operations import (
     CreateSubscription,
     DeleteSubscription,
 )
-from txnformat.core.subscriptions.state import ACK_RANGES_MAX, PartitionAcks, SubscriptionState
+from txnformat.core.subscriptions.state import ACK_RANGES_MAX, AckConflict, PartitionAcks, SubscriptionState
 from txnformat.core.transactions.fold import ongoing, owner_of
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
 from txnformat.types import TopicPartition
@@ -96,28 +95,16 @@ def _check_partition(
 
 
 def _acknowledged(acks: PartitionAcks, op: Ack, part: AckedPartition, at: At) -> PartitionAcks:
-    ranges = Ranges.of(part.ranges)
-    if op.mode is AckMode.SEEK:
-        if acks.pending or part.position is None:
-            corrupt(at, "a subscription seeks while acknowledgements are pending", partition=part.partition)
-        return PartitionAcks(part.position)
-    if part.position is None:
-        conflict = acks.conflict(ranges)
-    else:
-        conflict = acks.conflict_below(part.position, op.transactional_id)
-    if conflict is not None:
+    after = acks.after(op.mode, part, op.transactional_id, at)
+    if isinstance(after, AckConflict):
         corrupt(
             at,
             "what is acknowledged is so already, or pending",
             partition=part.partition,
-            conflict=conflict.kind,
-            offset=conflict.offset,
-            transactional_id=conflict.transactional_id,
+            conflict=after.kind,
+            offset=after.offset,
+            transactional_id=after.transactional_id,
         )
-    if op.transactional_id is None:
-        after = acks.acknowledged(ranges, part.position or 0)
-    else:
-        after = acks.with_pending(op.transactional_id, ranges, part.position, at)
     if after.range_count() > ACK_RANGES_MAX:
         corrupt(
             at,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from txnformat.core.drafts import draft, put, without
 from txnformat.core.ranges import NO_RANGES, Ranges
+from txnformat.core.subscriptions.operations import AckedPartition, AckMode
 
 __all__ = [
     "ACK_PENDING",
@@ -125,6 +126,23 @@ class PartitionAcks:
             if len(held.ranges) and held.ranges.starts[0] < position:
                 found.append(AckConflict(ACK_PENDING, int(held.ranges.starts[0]), name))
         return min(found, key=lambda one: one.offset, default=None)
+
+    def after(
+        self, mode: AckMode, part: AckedPartition, transactional_id: str | None, at: object = None
+    ) -> PartitionAcks | AckConflict:
+        """Return the partition once ``part`` is acknowledged, at once or in a transaction, or why it cannot be."""
+        if mode is AckMode.SEEK:
+            return self.first_pending() or PartitionAcks(part.position or 0)
+        ranges = Ranges.of(part.ranges)
+        if part.position is None:
+            conflict = self.conflict(ranges)
+        else:
+            conflict = self.conflict_below(part.position, transactional_id)
+        if conflict is not None:
+            return conflict
+        if transactional_id is None:
+            return self.acknowledged(ranges, part.position or 0)
+        return self.with_pending(transactional_id, ranges, part.position, at)
 
     def first_pending(self) -> AckConflict | None:
         """Return the first offset that is pending, None if nothing is."""

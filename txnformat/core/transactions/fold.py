@@ -14,7 +14,7 @@ from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.ends import end_positions
 from txnformat.core.operations import (
-    AppendedPartition,
+    Append,
     Cause,
     EndTxn,
     InitProducer,
@@ -27,7 +27,7 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import check_files
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify, record
 from txnformat.core.records.state import EXTENT, Transaction
-from txnformat.core.state import LogState
+from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.ends import end_acks
 from txnformat.core.transactions.state import (
     LastEnd,
@@ -51,8 +51,10 @@ __all__ = [
     "owner_of",
     "prepare_transaction",
     "producer_ids",
+    "range_of",
     "table_extent",
     "time_of",
+    "topic_of",
 ]
 
 NUMBER_MAX = 2**62
@@ -154,17 +156,23 @@ def ongoing(
     )
 
 
-def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
-    """Return the state after a stage."""
+def topic_of(state: LogState, op: Append | Stage, at: At) -> TopicState:
+    """Return the topic of an append or a stage, which must fit it."""
     topic = state.topics.get(op.topic_id)
     if topic is None or op.partition_count != topic.partitions:
         corrupt(
-            at, "a stage does not fit its topic", topic_id=op.topic_id, partition_count=op.partition_count
+            at, "records do not fit their topic", topic_id=op.topic_id, partition_count=op.partition_count
         )
     newest = max((file.schema_id for file in op.files), default=0)
     if newest > topic.schema.schema_id:
         corrupt(at, "a file has a schema that its topic does not have", schema_id=newest)
     check_files(topic, op.files, at)
+    return topic
+
+
+def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
+    """Return the state after a stage."""
+    topic = topic_of(state, op, at)
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if owner.partitions or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(at, "a stage joins a transaction that appends, or is prepared", producer_id=op.producer_id)
@@ -178,7 +186,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
         key = TopicPartition(op.topic_id, part.partition)
         window = sequences.get(key, ())
         check_follows(window, part, op.producer_id, at)
-        sequences[key] = record(window, _range(part, -1, at))
+        sequences[key] = record(window, range_of(part, -1, at))
     flush = StagedFlush(
         op.topic_id, state.tables.end, op.section, state.files.end, len(op.files), op.partitions
     )
@@ -192,7 +200,8 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     ).with_transactional_id(op.transactional_id, staging, at)
 
 
-def _range(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
+def range_of(part: PendingPartition, base_offset: int, at: At) -> AppendedRange:
+    """Return what is remembered of an append or a stage."""
     return AppendedRange(
         part.base_sequence, part.base_sequence + part.records - 1, part.digest, base_offset, at.entry
     )
@@ -319,7 +328,7 @@ def _place(
 
 
 def table_extent(
-    part: AppendedPartition | PendingPartition,
+    part: PendingPartition,
     base_offset: int,
     transaction: Transaction,
     where: Referred,
@@ -345,9 +354,7 @@ def check_numbers(base_offset: int, base_sequence: int, records: int, partition:
         corrupt(at, "an append goes beyond the largest offset", partition=partition, records=records)
 
 
-def check_follows(
-    window: SequenceWindow, part: AppendedPartition | PendingPartition, producer_id: int, at: At
-) -> None:
+def check_follows(window: SequenceWindow, part: PendingPartition, producer_id: int, at: At) -> None:
     """Refuse sequences that do not follow those of ``window``."""
     verdict, _ = classify(window, part.base_sequence, part.records, part.digest)
     if verdict is not SequenceVerdict.NEW:

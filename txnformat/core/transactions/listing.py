@@ -226,16 +226,7 @@ def _partitions(state: LogState, known: TransactionalIdState) -> Iterable[Transa
 def named_partition(state: LogState, topic: str, partition: int) -> TopicPartition:
     """Return a partition by its topic's name, or raise NotFoundError."""
     found = state.topic(topic)
-    if type(partition) is not int or not 0 <= partition < found.partitions:
-        raise NotFoundError(
-            "no such partition",
-            kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {found.partitions - 1}",
-            topic=topic,
-            partition=partition
-            if type(partition) is int
-            else repr_of(partition),  # "0" and True look like numbers
-        )
+    found.check_partition(partition)
     return TopicPartition(found.topic_id, partition)
 
 
