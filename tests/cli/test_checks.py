@@ -197,7 +197,7 @@ def test_a_slow_store_is_told(delay_ms: int, status: Status) -> None:
     ("versions", "root", "problems", "warnings"),
     [
         ({"pyarrow": "26.0.1"}, None, set(), set()),
-        ({"pyarrow": "25.0.0"}, None, {"pyarrow"}, set()),
+        ({"pyarrow": "23.0.1"}, None, {"pyarrow"}, set()),
         ({}, None, {"pyarrow"}, set()),
         ({"pyarrow": "26.0", "pyspark": "4.0.2"}, None, {"pyspark"}, set()),
         ({"pyarrow": "26.0", "pyspark": "4.1.0", "pandas": "2.3.3"}, None, set(), set()),

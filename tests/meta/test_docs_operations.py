@@ -88,8 +88,8 @@ def test_what_databricks_has_to_bring_is_what_the_package_requires() -> None:
     setup = (ROOT / "setup.cfg").read_text(encoding="utf-8")
     assert "pyspark>=4.1\n" in setup
     assert "needs Spark 4.1 [code]" in DATABRICKS
-    assert "pyarrow>=26\n" in setup
-    assert "pyarrow 26 or later" in DATABRICKS
+    assert "pyarrow>=24\n" in setup
+    assert "pyarrow 24 or later" in DATABRICKS
 
 
 def test_every_block_about_databricks_says_that_it_was_not_run() -> None:

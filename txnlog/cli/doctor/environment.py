@@ -18,7 +18,7 @@ __all__ = ["check_environment", "check_java", "check_packages", "check_python"]
 
 AREA = Area("environment")
 PYTHON_MIN = (3, 11)
-PYARROW_MIN = 26
+PYARROW_MIN = 24
 PYSPARK_MIN = (4, 1)
 JAVA_MIN = 17
 """Of Spark 4."""

@@ -45,6 +45,10 @@ def can_be_read(type_: pa.DataType) -> bool:
         return False
 
 
+IS_LIMITED = int(pa.__version__.partition(".")[0]) >= 26
+"""Whether pyarrow refuses what is deeper; earlier versions read more levels than the topics of a log may have."""
+
+
 def is_accepted(type_: pa.DataType) -> bool:
     try:
         new_topic("t", pa.schema([pa.field("x", type_)]), TOPIC_ID)
@@ -57,7 +61,8 @@ def is_accepted(type_: pa.DataType) -> bool:
 def test_the_limit_is_that_of_parquet(wrap: Callable[[pa.DataType], pa.DataType]) -> None:
     for times in (48, 49, 50, 51):
         type_ = nested(wrap, times, pa.int64())
-        assert is_accepted(type_) == can_be_read(type_) == (times <= (PARQUET_LEVELS_MAX - 1) // 2)
+        assert is_accepted(type_) == (times <= (PARQUET_LEVELS_MAX - 1) // 2)
+        assert can_be_read(type_) == (is_accepted(type_) or not IS_LIMITED)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -66,7 +71,7 @@ def test_a_drawn_type_is_accepted_if_it_can_be_read(seed: int) -> None:
     type_ = rng.choice((pa.string(), pa.decimal128(38, 10), structs(pa.int64())))
     for _ in range(rng.randrange(40, 62)):
         type_ = rng.choice((list_of, list_of, list_of, maps, structs))(type_)
-    assert is_accepted(type_) == can_be_read(type_)
+    assert can_be_read(type_) == (is_accepted(type_) or not IS_LIMITED)
 
 
 def test_a_column_that_is_added_has_the_same_limit(tmp_path: object) -> None:
