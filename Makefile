@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline replay smoke-versions versions docs changelog lock audit sbom min-deps clean
+.PHONY: help setup demo demo-s3 test quick check cover lint format types layers bench memory mutations kill-rounds limits fuzz power-cuts interrupts interrupt-points chaos chaos-pipeline simulate replay smoke-versions versions docs changelog lock audit sbom min-deps clean
 
 ifdef PYTHON
 export PYTHON
@@ -105,6 +105,9 @@ chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, S
 
 chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
 	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs 2 of them)
+	@TXNLOG_CHUNKS=$(or $(CHUNKS),10) $(RUN) -m pytest tests/simulation/test_simulator.py --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17
 	@test -n "$(SEED)" || { echo 'txnlog: name the seed: make replay SEED=17' >&2; exit 2; }
