@@ -27,6 +27,7 @@ __all__ = [
     "Content32",
     "Count",
     "Digest16",
+    "Flag",
     "Int32",
     "Item",
     "LogTime",
@@ -84,6 +85,7 @@ TimeoutMs = Annotated[int, Meta(ge=1, le=TIMEOUT_MS_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 SchemaId = Annotated[int, Meta(ge=0, le=SCHEMAS_MAX - 1)]
+Flag = Annotated[int, Meta(ge=0, le=1)]
 
 Text = Annotated[str, Meta(max_length=TEXT_BYTES_MAX, extra={"bytes_max": TEXT_BYTES_MAX})]
 Item = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]

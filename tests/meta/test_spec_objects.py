@@ -24,30 +24,25 @@ from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.core.snapshot import codec as snapshot
+from txnformat.core.snapshot.groups import CommittedRow, GroupRow, MemberRow, PendingRow
 from txnformat.core.snapshot.rows import (
-    AcksRow,
     AppVersionRow,
     BlockRow,
-    CommittedRow,
     FeaturesRow,
-    GroupRow,
-    MemberRow,
     OpenRow,
     PartitionRow,
-    PendingAcksRow,
-    PendingRow,
     ProducerRow,
     SequencesRow,
     StagedSequencesRow,
     StartRow,
     StateRow,
     SubscriptionKeyRow,
-    SubscriptionRow,
     TopicRow,
     TotalsRow,
     TransactionalIdRow,
     WindowRow,
 )
+from txnformat.core.snapshot.subscriptions import AcksRow, PendingAcksRow, SubscriptionRow
 from txnformat.core.transactions.state import LastEnd, StagedFlush, TransactionStatus
 from txnformat.types import FileRecord, TopicPartition
 

@@ -3,24 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import structs
+from msgspec import Meta, Struct, structs
 
+from txnformat import keys
 from txnformat.core.groups.operations import GroupKey
 from txnformat.core.groups.state import Committed, GroupState, Member, PendingPosition
-from txnformat.core.snapshot.rows import (
-    CommittedRow,
-    GroupRow,
-    MemberRow,
-    PendingPositionRow,
-    PendingRow,
-    PositionRow,
-)
 from txnformat.core.wire.typed import fail
+from txnformat.field_types import (
+    Count,
+    Flag,
+    Name,
+    PartitionNumber,
+    Positive,
+    ReaderName,
+    Text,
+    TransactionalId,
+    Uuid,
+)
 from txnformat.types import TopicPartition
 
-__all__ = ["decode_group", "encode_group"]
+__all__ = [
+    "CommittedRow",
+    "GroupRow",
+    "MemberRow",
+    "PendingPositionRow",
+    "PendingRow",
+    "PositionRow",
+    "decode_group",
+    "encode_group",
+]
+
+MemberName = Annotated[
+    str,
+    Meta(max_length=keys.TRANSACTIONAL_ID_BYTES_MAX, extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX}),
+]
+
+
+class MemberRow(Struct, frozen=True):
+    """A group's member."""
+
+    name: MemberName
+    session_timeout_ms: Positive
+    joined_entry: Count
+
+
+class PositionRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A position in a partition (the first three), or a foreign one (the next two)."""
+
+    topic_id: Uuid | None = None
+    partition: PartitionNumber | None = None
+    offset: Count | None = None
+    name: Name | None = None
+    position: Name | None = None
+    metadata: Text
+    order: Count
+
+
+class CommittedRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+    """A position that is in force."""
+
+    entry: Count
+    timestamp_ms: Count
+
+
+class PendingPositionRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+    """A position of a transaction."""
+
+    holds: Flag
+
+
+class PendingRow(Struct, frozen=True):
+    """The positions of a transaction."""
+
+    transactional_id: TransactionalId
+    positions: tuple[PendingPositionRow, ...]
+
+
+class GroupRow(Struct, frozen=True, kw_only=True):
+    """A group."""
+
+    group: ReaderName
+    generation: Count
+    member: MemberRow | None = None
+    commits: Count
+    committed: tuple[CommittedRow, ...]
+    pending: tuple[PendingRow, ...]
+    used_entry: Count
+    used_ms: Count
 
 
 def encode_group(name: str, group: GroupState) -> GroupRow:

@@ -1,18 +1,19 @@
 """The JSON section of a snapshot, declared once: its rows as they stand there. What is not in the state's own form is here.
 
 In a row with ``omit_defaults`` what equals its default is left out: an earlier version did not have the field, and the
-digests of its snapshots must hold. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
+digests of its snapshots must hold. Rows of groups and of subscriptions are in modules of their own. ``UNSET`` is for what is always written, null too, and may be absent. See :mod:`txnformat.core.snapshot.codec`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
-from txnformat import keys
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.producers.state import AppendedRange
+from txnformat.core.snapshot.groups import GroupRow
+from txnformat.core.snapshot.subscriptions import SubscriptionRow
 from txnformat.core.transactions.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     LastEnd,
@@ -21,8 +22,8 @@ from txnformat.core.transactions.state import (
 )
 from txnformat.field_types import (
     Count,
+    Flag,
     Item,
-    Name,
     PartitionCount,
     PartitionNumber,
     Positive,
@@ -30,26 +31,17 @@ from txnformat.field_types import (
     Sha256,
     Text,
     TimeoutMs,
-    TransactionalId,
     Uuid,
 )
 from txnformat.types import ObjectRecord, SegmentRecord
 
 __all__ = [
-    "AcksRow",
     "AppVersionRow",
     "BlockRow",
-    "CommittedRow",
     "FeaturesRow",
-    "GroupRow",
-    "MemberRow",
     "NumberedRow",
     "OpenRow",
     "PartitionRow",
-    "PendingAcksRow",
-    "PendingPositionRow",
-    "PendingRow",
-    "PositionRow",
     "ProducerRow",
     "SealedRow",
     "SegmentRow",
@@ -58,19 +50,11 @@ __all__ = [
     "StartRow",
     "StateRow",
     "SubscriptionKeyRow",
-    "SubscriptionRow",
     "TopicRow",
     "TotalsRow",
     "TransactionalIdRow",
     "WindowRow",
 ]
-
-Pairs = tuple[tuple[Count, Count], ...]
-MemberName = Annotated[
-    str,
-    Meta(max_length=keys.TRANSACTIONAL_ID_BYTES_MAX, extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX}),
-]
-Flag = Annotated[int, Meta(ge=0, le=1)]
 
 
 class FeaturesRow(Struct, frozen=True):
@@ -235,87 +219,6 @@ class NumberedRow(Struct, frozen=True):
 
     rows: Count
     end: Count
-
-
-class MemberRow(Struct, frozen=True):
-    """A group's member."""
-
-    name: MemberName
-    session_timeout_ms: Positive
-    joined_entry: Count
-
-
-class PositionRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A position in a partition (the first three), or a foreign one (the next two)."""
-
-    topic_id: Uuid | None = None
-    partition: PartitionNumber | None = None
-    offset: Count | None = None
-    name: Name | None = None
-    position: Name | None = None
-    metadata: Text
-    order: Count
-
-
-class CommittedRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
-    """A position that is in force."""
-
-    entry: Count
-    timestamp_ms: Count
-
-
-class PendingPositionRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
-    """A position of a transaction."""
-
-    holds: Flag
-
-
-class PendingRow(Struct, frozen=True):
-    """The positions of a transaction."""
-
-    transactional_id: TransactionalId
-    positions: tuple[PendingPositionRow, ...]
-
-
-class GroupRow(Struct, frozen=True, kw_only=True):
-    """A group."""
-
-    group: ReaderName
-    generation: Count
-    member: MemberRow | None = None
-    commits: Count
-    committed: tuple[CommittedRow, ...]
-    pending: tuple[PendingRow, ...]
-    used_entry: Count
-    used_ms: Count
-
-
-class PendingAcksRow(Struct, frozen=True):
-    """What a transaction has acknowledged in a partition."""
-
-    transactional_id: TransactionalId
-    ranges: Pairs
-    position: Count | None = None
-
-
-class AcksRow(Struct, frozen=True):
-    """What is acknowledged in a partition."""
-
-    partition: PartitionNumber
-    mark: Count
-    acked: Pairs
-    pending: tuple[PendingAcksRow, ...]
-
-
-class SubscriptionRow(Struct, frozen=True):
-    """A subscription."""
-
-    topic_id: Uuid
-    subscription: ReaderName
-    partitions: tuple[AcksRow, ...]
-    created_entry: Count
-    used_entry: Count
-    used_ms: Count
 
 
 class StateRow(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from txnformat.core.operation_codec import check_ranges
 from txnformat.core.ranges import Ranges
-from txnformat.core.snapshot.rows import AcksRow, PendingAcksRow, SubscriptionRow
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
+from txnformat.field_types import Count, PartitionNumber, ReaderName, TransactionalId, Uuid
 
-__all__ = ["decode_subscription", "encode_subscription"]
+__all__ = ["AcksRow", "PendingAcksRow", "SubscriptionRow", "decode_subscription", "encode_subscription"]
+
+Pairs = tuple[tuple[Count, Count], ...]
+
+
+class PendingAcksRow(Struct, frozen=True):
+    """What a transaction has acknowledged in a partition."""
+
+    transactional_id: TransactionalId
+    ranges: Pairs
+    position: Count | None = None
+
+
+class AcksRow(Struct, frozen=True):
+    """What is acknowledged in a partition."""
+
+    partition: PartitionNumber
+    mark: Count
+    acked: Pairs
+    pending: tuple[PendingAcksRow, ...]
+
+
+class SubscriptionRow(Struct, frozen=True):
+    """A subscription."""
+
+    topic_id: Uuid
+    subscription: ReaderName
+    partitions: tuple[AcksRow, ...]
+    created_entry: Count
+    used_entry: Count
+    used_ms: Count
 
 
 def encode_subscription(key: SubscriptionKey, subscription: SubscriptionState) -> SubscriptionRow:
