@@ -106,6 +106,15 @@ def test_a_healthy_place_has_no_problem(txnlog: Command, orders: TxnLog) -> None
     assert orders.refresh().entry == before
 
 
+def test_doctor_leaves_no_directory_that_was_not_there(txnlog: Command, tmp_path: Path) -> None:
+    for place in (tmp_path / "new" / "root", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        answer = txnlog("doctor", "--root", str(place), "--json")
+        assert "one-winner" in {check["name"] for check in answer.json["checks"]}
+        assert list((tmp_path / "empty").iterdir()) == []
+        assert not (tmp_path / "new").exists()
+
+
 def test_doctor_imports_no_spark(process: Command, orders: TxnLog) -> None:
     code = "import sys; from txnlog.cli.app import run; run(['doctor']); print('pyspark' in sys.modules)"
     done = subprocess.run(

@@ -24,6 +24,7 @@ object that others see and that a power cut takes away. Before others answer fro
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -107,6 +108,7 @@ class LocalStore:
         self._directories = Directories(
             self._root, self._posix, self._clock, self._poison_writes, self._check_writable
         )
+        self._has_root = False
         self._poison: _Poison | None = None
         self._doubtful_keys: set[str] = set()
 
@@ -136,12 +138,33 @@ class LocalStore:
         try:
             data = self._tree.read(path, lambda file, size: _read_all(file, size, most))
         except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
             return None
         except OSError as error:
             raise storage_error(error, "read", path) from error
         if isinstance(data, int):
             raise too_large(self.url, key, most, data)
         return data
+
+    def _check_root(self) -> None:
+        """Refuse a root that is there and is no directory; once it is one, it is not looked at again."""
+        if self._has_root:
+            return
+        try:
+            self._has_root = stat.S_ISDIR(os.stat(self._root).st_mode)  # noqa: PTH116  # plain text
+        except FileNotFoundError as error:
+            if not os.path.islink(self._root):  # noqa: PTH114  # plain text
+                return
+            raise StorageError(
+                "the root is a symbolic link that leads nowhere",
+                kind="symbolic-link",
+                hint="make the directory that it names, or name another root",
+                path=self._root,
+            ) from error
+        except OSError as error:
+            raise storage_error(error, "read", self._root) from error
+        if not self._has_root:
+            raise storage_error(NotADirectoryError(errno.ENOTDIR, "is no directory"), "read", self._root)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         path = self._readable_path(key)
@@ -273,6 +296,7 @@ class LocalStore:
         try:
             self._tree.scan(path, look)
         except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
             return ()
         except OSError as error:
             raise storage_error(error, "list", path) from error

@@ -229,6 +229,44 @@ def test_the_root_and_what_is_above_it_may_be_links(tmp_path: Path) -> None:
         assert KEY in {info.key for info in store.list("")}
 
 
+ROOTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a file": (
+        lambda path: path.write_bytes(b""),
+        "not-a-directory",
+        "a file is where a directory belongs",
+    ),
+    "a pipe": (lambda path: os.mkfifo(path), "not-a-directory", "a file is where a directory belongs"),
+    "a link to nowhere": (
+        lambda path: path.symlink_to("nowhere"),
+        "symbolic-link",
+        "the root is a symbolic link that leads nowhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("follow", ["false", "true"])
+@pytest.mark.parametrize("call", [TxnLog.open, TxnLog.create])
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_root_that_is_no_directory_is_told_by_its_path(
+    tmp_path: Path, name: str, call: Callable[..., object], follow: str
+) -> None:
+    make, kind, what = ROOTS[name]
+    root = tmp_path / "root"
+    make(root)
+    with pytest.raises(StorageError, match=what) as caught:
+        call(str(root), storage_options={"follow_symlinks": follow})
+    assert (caught.value.kind, caught.value.values["path"]) == (kind, str(root))
+    assert [one.name for one in tmp_path.iterdir()] == ["root"]
+
+
+def test_a_root_that_is_missing_is_made_and_a_link_to_a_directory_serves(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        TxnLog.open(tmp_path / "root")
+    TxnLog.create(tmp_path / "root").close()
+    (tmp_path / "link").symlink_to("root")
+    TxnLog.open(tmp_path / "link").close()
+
+
 def test_a_file_is_where_a_directory_belongs(root: Path) -> None:
     """Not a link: then there is no such object, as before."""
     (root / "a" / "file").write_bytes(b"")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txnformat.errors import TxnLogError
@@ -42,8 +44,25 @@ def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore 
     except TxnLogError as error:
         checks.append(AREA.problem("clock", str(error), error.hint))
     if write:
-        checks += check_promises(store, clock, SystemIds())
+        with _leaving_no_directory(store):
+            checks += check_promises(store, clock, SystemIds())
     return checks, store
+
+
+@contextlib.contextmanager
+def _leaving_no_directory(store: ObjectStore) -> Iterator[None]:
+    """Remove the directories that trying a local disk makes, unless something is in them by then."""
+    from txnformat.keys import PROBE_PREFIX
+
+    probe = Path(store.url.removeprefix("file://")) / PROBE_PREFIX
+    is_local = store.url.startswith("file://")
+    made = [path for path in (probe, *probe.parents) if not path.exists()] if is_local else []
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.rmdir()
 
 
 def check_promises(store: ObjectStore, clock: Clock, ids: Ids) -> list[Check]:
