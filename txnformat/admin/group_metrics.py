@@ -6,37 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from txnformat.admin.prometheus import Metric, Sample
+from txnformat.admin.prometheus import Sample
 from txnformat.core.groups.listing import GroupStatus, Unread, group_status
 from txnformat.core.state import LogState
 from txnformat.types import TopicPartition
 
-__all__ = ["GROUP_METRICS", "GroupMetrics", "GroupPartitionMetrics", "group_samples", "measure_groups"]
-
-_POSITION = ("group", "topic", "partition")
-
-GROUP_METRICS = (
-    Metric("txnlog_groups", "gauge", ("state",), "Consumer groups by state."),
-    Metric(
-        "txnlog_group_committed_offset",
-        "gauge",
-        _POSITION,
-        "Next offset that the group wants to read.",
-    ),
-    Metric(
-        "txnlog_group_lag_records",
-        "gauge",
-        _POSITION,
-        "Committed records from there to the last stable offset; at most so many when it lies inside a sealed segment.",
-    ),
-    Metric(
-        "txnlog_group_pending_offsets",
-        "gauge",
-        ("group",),
-        "Positions that are pending in transactions that are not decided.",
-    ),
-    Metric("txnlog_group_idle_seconds", "gauge", ("group",), "Since the last entry that used the group."),
-)
+__all__ = ["GroupMetrics", "GroupPartitionMetrics", "group_samples", "measure_groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +72,7 @@ def measure_groups(state: LogState, now_ms: int) -> tuple[GroupMetrics, ...]:
 
 
 def group_samples(groups: Iterable[GroupMetrics]) -> Iterator[Sample]:
-    """Yield the samples of :data:`GROUP_METRICS`."""
+    """Yield the samples of groups."""
     states: Counter[GroupStatus] = Counter()
     for group in groups:
         states[group.state] += 1

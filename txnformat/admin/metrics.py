@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from txnformat.admin.group_metrics import GROUP_METRICS, GroupMetrics, group_samples, measure_groups
-from txnformat.admin.prometheus import Metric, Sample, render
+from txnformat.admin.group_metrics import GroupMetrics, group_samples, measure_groups
+from txnformat.admin.prometheus import Sample, declared, render
 from txnformat.client.commit_counts import CommitCounts, CommitOutcome, Summary
 from txnformat.core.records.state import PartitionState
 from txnformat.core.records.visibility import committed_mask
@@ -29,154 +29,44 @@ __all__ = [
     "measure",
 ]
 
-_PARTITION = ("topic", "partition")
-_HOLDER = (*_PARTITION, "transactional_id")
-
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("txnlog_partition_log_start_offset", "gauge", _PARTITION, "First offset that can be read."),
-        Metric(
-            "txnlog_partition_log_end_offset",
-            "gauge",
-            _PARTITION,
-            "Offset of the next record: read_uncommitted ends before it.",
-        ),
-        Metric(
-            "txnlog_partition_last_stable_offset",
-            "gauge",
-            _PARTITION,
-            "Offset that read_committed ends before.",
-        ),
-        Metric(
-            "txnlog_partition_last_stable_offset_lag",
-            "gauge",
-            _PARTITION,
-            "Offsets that open transactions hold back: log end - last stable offset.",
-        ),
-        Metric(
-            "txnlog_partition_open_transactions", "gauge", _PARTITION, "Transactions that are not decided."
-        ),
-        Metric(
-            "txnlog_partition_late_transactions",
-            "gauge",
-            _PARTITION,
-            "Transactions with records there whose own time is over, and that nobody has ended.",
-        ),
-        Metric(
-            "txnlog_partition_prepared_transactions",
-            "gauge",
-            _PARTITION,
-            "Transactions with records there whose outcome is decided elsewhere.",
-        ),
-        Metric(
-            "txnlog_partition_oldest_transaction_first_offset",
-            "gauge",
-            _HOLDER,
-            "First offset of the transaction that holds the last stable offset.",
-        ),
-        Metric(
-            "txnlog_partition_oldest_transaction_age_seconds",
-            "gauge",
-            _HOLDER,
-            "For how long that transaction has been open.",
-        ),
-        Metric(
-            "txnlog_partition_records",
-            "gauge",
-            _PARTITION,
-            "Records below the last stable offset, without markers.",
-        ),
-        Metric(
-            "txnlog_partition_aborted_records",
-            "gauge",
-            _PARTITION,
-            "Those of them that belong to aborted transactions.",
-        ),
-        Metric(
-            "txnlog_partition_bytes",
-            "gauge",
-            _PARTITION,
-            "Compressed bytes of the records below the last stable offset.",
-        ),
-        Metric(
-            "txnlog_partition_aborted_bytes",
-            "gauge",
-            _PARTITION,
-            "Those of them that belong to aborted transactions.",
-        ),
-        *GROUP_METRICS,
-        Metric("txnlog_entries_total", "counter", (), "Commit entries of the log."),
-        Metric(
-            "txnlog_last_entry_timestamp_seconds",
-            "gauge",
-            (),
-            "Log time of the newest entry, since 1970-01-01 UTC.",
-        ),
-        Metric(
-            "txnlog_tail_entries",
-            "gauge",
-            (),
-            "Entries after the newest named snapshot: what opening the log reads.",
-        ),
-        Metric(
-            "txnlog_unsealed_extents",
-            "gauge",
-            (),
-            "Batches, and parts of batch tables, that the state holds.",
-        ),
-        Metric("txnlog_topics", "gauge", (), "Topics."),
-        Metric("txnlog_transactional_ids", "gauge", ("status",), "Transactional ids by status."),
-        Metric(
-            "txnlog_late_transactions",
-            "gauge",
-            (),
-            "Transactions whose own time is over, and that nobody has ended, each counted once.",
-        ),
-        Metric(
-            "txnlog_prepared_transactions",
-            "gauge",
-            (),
-            "Transactions whose outcome is decided elsewhere, each counted once.",
-        ),
-        Metric(
-            "txnlog_oldest_prepared_transaction_age_seconds",
-            "gauge",
-            ("transactional_id",),
-            "For how long the oldest of them has been prepared.",
-        ),
-        Metric(
-            "txnlog_commits_total", "counter", ("outcome",), "Commits of this process by what became of them."
-        ),
-        Metric(
-            "txnlog_commit_attempts_total",
-            "counter",
-            (),
-            "Entries that this process has sent to a slot, lost and repeated ones included.",
-        ),
-        Metric(
-            "txnlog_commit_wait_seconds",
-            "summary",
-            (),
-            "From the call of a commit to its answer, in this process.",
-        ),
-        Metric(
-            "txnlog_commit_wait_max_seconds", "gauge", (), "The longest of them since the log was opened."
-        ),
-        Metric(
-            "txnlog_commit_group_size", "summary", (), "Commits of this process that were decided together."
-        ),
-        Metric(
-            "txnlog_commit_group_size_max", "gauge", (), "The largest such group since the log was opened."
-        ),
-        Metric(
-            "txnlog_requests_total",
-            "counter",
-            ("operation", "object"),
-            "Requests of this process to the store, but for segment files.",
-        ),
-    )
-}
+METRICS = declared(
+    """
+txnlog_partition_log_start_offset{topic, partition} gauge: First offset that can be read.
+txnlog_partition_log_end_offset{topic, partition} gauge: Offset of the next record: read_uncommitted ends before it.
+txnlog_partition_last_stable_offset{topic, partition} gauge: Offset that read_committed ends before.
+txnlog_partition_last_stable_offset_lag{topic, partition} gauge: Offsets that open transactions hold back: log end - last stable offset.
+txnlog_partition_open_transactions{topic, partition} gauge: Transactions that are not decided.
+txnlog_partition_late_transactions{topic, partition} gauge: Transactions with records there whose own time is over, and that nobody has ended.
+txnlog_partition_prepared_transactions{topic, partition} gauge: Transactions with records there whose outcome is decided elsewhere.
+txnlog_partition_oldest_transaction_first_offset{topic, partition, transactional_id} gauge: First offset of the transaction that holds the last stable offset.
+txnlog_partition_oldest_transaction_age_seconds{topic, partition, transactional_id} gauge: For how long that transaction has been open.
+txnlog_partition_records{topic, partition} gauge: Records below the last stable offset, without markers.
+txnlog_partition_aborted_records{topic, partition} gauge: Those of them that belong to aborted transactions.
+txnlog_partition_bytes{topic, partition} gauge: Compressed bytes of the records below the last stable offset.
+txnlog_partition_aborted_bytes{topic, partition} gauge: Those of them that belong to aborted transactions.
+txnlog_groups{state} gauge: Consumer groups by state.
+txnlog_group_committed_offset{group, topic, partition} gauge: Next offset that the group wants to read.
+txnlog_group_lag_records{group, topic, partition} gauge: Committed records from there to the last stable offset; at most so many when it lies inside a sealed segment.
+txnlog_group_pending_offsets{group} gauge: Positions that are pending in transactions that are not decided.
+txnlog_group_idle_seconds{group} gauge: Since the last entry that used the group.
+txnlog_entries_total counter: Commit entries of the log.
+txnlog_last_entry_timestamp_seconds gauge: Log time of the newest entry, since 1970-01-01 UTC.
+txnlog_tail_entries gauge: Entries after the newest named snapshot: what opening the log reads.
+txnlog_unsealed_extents gauge: Batches, and parts of batch tables, that the state holds.
+txnlog_topics gauge: Topics.
+txnlog_transactional_ids{status} gauge: Transactional ids by status.
+txnlog_late_transactions gauge: Transactions whose own time is over, and that nobody has ended, each counted once.
+txnlog_prepared_transactions gauge: Transactions whose outcome is decided elsewhere, each counted once.
+txnlog_oldest_prepared_transaction_age_seconds{transactional_id} gauge: For how long the oldest of them has been prepared.
+txnlog_commits_total{outcome} counter: Commits of this process by what became of them.
+txnlog_commit_attempts_total counter: Entries that this process has sent to a slot, lost and repeated ones included.
+txnlog_commit_wait_seconds summary: From the call of a commit to its answer, in this process.
+txnlog_commit_wait_max_seconds gauge: The longest of them since the log was opened.
+txnlog_commit_group_size summary: Commits of this process that were decided together.
+txnlog_commit_group_size_max gauge: The largest such group since the log was opened.
+txnlog_requests_total{operation, object} counter: Requests of this process to the store, but for segment files.
+"""
+)
 """Every metric. Each sample also has the label ``log``: where the log is."""
 
 

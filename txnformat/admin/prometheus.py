@@ -6,10 +6,11 @@ https://prometheus.io/docs/practices/naming/ (base units, ``_total`` for counter
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Metric", "Sample", "render"]
+__all__ = ["Metric", "Sample", "declared", "render"]
 
 
 class Metric(NamedTuple):
@@ -32,6 +33,15 @@ class Sample(NamedTuple):
     value: float
     suffix: str = ""
     """``_sum`` or ``_count`` of a summary."""
+
+
+def declared(table: str) -> dict[str, Metric]:
+    """Return metrics by name from lines such as ``requests_total{object} counter: Requests to the store.`` (name, labels, type, help)."""
+    found = re.findall(r"^(\w+)(?:\{(.*)\})? (\w+): (.+)$", table, re.MULTILINE)
+    return {
+        name: Metric(name, kind, tuple(labels.split(", ")) if labels else (), text)
+        for name, labels, kind, text in found
+    }
 
 
 def render(metrics: Mapping[str, Metric], samples: Iterable[Sample]) -> str:
