@@ -392,7 +392,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ids with an open transaction expire",
-        "txnformat/core/lifecycle/decide.py",
+        "txnformat/core/lifecycle/idle.py",
         "and known.status not in UNDECIDED",
         "and known.status is not None",
         (
@@ -403,14 +403,14 @@ MUTATIONS = (
     ),
     Mutation(
         "ids expire a millisecond early",
-        "txnformat/core/lifecycle/decide.py",
+        "txnformat/core/lifecycle/idle.py",
         "and known.used_ms <= wanted.id_cutoff_ms",
         "and known.used_ms <= wanted.id_cutoff_ms + 1",
         ((STATE, "shouldRemoveEmptyExpiredTransactionalIds"),),
     ),
     Mutation(
         "one entry expires any number of ids",
-        "txnformat/core/lifecycle/decide.py",
+        "txnformat/core/lifecycle/idle.py",
         "tuple(ids[:EXPIRED_MAX]),",
         "tuple(ids),",
         ((STATE, "testTransactionExpirationShouldRespectBatchSize"),),

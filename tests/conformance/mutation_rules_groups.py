@@ -77,7 +77,7 @@ GROUPS = (
     ),
     Mutation(
         "any generation commits for its group",
-        "txnformat/core/groups/decide.py",
+        "txnformat/core/groups/checks.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation is None or generation >= 0:",
         (
@@ -110,7 +110,7 @@ GROUPS = (
     ),
     Mutation(
         "a group with pending offsets expires",
-        "txnformat/core/lifecycle/decide.py",
+        "txnformat/core/lifecycle/idle.py",
         "        and not group.pending\n",
         "",
         (
@@ -175,7 +175,7 @@ GROUPS = (
     ),
     Mutation(
         "a producer whose group has another member by now goes on",
-        "txnformat/core/groups/decide.py",
+        "txnformat/core/groups/checks.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation is None or generation <= group.generation:",
         (
@@ -207,7 +207,7 @@ GROUPS = (
     ),
     Mutation(
         "a member goes on when another one has joined",
-        "txnformat/core/groups/decide.py",
+        "txnformat/core/groups/checks.py",
         "if generation is None or (generation == group.generation and group.member is not None):",
         "if generation != 0:",
         (("kafkatest-transactions", "group_mode_transactions_test.test_transactions"),),

@@ -15,7 +15,7 @@ from txnformat.core.entry import decode_entry
 from txnformat.core.fold import apply
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, Write
 from txnformat.core.invariants import check_whole
-from txnformat.core.lifecycle.decide import EXPIRED_MAX, TRANSACTIONAL_ID_RETENTION_MS, expirable
+from txnformat.core.lifecycle.idle import EXPIRED_MAX, TRANSACTIONAL_ID_RETENTION_MS, expirable
 from txnformat.core.operations import Expire
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import ConflictError, CorruptDataError

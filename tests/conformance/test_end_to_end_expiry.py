@@ -17,7 +17,7 @@ from tests.conformance.scenes import BUFFERS, INLINE, NUMBERS, open_ids, read
 from tests.integration.failing import Plan, QuickClock, unclear_commit
 from txnformat import keys
 from txnformat.core.entry import ENTRY_BYTES_MAX
-from txnformat.core.lifecycle.decide import EXPIRED_MAX
+from txnformat.core.lifecycle.idle import EXPIRED_MAX
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.memory import MemoryStore
 from txnlog import (

@@ -16,7 +16,7 @@ from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import DeleteGroup
 from txnformat.core.intents import RemoveGroup, Write
-from txnformat.core.lifecycle.decide import GROUP_RETENTION_MS, expirable
+from txnformat.core.lifecycle.idle import GROUP_RETENTION_MS, expirable
 from txnformat.errors import (
     ConflictError,
     CorruptDataError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.conformance.cases import case
 from tests.conformance.chain import COMMIT, Chain
 from txnformat.core.intents import AllocateIds, Done, ProducerRef, Write
-from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS, expirable
+from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS, expirable
 from txnformat.errors import UnknownProducerIdError
 
 IDLE, BUSY = ProducerRef(1, 0), ProducerRef(2, 0)

@@ -14,7 +14,7 @@ from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.pulsar import again, new_log, opened, plain, read, send, snapshot, stable
 from tests.integration.failing import QuickClock
 from txnformat.core.intents import EndTransaction, Included, OpenProducer, ProducerRef, Write
-from txnformat.core.lifecycle.decide import TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.core.lifecycle.idle import TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Cause
 from txnlog import InvalidTransactionStateError, Outcome, TransactionTimedOutError, TxnLog
 from writers.settings import Buffer

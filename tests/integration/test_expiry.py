@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from txnformat.clock import Instant
-from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.memory import MemoryStore
 from txnlog import Producer, TxnLog

@@ -303,13 +303,13 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "intents remembered": ("txnformat.core.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.core.producers.state:WINDOW_APPENDS",),
     "age of a view that proves the tip by itself": ("txnformat.protocol.view:VIEW_AGE_MS_MAX",),
-    "a transactional id that nobody uses": ("txnformat.core.lifecycle.decide:TRANSACTIONAL_ID_RETENTION_MS",),
-    "a consumer group that nobody uses": ("txnformat.core.lifecycle.decide:GROUP_RETENTION_MS",),
-    "session timeout of a group's member": ("txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",),
+    "a transactional id that nobody uses": ("txnformat.core.lifecycle.idle:TRANSACTIONAL_ID_RETENTION_MS",),
+    "a consumer group that nobody uses": ("txnformat.core.lifecycle.idle:GROUP_RETENTION_MS",),
+    "session timeout of a group's member": ("txnformat.core.groups.checks:SESSION_TIMEOUT_MS_MAX",),
     "separate ranges of acknowledged and pending records, per partition of a subscription": (
         "txnformat.core.subscriptions.state:ACK_RANGES_MAX",
     ),
-    "a producer without one that appends nothing": ("txnformat.core.lifecycle.decide:PRODUCER_RETENTION_MS",),
+    "a producer without one that appends nothing": ("txnformat.core.lifecycle.idle:PRODUCER_RETENTION_MS",),
     "how many times as many workers a parallel job had before, at most, when its leftovers are cleaned": (
         "txnformat.core.transactions.lingering:SAFE_SCALE_DOWN_FACTOR",
     ),
@@ -381,7 +381,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     ),
     "time after the last use of its group that a member counts as live for resets and deletion; at most": (
         "txnformat.consumers.settings:ConsumerSettings.session_timeout_ms",
-        "txnformat.core.groups.decide:SESSION_TIMEOUT_MS_MAX",
+        "txnformat.core.groups.checks:SESSION_TIMEOUT_MS_MAX",
     ),
     "time that a consumer waits for positions that are pending in a transaction": (
         "txnformat.consumers.settings:ConsumerSettings.default_api_timeout_ms",

@@ -15,8 +15,8 @@ from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, prose, section, tables
 from txnformat.admin.groups import Groups
 from txnformat.admin.subscriptions import Subscriptions
-from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
-from txnformat.core.lifecycle.decide import (
+from txnformat.core.groups.checks import SESSION_TIMEOUT_MS_MAX
+from txnformat.core.lifecycle.idle import (
     GROUP_RETENTION_MS,
     PRODUCER_RETENTION_MS,
     TRANSACTIONAL_ID_RETENTION_MS,

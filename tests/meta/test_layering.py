@@ -69,6 +69,11 @@ def test_the_tree_keeps_every_contract(copy: Path) -> None:
             "groups.state -> txnformat.core.groups.decide",
         ),
         ("txnformat/core/fold.py", "import time", "txnformat.core.fold -> time"),
+        (
+            "txnformat/protocol/pace.py",
+            "import txnformat.core.groups.fold",
+            "txnformat.protocol.pace -> txnformat.core.groups.fold",
+        ),
     ],
 )
 def test_a_planted_violation_is_caught(copy: Path, file: str, line: str, found: str) -> None:

@@ -21,7 +21,7 @@ from txnformat.core.groups import fold as apply_groups
 from txnformat.core.groups.operations import CommitOffsets
 from txnformat.core.groups.state import GroupState
 from txnformat.core.intents import ExpireIdle, GroupOffsets, Included, ResetOffsets
-from txnformat.core.lifecycle import decide as retention
+from txnformat.core.lifecycle import idle as retention
 from txnformat.core.operations import EndTxn
 from txnformat.core.records import decide as decide_write
 from txnformat.core.state import LogState

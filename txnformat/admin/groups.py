@@ -10,8 +10,13 @@ from functools import partial
 from txnformat.arguments import items
 from txnformat.client.committer import Committer
 from txnformat.core.groups import decide as decide_groups
-from txnformat.core.groups.decide import known_group
-from txnformat.core.groups.listing import GroupDetails, GroupListing, describe_group, list_groups
+from txnformat.core.groups.listing import (
+    GroupDetails,
+    GroupListing,
+    describe_group,
+    known_group,
+    list_groups,
+)
 from txnformat.core.groups.resets import (
     OffsetReset,
     Target,

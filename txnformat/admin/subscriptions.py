@@ -19,7 +19,7 @@ from txnformat.core.subscriptions.operations import (
 )
 from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.transactions.listing import named_partition
-from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import ConflictError, InvalidInputError, repr_of
 from txnformat.keys import check_reader_name
 from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.visible import Visible
@@ -211,19 +211,7 @@ class Subscriptions:
 
     def _known(self, state: LogState, topic: str, name: str) -> tuple[TopicState, SubscriptionState]:
         found = state.topic(topic)
-        known = state.subscriptions.get((found.topic_id, name))
-        if known is None:
-            raise NotFoundError(
-                "no such subscription",
-                kind="unknown-subscription",
-                hint="create it (log.subscriptions.create, txnlog subscriptions create), or check the name",
-                topic=topic,
-                subscription=name,
-                subscriptions=sorted(
-                    other for topic_id, other in state.subscriptions if topic_id == found.topic_id
-                )[:20],
-            )
-        return found, known
+        return found, state.subscription(found.topic_id, name)
 
 
 def _listing(topic: TopicState, name: str, known: SubscriptionState) -> SubscriptionListing:

@@ -25,7 +25,7 @@ from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.driver import Driver
 from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
-from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.operations import Cause, Expire, Operation, Seal
 from txnformat.core.state import LogState
 from txnformat.errors import (
@@ -384,7 +384,7 @@ class Committer:
         return ended
 
     def expire(self) -> list[Expire]:
-        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.decide`.
+        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.idle`.
 
         Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
         """

@@ -15,7 +15,7 @@ from txnformat.clock import Instant, waited_ms
 from txnformat.consumers.group_offsets import GroupMetadata
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.consumers.uncut import Caller
-from txnformat.core.groups.decide import check_generation
+from txnformat.core.groups.checks import check_generation
 from txnformat.core.groups.operations import (
     NO_OFFSET,
     NO_POSITION,
@@ -47,7 +47,7 @@ WAIT_MS_MIN = 50
 """Wait for a transaction that has positions pending; each further one is twice as long."""
 WAIT_MS_MAX = 1_000
 KEEP_MS = 24 * 3_600_000
-"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.core.lifecycle.decide`) while it is read."""
+"""After so long without use a group is used, so that it is not forgotten (:mod:`txnformat.core.lifecycle.idle`) while it is read."""
 KEEP_AGAIN_MS = 3_600_000
 """Shortest time between two attempts at that."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from txnformat import keys
 from txnformat.arguments import check_settings
-from txnformat.core.groups.decide import SESSION_TIMEOUT_MS_MAX
+from txnformat.core.groups.checks import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.types import IsolationLevel
 

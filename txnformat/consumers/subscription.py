@@ -35,7 +35,6 @@ from txnformat.errors import (
     CommitStateUnknownError,
     InvalidInputError,
     InvalidTransactionStateError,
-    NotFoundError,
     StorageError,
     TxnLogError,
     repr_of,
@@ -365,18 +364,7 @@ class Subscription:
         state = self._log.refresh()
         if self._topic_id is None:
             self._topic_id = state.topic(self.topic).topic_id
-        known = state.subscriptions.get((self._topic_id, self.name))
-        if known is None:
-            raise NotFoundError(
-                "no such subscription",
-                kind="unknown-subscription",
-                hint="create it (log.subscriptions.create, txnlog subscriptions create), or check the name",
-                topic=self.topic,
-                subscription=self.name,
-                subscriptions=sorted(
-                    name for topic_id, name in state.subscriptions if topic_id == self._topic_id
-                )[:20],
-            )
+        known = state.subscription(self._topic_id, self.name)
         if self._taken or self._ended:
             self._note_ends(state, known)
         return state, known

@@ -37,7 +37,7 @@ from txnformat.core.intents import (
     Verdict,
     Write,
 )
-from txnformat.core.lifecycle.decide import expire
+from txnformat.core.lifecycle.idle import expire
 from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation
 from txnformat.core.ownership import directories, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent

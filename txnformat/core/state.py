@@ -235,6 +235,20 @@ class LogState(msgspec.Struct, frozen=True):
             )
         return self.topics[topic_id]
 
+    def subscription(self, topic_id: str, name: str) -> SubscriptionState:
+        """Return a subscription of a topic that is there, or raise NotFoundError naming what there is."""
+        known = self.subscriptions.get((topic_id, name))
+        if known is None:
+            raise NotFoundError(
+                "no such subscription",
+                kind="unknown-subscription",
+                hint="create it (log.subscriptions.create, txnlog subscriptions create), or check the name",
+                topic=self.topics[topic_id].name,
+                subscription=name,
+                subscriptions=sorted(other for of, other in self.subscriptions if of == topic_id)[:20],
+            )
+        return known
+
     def partition(self, topic_partition: TopicPartition) -> PartitionState:
         """Return a partition's state; an untouched one is empty."""
         return self.partitions.get(topic_partition, _EMPTY)

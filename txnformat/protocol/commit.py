@@ -32,7 +32,7 @@ from txnformat.core.intents import (
     Undecidable,
     Write,
 )
-from txnformat.core.lifecycle.decide import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
+from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import Upgrade
 from txnformat.core.state import FEATURES, LogState
 from txnformat.errors import (

@@ -24,7 +24,7 @@ from txnformat.core.intents import (
     ResetOffsets,
     Write,
 )
-from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.state import LogState
 from txnformat.errors import TxnLogError
 from txnformat.types import Outcome, TopicPartition

@@ -7,11 +7,30 @@ from collections.abc import Sequence
 
 from txnformat import keys
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
+from txnformat.core.groups.state import GroupState
 from txnformat.core.intents import GroupOffsets
 from txnformat.core.wire.document import check_text
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import ConflictError, InvalidInputError, repr_of
 
-__all__ = ["check_group_offsets", "check_member"]
+__all__ = ["SESSION_TIMEOUT_MS_MAX", "check_generation", "check_group_offsets", "check_member"]
+
+SESSION_TIMEOUT_MS_MAX = 30 * 60_000
+"""Longest session timeout of a member (Kafka's group.max.session.timeout.ms)."""
+
+
+def check_generation(name: str, group: GroupState, generation: int | None) -> None:
+    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is anybody."""
+    if generation is None or (generation == group.generation and group.member is not None):
+        return
+    raise ConflictError(
+        "this consumer is not the member of its group any more",
+        kind="member-fenced",
+        hint="stop it: a newer consumer has joined the group, or somebody has reset or deleted the group",
+        group=name,
+        generation=generation,
+        current_generation=group.generation,
+        member=None if group.member is None else group.member.name,
+    )
 
 
 def check_member(group: str, member: str) -> None:

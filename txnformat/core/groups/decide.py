@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnformat.core.groups.checks import check_group_offsets, check_member
+from txnformat.core.groups.checks import (
+    SESSION_TIMEOUT_MS_MAX,
+    check_generation,
+    check_group_offsets,
+    check_member,
+)
+from txnformat.core.groups.listing import known_group
 from txnformat.core.groups.operations import (
     CommitOffsets,
     DeleteGroup,
@@ -37,19 +43,13 @@ from txnformat.errors import (
 )
 
 __all__ = [
-    "SESSION_TIMEOUT_MS_MAX",
-    "check_generation",
     "commit_offsets",
     "hold_broken",
     "join_group",
-    "known_group",
     "leave_group",
     "remove_group",
     "reset_offsets",
 ]
-
-SESSION_TIMEOUT_MS_MAX = 30 * 60_000
-"""Longest session timeout of a member (Kafka's group.max.session.timeout.ms)."""
 
 
 def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
@@ -74,21 +74,6 @@ def leave_group(state: LogState, action: LeaveGroup) -> JoinGroup:
     group = state.group(action.group)
     check_generation(action.group, group, action.generation)
     return JoinGroup(group=action.group, generation=group.generation + 1, session_timeout_ms=0)
-
-
-def check_generation(name: str, group: GroupState, generation: int | None) -> None:
-    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is anybody."""
-    if generation is None or (generation == group.generation and group.member is not None):
-        return
-    raise ConflictError(
-        "this consumer is not the member of its group any more",
-        kind="member-fenced",
-        hint="stop it: a newer consumer has joined the group, or somebody has reset or deleted the group",
-        group=name,
-        generation=generation,
-        current_generation=group.generation,
-        member=None if group.member is None else group.member.name,
-    )
 
 
 def commit_offsets(
@@ -212,20 +197,6 @@ def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, Com
     # Whoever was a member and only slept is fenced: it must not commit over what was set.
     put_out = JoinGroup(group=name, generation=group.generation + 1, session_timeout_ms=0)
     return put_out, commit_offsets(state, action.offsets, None, None)
-
-
-def known_group(state: LogState, name: str) -> GroupState:
-    """Return what the log knows of a group, or raise NotFoundError of kind ``unknown-group``."""
-    group = state.groups.get(name)
-    if group is None:
-        raise NotFoundError(
-            "no such group",
-            kind="unknown-group",
-            hint="list them with: txnlog groups list",
-            group=name,
-            groups=sorted(state.groups)[:20],
-        )
-    return group
 
 
 def remove_group(state: LogState, action: RemoveGroup) -> DeleteGroup:

@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from txnformat.arguments import items
-from txnformat.core.groups.decide import known_group
 from txnformat.core.groups.operations import GroupKey
 from txnformat.core.groups.state import Committed, GroupState
 from txnformat.core.records.scan import committed
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.patterns import Pattern
 from txnformat.persistent import Rows
 from txnformat.types import OffsetRange, TopicPartition
@@ -38,6 +37,7 @@ __all__ = [
     "Unread",
     "describe_group",
     "group_status",
+    "known_group",
     "list_groups",
 ]
 
@@ -184,6 +184,20 @@ def _statuses(states: Iterable[str] | None) -> frozenset[GroupStatus]:
             hint=f"use {', '.join(GroupStatus)}",
         )
     return frozenset(known[state.lower()] for state in wanted)
+
+
+def known_group(state: LogState, name: str) -> GroupState:
+    """Return what the log knows of a group, or raise NotFoundError of kind ``unknown-group``."""
+    group = state.groups.get(name)
+    if group is None:
+        raise NotFoundError(
+            "no such group",
+            kind="unknown-group",
+            hint="list them with: txnlog groups list",
+            group=name,
+            groups=sorted(state.groups)[:20],
+        )
+    return group
 
 
 def list_groups(

@@ -206,20 +206,8 @@ def _topic(state: LogState, topic_id: str) -> TopicState:
 
 
 def _subscription(state: LogState, named: Acks | Ack | DeleteSubscription) -> SubscriptionState:
-    topic = _topic(state, named.topic_id)
-    subscription = state.subscriptions.get(named.key)
-    if subscription is None:
-        raise NotFoundError(
-            "no such subscription",
-            kind="unknown-subscription",
-            hint="create it first, or check the name",
-            topic=topic.name,
-            subscription=named.subscription,
-            subscriptions=sorted(
-                name for topic_id, name in state.subscriptions if topic_id == named.topic_id
-            )[:20],
-        )
-    return subscription
+    _topic(state, named.topic_id)
+    return state.subscription(*named.key)
 
 
 def _check_offset(

@@ -21,7 +21,7 @@ from txnformat.core.intents import (
     Write,
 )
 from txnformat.core.invariants import check_whole
-from txnformat.core.lifecycle.decide import GROUP_RETENTION_MS, expirable
+from txnformat.core.lifecycle.idle import GROUP_RETENTION_MS, expirable
 from txnformat.core.operations import Cause
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.transactions.state import TransactionStatus

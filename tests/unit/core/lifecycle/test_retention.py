@@ -11,7 +11,7 @@ from txnformat.core.fold import apply_operation
 from txnformat.core.folding import At
 from txnformat.core.intents import AllocateIds, ExpireIdle, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.invariants import check_state, check_whole
-from txnformat.core.lifecycle.decide import (
+from txnformat.core.lifecycle.idle import (
     EXPIRED_MAX,
     PRODUCER_RETENTION_MS,
     TRANSACTIONAL_ID_RETENTION_MS,

@@ -21,7 +21,7 @@ from tests.unit.core.subscriptions.acknowledging import (
 )
 from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ChangeTopic, Included, OpenProducer, Write
-from txnformat.core.lifecycle.decide import expirable
+from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
