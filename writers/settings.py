@@ -50,7 +50,7 @@ class ProducerSettings:
     buffer: Buffer = Buffer.AUTO
     """Where the records of an open transaction are: ``auto``, ``deferred`` or ``inline``; docs/buffers.md compares them."""
     transaction_timeout_ms: int = TIMEOUT_MS
-    """How long a transaction whose records have offsets may stay open before anybody may abort it; 1 to what the log
+    """How long a transaction whose records have offsets may stay open before any client may abort it; 1 to what the log
     allows (15 minutes unless it was created otherwise), which ``init`` checks. Kafka's transaction.timeout.ms."""
     deferred_timeout_ms: int = DEFERRED_TIMEOUT_MS
     """The same for one whose records have none yet, from its last flush; 1 to 7 days."""

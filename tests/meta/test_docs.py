@@ -303,8 +303,8 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "intents remembered": ("txnformat.core.state:INTENT_WINDOW_ENTRIES",),
     "appends remembered per producer and partition": ("txnformat.core.producers.state:WINDOW_APPENDS",),
     "age of a view that proves the tip by itself": ("txnformat.protocol.view:VIEW_AGE_MS_MAX",),
-    "a transactional id that nobody uses": ("txnformat.core.lifecycle.idle:TRANSACTIONAL_ID_RETENTION_MS",),
-    "a consumer group that nobody uses": ("txnformat.core.lifecycle.idle:GROUP_RETENTION_MS",),
+    "an unused transactional id": ("txnformat.core.lifecycle.idle:TRANSACTIONAL_ID_RETENTION_MS",),
+    "an unused consumer group": ("txnformat.core.lifecycle.idle:GROUP_RETENTION_MS",),
     "session timeout of a group's member": ("txnformat.core.groups.checks:SESSION_TIMEOUT_MS_MAX",),
     "separate ranges of acknowledged and pending records, per partition of a subscription": (
         "txnformat.core.subscriptions.state:ACK_RANGES_MAX",

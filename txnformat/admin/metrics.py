@@ -36,7 +36,7 @@ txnlog_partition_log_end_offset{topic, partition} gauge: Offset of the next reco
 txnlog_partition_last_stable_offset{topic, partition} gauge: Offset that read_committed ends before.
 txnlog_partition_last_stable_offset_lag{topic, partition} gauge: Offsets that open transactions hold back: log end - last stable offset.
 txnlog_partition_open_transactions{topic, partition} gauge: Transactions that are not decided.
-txnlog_partition_late_transactions{topic, partition} gauge: Transactions with records there whose own time is over, and that nobody has ended.
+txnlog_partition_late_transactions{topic, partition} gauge: Transactions with records there whose timeout is over and that have not been ended.
 txnlog_partition_prepared_transactions{topic, partition} gauge: Transactions with records there whose outcome is decided elsewhere.
 txnlog_partition_oldest_transaction_first_offset{topic, partition, transactional_id} gauge: First offset of the transaction that holds the last stable offset.
 txnlog_partition_oldest_transaction_age_seconds{topic, partition, transactional_id} gauge: For how long that transaction has been open.
@@ -55,7 +55,7 @@ txnlog_tail_entries gauge: Entries after the newest named snapshot: what opening
 txnlog_unsealed_extents gauge: Batches, and parts of batch tables, that the state holds.
 txnlog_topics gauge: Topics.
 txnlog_transactional_ids{status} gauge: Transactional ids by status.
-txnlog_late_transactions gauge: Transactions whose own time is over, and that nobody has ended, each counted once.
+txnlog_late_transactions gauge: Transactions whose timeout is over and that have not been ended, each counted once.
 txnlog_prepared_transactions gauge: Transactions whose outcome is decided elsewhere, each counted once.
 txnlog_oldest_prepared_transaction_age_seconds{transactional_id} gauge: For how long the oldest of them has been prepared.
 txnlog_commits_total{outcome} counter: Commits of this process by what became of them.

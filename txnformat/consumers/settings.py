@@ -33,7 +33,7 @@ class ConsumerSettings:
     """Settings of a :class:`~txnformat.consumers.consumer.Consumer`. Every problem is in an InvalidInputError of kind ``invalid-settings``."""
 
     group: str | None = None
-    """Whose positions are committed; None: nobody's, and they live in the consumer alone. Kafka's group.id."""
+    """The group whose positions are committed; None: positions live in the consumer alone. Kafka's group.id."""
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     """read_committed: up to the last stable offset, without aborted records. read_uncommitted: all, up to the end."""
     auto_offset_reset: OffsetReset = OffsetReset.EARLIEST
@@ -43,7 +43,7 @@ class ConsumerSettings:
     auto_commit_interval_ms: int = 5_000
     """Shortest time between two such commits, ms; 0: with every poll."""
     session_timeout_ms: int = 45_000
-    """How long after the group's last use its member counts as live for those who reset or delete it, ms."""
+    """How long after the group's last use its member counts as live for resets and deletion, ms."""
     default_api_timeout_ms: int = 60_000
     """How long to wait for positions that are pending in a transaction, ms."""
     max_poll_records: int = 500

@@ -62,7 +62,7 @@ class ProblemKind(StrEnum):
     CONFLICTING_REFERENCE = "conflicting-reference"
     """Two entries name one object with different sizes or hashes."""
     HINT_WRONG = "hint-wrong"
-    """``latest`` is damaged, or names what no entry names. Harmless, but nobody but txnlog writes it."""
+    """``latest`` is damaged, or names what no entry names. Harmless, but only txnlog writes it."""
 
 
 @dataclass(frozen=True, slots=True)

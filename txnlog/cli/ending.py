@@ -76,7 +76,7 @@ def abort(
 def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json: bool) -> None:
     """Abort the transaction of TRANSACTIONAL_ID for good, also when it is prepared.
 
-    Whoever decides about a prepared transaction has to know: it cannot be committed any more.
+    The system that decides about a prepared transaction has to know: it cannot be committed any more.
     """
     with place.open() as log:
         _show([log.transactions.force_terminate(transactional_id, dry_run=dry_run)], as_json)
@@ -152,7 +152,7 @@ def abort_lingering(
 def end_expired(place: Place, as_json: bool) -> None:
     """End the open transactions whose time is over.
 
-    Every commit to the log does it, too; this is for logs that nobody writes to. Prepared transactions stay.
+    Every commit to the log does it, too; use this for logs without writes. Prepared transactions stay.
     """
     with place.open() as log:
         _show(log.transactions.end_expired(), as_json)

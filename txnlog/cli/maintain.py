@@ -20,7 +20,7 @@ def maintain() -> None:
 def timeouts(place: Place, as_json: bool) -> None:
     """End the open transactions whose time is over.
 
-    Every commit to the log does it, too; this is for logs that nobody writes to. Prepared transactions stay.
+    Every commit to the log does it, too; use this for logs without writes. Prepared transactions stay.
     """
     with place.open() as log:
         report = log.maintain("timeouts")
@@ -56,7 +56,7 @@ def seal(place: Place, as_json: bool) -> None:
 @maintain.command("expire")
 @with_place
 def expire(place: Place, as_json: bool) -> None:
-    """Forget transactional ids and producers that nobody has used for long.
+    """Forget transactional ids and producers that have long been unused.
 
     A transactional id is remembered for 7 days after its last use, a producer without one for a day after its last
     append. Those with an open or prepared transaction stay.

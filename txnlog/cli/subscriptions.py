@@ -48,7 +48,7 @@ def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
     """Describe subscription NAME of TOPIC: what it has before it in each partition.
 
     Below MARK every record is acknowledged, above it RANGES of offsets are. UNACKNOWLEDGED counts the records that a committed
-    reader sees and that nobody has acknowledged; PENDING those of them that an open transaction has.
+    reader sees and that are not acknowledged; PENDING those of them that an open transaction has.
     """
     with place.open() as log:
         found = log.subscriptions.describe(topic, name)

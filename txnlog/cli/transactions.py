@@ -169,7 +169,7 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
 def find_hanging(
     place: Place, topic: str | None, partition: int | None, max_transaction_timeout: int | None, as_json: bool
 ) -> int:
-    """Look for transactions that nobody can end, and for those that hold readers back.
+    """Look for transactions that cannot be ended, and for those that hold readers back.
 
     A hanging transaction is open in a partition although no transactional id has it there. No writer can bring that
     about; txnlog verify tells more. Exit code 1 when there is one. Late transactions, whose time is over, and prepared
