@@ -83,9 +83,9 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
         "it read uncommitted records",
     ),
     _A.LOST_WRITE: Definition(
-        "a value that was committed is read by nobody, though something behind it was: at a higher offset, or sent "
+        "no reader has read a committed value, though something behind it was read: at a higher offset, or sent "
         "after it was acknowledged, or later in the same operation",
-        "nobody read the partition from its beginning, and it lies before all that was read; or its writer's "
+        "no reader began at the partition's beginning, and the value lies before all that was read; or its writer's "
         "outcome is unknown and nothing of it was read",
     ),
     _A.UNSEEN: Definition(
@@ -172,13 +172,13 @@ DEFINITIONS: Mapping[AnomalyClass, Definition] = {
     ),
     _A.RESURRECTED: Definition(
         "a committed record was read, and is missing from a whole read that began later",
-        "nobody had read it before that read began",
+        "no reader had read it before that read began",
     ),
     _A.TIME_TRAVEL: Definition(
         "two reads of one offset gave different values", "only what a send was told differs: inconsistent-offsets"
     ),
     _A.UNWRITTEN: Definition(
-        "a value was read that nobody sent", "the history has no sends to that topic"
+        "a value was read that no producer sent", "the history has no sends to that topic"
     ),
 }  # fmt: skip
 
