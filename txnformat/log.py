@@ -315,7 +315,7 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, groups, who holds which partition back."""
+        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back."""
         return describe_log(self.refresh(), self.url, self.store.store_time_ms())
 
     def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:

@@ -161,7 +161,7 @@ def test_of_two_instances_that_read_the_same_one_commits() -> None:
         producer.send("t", rows(1))
         producer.send_offsets("etl", {RAW: 4}, expected={RAW: None})
     first.commit()
-    with pytest.raises(ConflictError, match="somebody else has committed"):
+    with pytest.raises(ConflictError, match="another consumer has committed"):
         second.commit()
     second.close()
     assert (read(log), committed(log)) == ([1], 4)

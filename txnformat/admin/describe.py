@@ -47,7 +47,7 @@ class OpenTransaction:
     status: str
     """"Ongoing", "Prepared", or "Hanging": no transactional id has it, so nothing ends it."""
     expires_ms: int | None
-    """Log time from which on anybody may end it; None when it is prepared or hanging."""
+    """Log time from which on any client may end it; None when it is prepared or hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class TransactionDescription:
     staged_records: tuple[tuple[str, int, int], ...]
     """(topic, partition, records) that the open transaction has staged."""
     expires_ms: int | None
-    """Log time from which on anybody may end the open transaction; None: none is open, or it is prepared."""
+    """Log time from which on any client may end the open transaction; None: none is open, or it is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class TransactionOutcome:
 
 
 def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffsets]:
-    """Return the offsets of every partition of a topic, and who holds each back."""
+    """Return the offsets of every partition of a topic, and the transaction that holds each back."""
     names = {
         (known.producer_id, known.epoch): (name, known) for name, known in state.transactional_ids.items()
     }

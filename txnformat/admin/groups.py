@@ -64,7 +64,7 @@ class DeletedGroup:
 
 
 class Groups:
-    """Consumer groups of a log, as those see them who are no member. Got as ``log.groups``.
+    """Consumer groups of a log, for operators. Got as ``log.groups``.
 
     Every call follows the log first. Requests: 1 GET when nothing is new; what changes a group 1 entry.
     """

@@ -105,7 +105,7 @@ class PartitionMetrics:
     last_stable_offset: int
     open_transactions: int
     late_transactions: int
-    """With records here; their own time is over, and nobody has ended them."""
+    """With records here; their own time is over, and they are still open."""
     prepared_transactions: int
     """With records here; their outcome is decided elsewhere."""
     oldest_transaction: OldestTransaction | None
@@ -151,7 +151,7 @@ class LogMetrics:
     transactional_ids: dict[str, int]
     """By status."""
     late_transactions: int
-    """Their own time is over, and nobody has ended them; also those whose records are staged."""
+    """Their own time is over, and they are still open; also those whose records are staged."""
     prepared_transactions: int
     oldest_prepared: PreparedTransactionAge | None
     partitions: tuple[PartitionMetrics, ...]
@@ -261,7 +261,7 @@ class _Volume(NamedTuple):
 
 
 def measure(state: LogState, url: str, store_time_ms: int, commits: CommitCounts) -> LogMetrics:
-    """Return the measures of a state at the store's time: a log that nobody writes to has transactions that grow older all the same.
+    """Return the measures of a state at the store's time: transactions of an idle log grow older all the same.
 
     O(partitions + extents in the state). No requests.
     """

@@ -1,4 +1,4 @@
-"""Prepared transactions: what names them, and how whoever decides ends them, from any process.
+"""Prepared transactions: what names them, and how their coordinator ends them, from any process.
 
 A transaction that is prepared waits for an outcome that another system decides (two-phase commit, as in KIP-939). The
 name can be written down there before it decides: with it alone the transaction is ended, also after a crash of the
@@ -136,7 +136,7 @@ def end_prepared(
     raise InvalidTransactionStateError(
         f"the transaction was {past} already",
         kind=f"transaction-{past}",
-        hint="whoever decides its outcome must decide once",
+        hint="the coordinator must decide the outcome once",
         **values,
     )
 

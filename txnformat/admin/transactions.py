@@ -61,7 +61,7 @@ class EndingOutcome(StrEnum):
     WOULD_ABORT = "would-abort"
     """It was only asked what a call would do."""
     ENDED_BEFORE = "ended-before"
-    """Its producer, or somebody else, was faster."""
+    """Its producer, or another client, was faster."""
     NOT_OPEN = "not-open"
     """The id has no open transaction."""
     PREPARED = "prepared"
@@ -84,7 +84,7 @@ class EndedTransaction:
 
 
 class Transactions:
-    """Transactions of a log, as those see and end them who did not begin them. Got as ``log.transactions``.
+    """Transactions of a log, for operators and jobs that did not begin them. Got as ``log.transactions``.
 
     Ends name a transaction by (producer id, epoch) as it was seen: one that ends meanwhile is no error, and the next
     one under the same id is never hit. Every call follows the log first. Requests: 1 GET when nothing is new; what ends
@@ -438,7 +438,7 @@ def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
         "the transaction is prepared: its outcome is decided elsewhere",
         kind="transaction-prepared",
-        hint="let whoever decides commit or abort it; force_terminate gives it up for good",
+        hint="its coordinator must commit or abort it; force_terminate gives it up for good",
         transactional_id=one.transactional_id,
         producer_id=one.producer_id,
         epoch=one.producer_epoch,
@@ -464,7 +464,7 @@ def _name_at(state: LogState, topic: str, partition: int, start_offset: int) -> 
         if (known.producer_id, known.epoch) == transaction:
             return name
     raise InvalidTransactionStateError(
-        "no transactional id has this transaction, so that nobody can end it: the state is damaged",
+        "no transactional id has this transaction, so it cannot be ended: the state is damaged",
         kind="hanging-transaction",
         hint="txnlog verify compares the state with what the entries say",
         topic=topic,

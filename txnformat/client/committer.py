@@ -256,7 +256,7 @@ class Committer:
                 call.wait()
 
     def _leave(self, call: _Call) -> None:
-        """Take a call out, answered or cut off; its lead goes to whoever has waited longest."""
+        """Take a call out, answered or cut off; its lead goes to the call that has waited longest."""
         for waiter in call.waiters:
             with contextlib.suppress(ValueError):  # it never came to wait
                 self._queue.remove(waiter)
@@ -384,7 +384,7 @@ class Committer:
         return ended
 
     def expire(self) -> list[Expire]:
-        """Forget what nobody has used for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.idle`.
+        """Forget what was idle for long, and return what was forgotten; see :mod:`txnformat.core.lifecycle.idle`.
 
         Requests: 1 entry for every 1,000 transactional ids, producers and blocks; none when nothing is idle.
         """

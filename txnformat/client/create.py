@@ -20,7 +20,7 @@ __all__ = ["begin_log", "check_max_timeout", "create_format"]
 
 
 def create_format(store: ObjectStore, ids: Ids) -> bool:
-    """Create format.json; False when somebody else's is there."""
+    """Create format.json; False when another one is there."""
     # A log that has lost its format.json must not get another: its entries would never chain to that. Asked
     # twice, because another creator may have written format.json and the first entry in between.
     missing = store.head(keys.FORMAT_KEY) is None
@@ -64,7 +64,7 @@ def begin_log(committer: Committer, max_transaction_timeout_ms: int) -> None:
     state = committer.run(lambda view: writable(view, settings))
     if state.max_transaction_timeout_ms != max_transaction_timeout_ms:
         raise ConflictError(
-            "somebody else has written the log's first entry, with another longest timeout",
+            "another process has written the log's first entry, with another longest timeout",
             kind="log-exists",
             hint="open it with TxnLog.open",
             path=committer.store.url,

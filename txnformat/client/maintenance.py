@@ -28,7 +28,7 @@ class MaintenanceReport:
     batches: int
     sidecar_bytes: int
     expired_transactional_ids: int = 0
-    """Forgotten, since nobody had used them for long."""
+    """Forgotten, since they were idle for long."""
     expired_producers: int = 0
     """Likewise, without a transactional id."""
     timed_out: tuple[str, ...] = ()

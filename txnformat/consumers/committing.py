@@ -179,7 +179,7 @@ class Committing(ABC):
             return list(named_partitions(self._log.refresh(), checked).values())
 
     def _commit_changed(self) -> None:
-        """Commit positions without being told, if that is wanted, any has changed, and nobody has taken over."""
+        """Commit positions without being told, if that is wanted, any has changed, and no newer consumer has taken over."""
         group = self._group
         if group is None or not self.settings.enable_auto_commit:
             return

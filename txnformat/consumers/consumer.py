@@ -354,7 +354,7 @@ class Consumer(Placing, Committing):
         self._touched = self._now()
 
     def _before_poll(self) -> None:
-        """Notice that somebody else has joined, and commit what earlier polls have handed out."""
+        """Notice that another consumer has joined, and commit what earlier polls have handed out."""
         if self._group is None:
             return
         self._group.check()

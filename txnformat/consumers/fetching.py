@@ -274,7 +274,7 @@ class Fetched(NamedTuple):
     """Of the batch."""
 
     def move(self, assigned: Turns) -> None:
-        """Move the positions; who was served goes to the end. Can be repeated."""
+        """Move the positions; served partitions go to the end. Can be repeated."""
         for key, offset in self.positions.items():
             assigned[key].position = offset
         for key, state in self.drained.items():

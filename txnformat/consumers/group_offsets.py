@@ -44,7 +44,7 @@ class GroupMetadata:
 
     group: str
     generation: int | None = None
-    """None: whoever commits is not the group's one member."""
+    """None: the committer is not the group's one member."""
 
 
 @runtime_checkable

@@ -58,7 +58,7 @@ class Membership:
     def __init__(self, group: str, log: TxnLog, source: TxnLog, settings: ConsumerSettings) -> None:
         self.log = log
         self.generation: int | None = None
-        """None: the consumer is not a member; whoever else reads under the group is none of its business."""
+        """None: the consumer is not a member, and does not look for one."""
         self._group = group
         self._source = source
         self._settings = settings
@@ -99,7 +99,7 @@ class Membership:
         self._unsettled = None
 
     def leave(self) -> None:
-        """Be the member no more. Requests: 1 entry; none when somebody else is it already. It never fails.
+        """Be the member no more. Requests: 1 entry; none when another consumer is it already. It never fails.
 
         Who does not get through is forgotten by its session timeout.
         """
@@ -178,7 +178,7 @@ class Membership:
         self._unsettled = None
 
     def keep(self, assigned: Iterable[TopicPartition], begun: Mapping[TopicPartition, int]) -> None:
-        """Use a group that nobody has used for a day: commit again what is. It never fails. Requests: none; then 1 entry.
+        """Use a group that was idle for a day: commit again what is. It never fails. Requests: none; then 1 entry.
 
         One position of ``assigned`` is committed again, compared with what is committed; a member of which none is commits one of those
         where partitions were ``begun``.
@@ -273,5 +273,5 @@ class Membership:
         raise InvalidInputError(
             f"the position of group {repr_of(self._group)} in {repr_of(name)} is {repr_of(value, 80)}, not an offset",
             kind="foreign-position",
-            hint="somebody else commits under this name: choose another group",
+            hint="another application commits under this name: choose another group",
         )

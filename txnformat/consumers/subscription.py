@@ -70,7 +70,7 @@ class _Landed(NamedTuple):
 
 
 class Subscription:
-    """One instance of a subscription: receives what nobody has acknowledged, in the order of offsets in each partition.
+    """One instance of a subscription: receives what is not acknowledged, in the order of offsets in each partition.
 
     Of one thread at a time (kind ``concurrent-use``), and of the process that made it (kind ``forked``).
 
@@ -132,7 +132,7 @@ class Subscription:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def receive(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> pa.RecordBatch | None:
-        """Return records that nobody has acknowledged and that this instance has not received; None if there are none by then.
+        """Return records that are not acknowledged and that this instance has not received; None if there are none by then.
 
         What a transaction has acknowledged is left out until it ends; when nothing else is left, transactions whose time
         is over are ended.
@@ -309,7 +309,7 @@ class Subscription:
         return self._uncut.run("acks", lambda _: self._acks(mode, named), breaks=False)
 
     def transaction_takes(self, acks: Acks, producer: ProducerRef) -> None:
-        """Take note of the transaction that acknowledges: its producer may never learn that somebody has ended it."""
+        """Take note of the transaction that acknowledges: its producer may never learn that it was ended."""
         self._taken[id(acks)] = acks, producer
 
     def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
@@ -393,7 +393,7 @@ class Subscription:
     def _what_expired_held(
         self, most: int, announce: Callable[[pa.RecordBatch], None]
     ) -> pa.RecordBatch | None:
-        """End transactions whose time is over, and return records that they held: nobody else might ever end them."""
+        """End transactions whose time is over, and return records that they held: no other client might ever end them."""
         state = self._log.transactions.end_expired_if_permitted()
         known = state.subscriptions.get((self._topic_id or "", self.name))
         return None if known is None else self._delivering().next_batch(state, known, most, announce)
@@ -463,7 +463,7 @@ class Subscription:
         return {"topic": self.topic, "subscription": self.name, "partition": number}
 
     def _check_there(self, state: LogState, number: int, offset: int) -> None:
-        """Refuse partitions that are not there, and offsets that nobody can have received."""
+        """Refuse partitions that are not there, and offsets that cannot have been received."""
         no_range = ((offset, offset + 1),)
         if (
             not 0 <= number < self._topic(state).partitions

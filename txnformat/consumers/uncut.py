@@ -26,7 +26,7 @@ _CLOSE = "close"
 
 
 class Caller:
-    """One who waits for the answer of a call."""
+    """The waiting caller of a call."""
 
     __slots__ = ("is_gone",)
 

@@ -129,7 +129,7 @@ def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInput
 
 
 def _seal(state: LogState, action: SealSegments) -> Verdict:
-    """Refuse what somebody else has sealed in the meantime; offsets below the last stable offset stay so."""
+    """Refuse what another process has sealed in the meantime; offsets below the last stable offset stay so."""
     seal = action.seal
     for segment in seal.segments:
         topic_id = segment.record.topic_id
@@ -149,7 +149,7 @@ def _seal(state: LogState, action: SealSegments) -> Verdict:
 def _superseded(**values: object) -> Rejected:
     return Rejected(
         ConflictError(
-            "somebody else has sealed these offsets",
+            "another process has sealed these offsets",
             kind="seal-superseded",
             hint="nothing is to be done",
             **values,

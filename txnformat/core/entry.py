@@ -51,7 +51,7 @@ class CommitEntry(Struct, frozen=True, kw_only=True):
     """Number in the chain, from 0."""
     log_id: Text
     write_id: Text
-    """Names this attempt: whoever reads the slot back learns whose bytes won."""
+    """Names this attempt: a reader of the slot learns whose bytes won."""
     previous: Sha256
     """sha256 of the bytes of the entry before; of format.json for entry 0."""
     timestamp_ms: LogTime

@@ -34,7 +34,7 @@ class At:
         self.directories: set[str] | None = None
         """Directories of topics; None until an operation asks for them."""
         self.positions: dict[str, PendingIndex] = {}
-        """By group, of which an operation has asked: who has what pending."""
+        """By group, of which an operation has asked: what each transaction has pending."""
         self.dropped_files: set[int] = set()
         """Numbers in LogState.files that leave the state with the entry's end: to be dropped together."""
         self.dropped_tables: set[int] = set()

@@ -90,7 +90,7 @@ class AppRef:
     is_next: bool = False
     """The version has to be the one after the newest in the log, 0 when that knows none: nothing is missing there."""
     content: Content | None = None
-    """What it writes, for those who compare a repetition; of topics that somebody else makes meanwhile the ids are replaced."""
+    """What it writes, to compare a repetition with; of topics that other writers make meanwhile the ids are replaced."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -123,9 +123,9 @@ class GroupOffsets:
     offsets: tuple[OffsetCommit, ...] = ()
     positions: tuple[PositionCommit, ...] = ()
     generation: int | None = None
-    """The member's; None: whoever commits is no member, or does not care."""
+    """The member's; None: the committer is no member, or does not care."""
     read_uncommitted: bool = False
-    """Offsets may lie beyond the last stable offset: whoever commits reads what is not decided."""
+    """Offsets may lie beyond the last stable offset: the committer reads what is not decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ class Write:
     end: Outcome | None = None
     app: AppRef | None = None
     create: tuple[CreateTopic, ...] = ()
-    """Topics that the write creates if they are missing; if somebody else's exists and fits, that is used."""
+    """Topics that the write creates if they are missing; if another one exists and fits, that is used."""
     apps_beside: tuple[AppRef, ...] = ()
     """Versions that the write sets besides ``app``, which alone says whether it is done; each must grow."""
     deferred: bool = False
     """Stage what is appended: it gets its offsets when the transaction commits. Every append has a batch table then."""
     follows: int | None = None
-    """Last entry of the transaction that whoever writes knew; it is done if the log has a later one of the transaction.
+    """Last entry of the transaction that the writer knew; it is done if the log has a later one of the transaction.
 
     For one who stages on the producer's behalf, and may be started twice: nobody else stages before it has answered.
     """
@@ -189,7 +189,7 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
-    """Abort a transaction that is somebody else's: its time is over, or an operator says so.
+    """Abort another producer's transaction: its time is over, or an operator says so.
 
     With cause TIMEOUT exactly one of the two must show that its time is over: ``store_time_ms`` says so now, or
     ``observed_entry`` is still the entry that its timeout counts from, and the actor has seen it open since then for at
@@ -390,7 +390,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Undecidable:
-    """The window no longer reaches back to its first slot: nobody can tell whether it landed."""
+    """The window no longer reaches back to its first slot: whether it landed is not known."""
 
     window_first: int
 

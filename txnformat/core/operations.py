@@ -87,7 +87,7 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"
     """Anybody, once its time was over."""
     OPERATOR = "operator"
-    """Somebody who was asked to: a person with a tool, or a job that cleans up after its predecessor."""
+    """An operator with a tool, or a job that cleans up after its predecessor."""
 
 
 class Marker(Struct, frozen=True, gc=False):
@@ -150,7 +150,7 @@ class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_produce
     aborted: tuple[Marker, ...] = ()
     """ABORT markers of the id's transaction that was open, at ``epoch`` - 1; empty when none was."""
     timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = TIMEOUT_MS
-    """From a transaction's first append on, anybody may end it after this time."""
+    """From a transaction's first append on, any client may end it after this time."""
     deferred_timeout_ms: Annotated[TimeoutMs, OLDER_LACK] = DEFERRED_TIMEOUT_MS
     """Likewise from its last stage on."""
     intent: Count = 0
@@ -215,7 +215,7 @@ class Append(Struct, frozen=True, tag_field="operation", tag="append", kw_only=T
 
 
 class Stage(Struct, frozen=True, tag_field="operation", tag="stage"):
-    """Uploaded records of one topic belong to a transaction that is open, without offsets: nobody waits for them.
+    """Uploaded records of one topic belong to a transaction that is open, without offsets: no reader waits for them.
 
     Rows ``section`` of the batch table ``table`` are its batches. Those of partitions that ``partitions`` does not name
     are not part of the log, as in an append.
@@ -346,7 +346,7 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
 
 
 class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
-    """What nobody has used for long leaves the state: transactional ids, producers without one, blocks of ids."""
+    """What was idle for long leaves the state: transactional ids, producers without one, blocks of ids."""
 
     transactional_ids: tuple[Item, ...]
     producers: tuple[Count, ...]

@@ -203,7 +203,7 @@ def _with_ends(
     times: Times,
     write_id: str,
 ) -> Steps[Assembled]:
-    """Assemble the waiting intents together with the ends of what expired, whom nobody has to answer.
+    """Assemble the waiting intents together with the ends of what expired, which no caller waits for.
 
     Who still commits or prepares in time for this entry goes before its end; who would only add to what is over learns
     that it is.
@@ -263,7 +263,7 @@ def _check_age(view: View, slot: int, ours: Ours, settings: CommitSettings) -> S
 
 
 def _first_entry(view: View, settings: CommitSettings) -> Steps[View]:
-    """Write entry 0, the initial features, if nobody has."""
+    """Write entry 0, the initial features, unless it is there."""
     times: Times = yield ReadClock()
     intent, write_id = (yield DrawId()), (yield DrawId())
     reader, writer, maintenance = (tuple(sorted(names)) for names in FEATURES)
@@ -374,11 +374,11 @@ class _Group:
         ]
 
     def note_gone(self) -> None:
-        """Say that a slot was taken and is deleted: by whom, nobody can tell any more."""
+        """Say that a slot was taken and is deleted: its winner is not known any more."""
         self._nowhere = frozenset()
 
     def has_refusal(self, assembled: Assembled) -> bool:
-        """Return whether anybody would be told no."""
+        """Return whether any caller would be told no."""
         return any(isinstance(verdict, Rejected | Undecidable) for verdict in assembled.verdicts.values())
 
     def _answer(self, intent_id: str, answer: CommitResult | TxnLogError) -> None:
@@ -400,7 +400,7 @@ class _Group:
         self._answer(intent_id, error)
 
     def fail_all(self, error: TxnLogError) -> None:
-        """Answer everybody who waits with ``error``."""
+        """Answer all callers that wait with ``error``."""
         for intent in list(self.waiting):
             self._answer(intent.intent_id, error)
 
@@ -456,7 +456,7 @@ class _Group:
                     self._answer(intent.intent_id, contention)
 
     def deliver(self, assembled: Assembled, entry: CommitEntry | None) -> Steps[None]:
-        """Answer everybody who was decided: the entry is ours, or none was needed."""
+        """Answer all decided callers: the entry is ours, or none was needed."""
         by_id = {intent.intent_id: intent for intent in self.waiting}
         if not assembled.verdicts and entry is None:  # else the ends of others have filled it
             raise InternalError("no waiting intent was decided", waiting=len(self.waiting))

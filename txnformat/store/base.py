@@ -138,7 +138,7 @@ class ObjectStore(Protocol):
         ...
 
     def open_write(self, key: str) -> ObjectWriter:
-        """Start a streamed upload to a key that nobody else uses. Requests: 1 PUT, or a multipart upload."""
+        """Start a streamed upload to a fresh key. Requests: 1 PUT, or a multipart upload."""
         ...
 
     def make_durable(self, keys: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ def too_large(url: str, key: str, expected: int, got: int | None) -> StorageErro
     return StorageError(
         "an object is larger than what belongs there",
         kind="object-too-large",
-        hint="no version of txnlog writes such an object: find out who did, and restore it from a copy",
+        hint="no version of txnlog writes such an object: find its writer, and restore it from a copy",
         store=url,
         key=key,
         expected=f"at most {expected} bytes",

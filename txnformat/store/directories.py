@@ -54,7 +54,7 @@ class Directories:
         """Directories that are there to stay: their own names, and those of all above them, are durable."""
 
     def forget(self) -> None:
-        """Know nothing any more: somebody removes directories under us."""
+        """Know nothing any more: another process removes directories under us."""
         self._durable.clear()
 
     def ensure(self, path: str) -> None:

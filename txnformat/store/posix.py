@@ -147,7 +147,7 @@ _NO_DIRECTORY_SYNC = "the file system cannot make a directory's names durable"
 
 
 def _leads_around(path: str) -> bool:
-    """Return whether the system itself finds no end of links: following them helps nobody then."""
+    """Return whether the system itself finds no end of links: following them does not help then."""
     try:
         os.stat(path)  # noqa: PTH116  # the same manner of call as its neighbours
     except OSError as error:

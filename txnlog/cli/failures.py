@@ -59,7 +59,7 @@ _HINTS: Mapping[str, str] = {
     "no-log": "create it with txnlog create, or check the path",
     "log-exists": "use it as it is; with --exist-ok that is no error",
     "unknown-topic": "create it with txnlog create-topic, or check the name: txnlog topics",
-    "transaction-prepared": "let whoever decides commit or abort it; txnlog transactions force-terminate gives it up for good",
+    "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate gives it up for good",
     "unknown-subscription": "create it with txnlog subscriptions create, or check the name: txnlog subscriptions list",
     "invalid-version": "give one of --version-as-of and --timestamp-as-of, and no other --isolation than snapshot",
     "partition-count-changed": "somebody gave the topic more partitions meanwhile: run the command again",

@@ -19,13 +19,13 @@ SESSION_TIMEOUT_MS_MAX = 30 * 60_000
 
 
 def check_generation(name: str, group: GroupState, generation: int | None) -> None:
-    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is anybody."""
+    """Raise ConflictError (``member-fenced``) if a generation is not that of the group's member; None is any."""
     if generation is None or (generation == group.generation and group.member is not None):
         return
     raise ConflictError(
         "this consumer is not the member of its group any more",
         kind="member-fenced",
-        hint="stop it: a newer consumer has joined the group, or somebody has reset or deleted the group",
+        hint="stop it: a newer consumer has joined the group, or the group was reset or deleted",
         group=name,
         generation=generation,
         current_generation=group.generation,

@@ -53,7 +53,7 @@ __all__ = [
 
 
 def join_group(state: LogState, action: JoinAsMember) -> JoinGroup:
-    """Return the operation that makes somebody the one member of a group, and fences the member before."""
+    """Return the operation that makes a consumer the one member of a group, and fences the member before."""
     if not 1 <= action.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise InvalidInputError(
             f"session_timeout_ms is {repr_of(action.session_timeout_ms)}, not 1 to {SESSION_TIMEOUT_MS_MAX} ms",
@@ -114,7 +114,7 @@ def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -
     latest = partition.log_end if wanted.read_uncommitted else partition.last_stable_offset
     if commit.offset > latest:
         raise OffsetOutOfRangeError(
-            "an offset cannot be committed that nobody can have read up to",
+            "the offset is beyond the last readable offset",
             hint="commit the offset of the next record to read, which is at most the last stable offset",
             topic=topic.name,
             partition=commit.partition,
@@ -143,14 +143,14 @@ def _check_compare(
             raise ConflictError(
                 "a prepared transaction has compared this position, and holds it until it ends",
                 kind="offsets-held",
-                hint="let whoever decides commit or abort that transaction first",
+                hint="its coordinator must commit or abort that transaction first",
                 transactional_id=prepared[0],
                 **values,
             )
         return
     if commit.expected != group.value(commit.key):
         raise ConflictError(
-            "the group's position is not the one that was expected: somebody else has committed",
+            "the group's position is not the one that was expected: another consumer has committed",
             kind="offsets-changed",
             hint="abort, read the committed position again, and go on from there",
             expected=commit.expected,
@@ -179,7 +179,7 @@ def _named(state: LogState, key: GroupKey) -> dict[str, Any]:
 def hold_broken(transactional_id: str | None, owner: TransactionalIdState) -> TxnLogError:
     """Return why a transaction can only be aborted."""
     return ConflictError(
-        "a position that the transaction had compared was committed by somebody else since",
+        "another consumer has committed a position that the transaction had compared",
         kind="offsets-hold-broken",
         hint="abort the transaction; its records are not committed",
         transactional_id=transactional_id,

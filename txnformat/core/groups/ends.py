@@ -14,7 +14,7 @@ __all__ = ["end_positions", "pending_index"]
 
 
 def pending_index(group: GroupState, name: str, at: At) -> PendingIndex:
-    """Return who has what pending in a group; looked up once for the fold of an entry."""
+    """Return what each transaction has pending in a group; looked up once for the fold of an entry."""
     index = at.positions.get(name)
     if index is None:
         index = at.positions[name] = PendingIndex()

@@ -133,7 +133,7 @@ def _broken(
     found: dict[GroupKey, OffsetCommit | PositionCommit],
     at: At,
 ) -> tuple[LogState, GroupState]:
-    """Return state and group after commits that did not compare: who had compared can only abort."""
+    """Return state and group after commits that did not compare: transactions that had compared can only abort."""
     pending = draft(group.pending, at) if broken else group.pending
     index = pending_index(group, name, at)
     for transactional_id in broken:

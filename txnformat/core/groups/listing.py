@@ -53,7 +53,7 @@ class GroupStatus(StrEnum):
     EMPTY = "Empty"
     """It has no live member, but positions, or some that are pending."""
     DEAD = "Dead"
-    """It has neither: the log forgets it when nobody has used it for 30 days."""
+    """It has neither: the log forgets it after 30 days without use."""
 
 
 @dataclass(frozen=True, slots=True)

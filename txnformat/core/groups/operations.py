@@ -104,7 +104,7 @@ class CommitOffsets(Struct, frozen=True, tag_field="operation", tag="commit_offs
     offsets: tuple[OffsetCommit, ...]
     positions: Annotated[tuple[PositionCommit, ...], LEFT_OUT] = ()
     generation: Positive | None = None
-    """The group's, if its member commits; None: whoever it is."""
+    """The group's, if its member commits; None: any."""
     transactional_id: TransactionalId | None = None
     """None: committed at once. Else pending until that id's transaction ends."""
     producer_id: OrMinusOne = -1

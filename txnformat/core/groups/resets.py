@@ -79,7 +79,7 @@ _HINT = (
 
 
 def read_target(to: object, topic: str | None) -> Target:
-    """Return what somebody asks positions to be set to, of one topic or (None) of several.
+    """Return what an operator asks positions to be set to, of one topic or (None) of several.
 
     Raises InvalidInputError: ``invalid-reset-target`` (none of the ways), ``invalid-offset`` (every offset that is negative or no integer).
     """
@@ -224,7 +224,7 @@ def check_resets(state: LogState, resets: Sequence[OffsetReset]) -> None:
         {} if len(wrong) == 1 else {"also": [f"{one.topic}-{one.partition}" for one, _ in wrong[1:21]]}
     )
     raise OffsetOutOfRangeError(
-        "a position cannot be set where nobody can read",
+        "a position must be set to a readable offset",
         hint="use an offset from earliest to latest, the last stable offset; nothing was changed",
         topic=first.topic,
         partition=first.partition,

@@ -1,1 +1,1 @@
-"""What a log forgets: ids, applications and groups that nothing has used for long. Pure."""
+"""What a log forgets: ids, applications and groups that were idle for long. Pure."""

@@ -102,7 +102,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
 
 
 def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[CreateTopic], dict[str, str]]:
-    """Return the topics that must be made, and the ids of those that somebody else has made meanwhile."""
+    """Return the topics that must be made, and the ids of those that other writers have made meanwhile."""
     created: list[CreateTopic] = []
     renamed: dict[str, str] = {}
 
@@ -123,7 +123,7 @@ def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[Cre
         theirs = topic.created
         if mine != (theirs.partitions, theirs.fields, theirs.key_columns, theirs.timestamp_column):
             raise ConflictError(
-                "somebody else has created the topic with another schema or partition count",
+                "another process has created the topic with another schema or partition count",
                 kind="topic-exists",
                 hint="look at the topic with describe, and write what fits it",
                 topic=wanted.name,

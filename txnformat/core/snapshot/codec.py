@@ -214,7 +214,7 @@ def _check_declared(streams: Iterable[Any], name: str, stored: int) -> None:
 
 
 def _read(data: Any, schema: Any, name: str) -> Any:
-    """Return the table of an Arrow stream that nobody vouches for: its schema and every buffer checked."""
+    """Return the table of an untrusted Arrow stream: its schema and every buffer checked."""
     with pa.ipc.open_stream(data) as reader:
         # The schema first: it says what the buffers may be, and it is small.
         _expect(name, "schema", str(schema), str(reader.schema))

@@ -221,7 +221,7 @@ def _check_offset(
         raise OffsetOutOfRangeError(
             "a subscription cannot begin beyond the last stable offset"
             if position
-            else "a record at or beyond the last stable offset cannot be acknowledged: nobody can have read it yet",
+            else "a record at or beyond the last stable offset cannot be acknowledged: it cannot have been read yet",
             hint="use an offset from earliest to latest, the last stable offset"
             if position
             else "acknowledge records that were received: they lie below the last stable offset",

@@ -83,7 +83,7 @@ class PartitionAcks:
         return len(self.acked) + (self.held_together()[1] if self.pending else 0)
 
     def conflict(self, ranges: Ranges) -> AckConflict | None:
-        """Return the first reason why ranges cannot be acknowledged, whoever does it: also the own transaction twice."""
+        """Return the first reason why ranges cannot be acknowledged, by any client: also the own transaction twice."""
         found: list[AckConflict] = []
         if len(ranges) and ranges.starts[0] < self.mark:
             found.append(AckConflict(ALREADY_ACKNOWLEDGED, int(ranges.starts[0])))

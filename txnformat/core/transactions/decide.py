@@ -265,7 +265,7 @@ def _placed(
 
 
 def end_for_another(state: LogState, action: EndTransaction) -> EndTxn | Done:
-    """Return the abort of a transaction that is somebody else's, Done when it was aborted already, else raise."""
+    """Return the abort of another producer's transaction, Done when it was aborted already, else raise."""
     owner = state.transactional_ids.get(action.transactional_id)
     values: dict[str, Any] = {"transactional_id": action.transactional_id, "epoch": action.epoch}
     if owner is None or owner.producer_id != action.producer_id:
@@ -289,7 +289,7 @@ def end_for_another(state: LogState, action: EndTransaction) -> EndTxn | Done:
         raise _prepared(
             action.transactional_id,
             owner,
-            "let whoever decides commit or abort it; force_terminate gives it up for good",
+            "its coordinator must commit or abort it; force_terminate gives it up for good",
         )
     if action.cause is Cause.TIMEOUT and not _is_over(owner, action):
         raise InvalidTransactionStateError(

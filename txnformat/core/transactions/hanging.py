@@ -41,14 +41,14 @@ class HoldCause(StrEnum):
     """Why a partition is held back for longer than it should be."""
 
     LATE = "late"
-    """The transaction's own time is over, and nobody has ended it."""
+    """The transaction's own time is over, and it is still open."""
     PREPARED = "prepared"
-    """Its outcome is decided elsewhere, and nobody has delivered it."""
+    """Its outcome is decided elsewhere, and has not been delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """A transaction that holds a partition back and is not hanging: somebody can end it."""
+    """A transaction that holds a partition back and is not hanging: it can be ended."""
 
     topic: str
     partition: int
@@ -126,7 +126,7 @@ def _places(
 def _lost(
     owner: tuple[str, TransactionalIdState] | None, transaction: Transaction, key: TopicPartition
 ) -> str | None:
-    """Return why nobody will ever end a transaction; None when its id has it."""
+    """Return why a transaction can never be ended; None when its id has it."""
     if owner is None:
         return "no transactional id has its producer id"
     name, known = owner
@@ -175,6 +175,6 @@ def advice_for_late(name: str) -> str:
 def advice_for_prepared(name: str) -> str:
     """Return what to do about a prepared transaction."""
     return (
-        "let whoever prepared it commit or abort it with its token; to give it up for good: "
+        "its coordinator must commit or abort it with its token; to give it up for good: "
         f"txnlog transactions force-terminate {name!r}"
     )

@@ -80,9 +80,9 @@ class TransactionDetails:
     """That entry."""
     duration_ms: int | None
     expires_ms: int | None
-    """Log time from which on anybody may end it; None: none is open, or it is prepared."""
+    """Log time from which on any client may end it; None: none is open, or it is prepared."""
     late: bool
-    """It may be ended by anybody, and nobody has done so."""
+    """Any client may end it, and none has."""
     partitions: tuple[TransactionPartition, ...]
     last_end: LastEnd | None
     """How the transaction before ended."""
@@ -136,7 +136,7 @@ def buffer_of(known: TransactionalIdState) -> str | None:
 
 
 def is_late(known: TransactionalIdState, now_ms: int) -> bool:
-    """Return whether the id has an open transaction whose own time is over, and that nobody has ended."""
+    """Return whether the id has an open transaction whose own time is over."""
     expires_ms = known.expires_ms
     return expires_ms is not None and now_ms >= expires_ms
 

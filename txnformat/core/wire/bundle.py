@@ -1,4 +1,4 @@
-"""Bundles: the exact bytes of a hundred entries in a row as one object, for whoever is far behind. Pure.
+"""Bundles: the exact bytes of a hundred entries in a row as one object, for clients that are far behind. Pure.
 
 Layout, integers big-endian::
 

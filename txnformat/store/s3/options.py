@@ -99,7 +99,7 @@ class S3Options:
         return f"S3Options({', '.join(f'{name}=…' for name in given)})"
 
     def mask(self, text: str) -> str:
-        """Return ``text`` without the credentials, whoever put them there; also those that boto found elsewhere."""
+        """Return ``text`` without the credentials; also those that boto found elsewhere."""
         for value in (self.secret, self.token, self.key):
             if value and len(value) >= CHARS_MIN:
                 text = hidden(text, value)
