@@ -51,8 +51,8 @@ def abort(
 ) -> None:
     """Abort open transactions: of TRANSACTIONAL_ID, of a prefix of ids, or the one that begins at an offset.
 
-    Their producers are fenced. One that ends meanwhile is no error. Prepared transactions are not aborted: see txnlog
-    transactions force-terminate. What a prefix finds is shown and asked about first.
+    Their producers are fenced. A transaction that ends meanwhile is no error. Prepared transactions are not aborted: see txnlog
+    transactions force-terminate. With a prefix the command shows the transactions and asks first.
     """
 
     def end(**options: bool) -> Sequence[EndedTransaction]:

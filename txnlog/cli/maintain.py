@@ -38,7 +38,7 @@ def timeouts(place: Place, as_json: bool) -> None:
 def seal(place: Place, as_json: bool) -> None:
     """Move what is decided from the state into sidecars.
 
-    Writers do it by themselves once there is enough of it. What was done is reported; nothing is not an error.
+    Writers do it by themselves once there is enough of it. The command reports what it moved; an empty report is no error.
     """
     with place.open() as log:
         report = log.maintain("seal")
