@@ -105,15 +105,8 @@ class _Batch(NamedTuple):
 def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
     """Return number of rows and columns of a file.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        int32, int64, and dictionaries of strings with int32 numbers, none nullable.
-
-    Raises
-    ------
-    ArrowFileError
-        The bytes are not such a file with one record batch, or are too large when decompressed.
+    ``schema``: int32, int64, and dictionaries of strings with int32 numbers, none nullable. Raises ArrowFileError: the bytes are
+    not such a file with one record batch, or are too large when decompressed.
     """
     view = memoryview(data)
     if data[:8] != MAGIC + b"\0\0" or data[-6:] != MAGIC or len(data) < 18:
@@ -146,19 +139,9 @@ def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
 def check_declared(data: memoryview, stored: int, others: int = 0) -> int:
     """Return what the batches of an Arrow IPC stream declare to be when decompressed, bytes; it is within bounds.
 
-    Parameters
-    ----------
-    data : memoryview
-        Of bytes: the stream. Nothing is decompressed.
-    stored : int
-        Bytes of the object that it is a part of.
-    others : int
-        Bytes that its other parts declare: they count, too.
-
-    Raises
-    ------
-    ArrowFileError
-        It declares more than WHOLE_BYTES_MAX and RATIO_MAX times ``stored``, has nulls, or is no such stream.
+    ``data``: of bytes: the stream. Nothing is decompressed. ``stored``: bytes of the object that it is a part of. ``others``:
+    bytes that its other parts declare: they count, too. Raises ArrowFileError: it declares more than WHOLE_BYTES_MAX and
+    RATIO_MAX times ``stored``, has nulls, or is no such stream.
     """
     declared = at = 0
     while at + 8 <= len(data):

@@ -1,4 +1,4 @@
-"""How large Arrow tables are at most, told in a fraction of the time that ``Table.nbytes`` takes where the columns are flat."""
+"""An upper bound of the size of Arrow tables, computed in a fraction of the time that ``Table.nbytes`` takes where the columns are flat."""
 
 from __future__ import annotations
 
@@ -71,10 +71,7 @@ _flat_of = OfSchema(_flat)
 def bytes_at_most(table: pa.Table, schema: pa.Schema) -> int:
     """Return a number that ``table.nbytes`` is not above. Buffers are not trusted: they may be shared, or larger than what they hold.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        That of the table; best always the same object, for what is known of it is kept.
+    ``schema``: that of the table; best always the same object, for what is known of it is kept.
     """
     flat = _flat_of(schema)
     if flat is None:

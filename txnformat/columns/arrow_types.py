@@ -131,11 +131,8 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
     Columns become nullable and lose their metadata.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema``: every type that no near type can replace and every unusable name, each with
-        the path of the column, what it is and what to use.
+    Raises InvalidInputError: kind ``unsupported-schema``: every type that no near type can replace and every unusable name, each
+    with the path of the column, what it is and what to use.
     """
     problems: list[str] = []
     names = list(schema.names)
@@ -153,10 +150,7 @@ def check_readable(schema: pa.Schema) -> None:
 
     Called where columns enter a log, not where they are read: a log that has such a topic stays readable otherwise.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema``: every column that is nested too deep.
+    Raises InvalidInputError: kind ``unsupported-schema``: every column that is nested too deep.
     """
     problems = [
         f"column {field.name!r:.300} is nested too deep for Parquet: {levels} levels of at most {PARQUET_LEVELS_MAX}, "
@@ -294,10 +288,7 @@ def _type_to_json(type_: pa.DataType) -> Any:
 def fields_from_json(fields: object) -> pa.Schema:
     """Return the schema that a JSON list of fields describes; nothing in it is taken on trust.
 
-    Raises
-    ------
-    CorruptDataError
-        The value is not what :func:`fields_to_json` writes; ``problems`` names everything that is wrong.
+    Raises CorruptDataError: the value is not what :func:`fields_to_json` writes; ``problems`` names everything that is wrong.
     """
     problems: list[str] = []
     names, types = _fields_from_json(fields, "", problems, 1)

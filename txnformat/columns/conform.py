@@ -30,28 +30,11 @@ def conform(
 ) -> pa.Table:
     """Return ``data`` as a table of exactly ``schema``.
 
-    Parameters
-    ----------
-    data : pyarrow.Table, pyarrow.RecordBatch, sequence of dict, pandas.DataFrame, or Arrow stream
-        Columns in any order, each of them there and no others. In dicts a naive datetime is UTC. An Arrow stream
-        is anything with ``__arrow_c_stream__`` (a polars DataFrame).
-    schema : pyarrow.Schema
-        Canonical.
-    optional : collection of str
-        Columns that may be missing; they are null then.
-    check_text : bool
-        False: the caller has seen that text is UTF-8.
-
-    Returns
-    -------
-    pyarrow.Table
-        Shares the memory of ``data`` where the types are equal.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``schema-mismatch``: missing columns, extra ones, other types, values out of range, texts that are not UTF-8:
-        all of them.
+    ``data``: columns in any order, each of them there and no others. In dicts a naive datetime is UTC. An Arrow stream is
+    anything with ``__arrow_c_stream__`` (a polars DataFrame). ``schema``: canonical. ``optional``: columns that may be missing;
+    they are null then. ``check_text``: False: the caller has seen that text is UTF-8. Returns pyarrow.Table: shares the memory of
+    ``data`` where the types are equal. Raises InvalidInputError: kind ``schema-mismatch``: missing columns, extra ones, other
+    types, values out of range, texts that are not UTF-8: all of them.
     """
     if isinstance(data, pa.Table):
         table = data

@@ -1,4 +1,4 @@
-"""How many rows a set of rows has, and a hash of them that depends neither on their order nor on how they were cut.
+"""The number of rows of a set, and a hash of them that depends neither on their order nor on how they were cut.
 
 The hash of several sets is the sum of theirs: tasks compute it apart, and a driver adds it up. It is of values, not of how
 Arrow holds them: integers, floats and decimals of any width, texts and lists with offsets of any width, dictionaries, run-ends
@@ -94,13 +94,7 @@ class _Values(NamedTuple):
 
 
 def multiset_of(rows: pa.Table | pa.RecordBatch) -> Multiset:
-    """Return the rows of a table.
-
-    Raises
-    ------
-    InternalError
-        A type that no topic has.
-    """
+    """Return the rows of a table. Raises InternalError: a type that no topic has."""
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if table.num_rows == 0:
         return NO_ROWS
@@ -249,12 +243,7 @@ def _fixed_width(column: Any, dtype: Any) -> Any:
 
 
 def _of_words(words: Words, valid: npt.NDArray[np.bool_] | None) -> _Values:
-    """Return values that are each of the same number of words.
-
-    Parameters
-    ----------
-    words : ndarray, shape (n, words of a value)
-    """
+    """Return values that are each of the same number of words."""
     parts = _Parts(len(words))
     for index in range(words.shape[1]):
         parts.add(_Values(words[:, index], None, None), _key_of_part(index))

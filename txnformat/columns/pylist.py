@@ -18,10 +18,7 @@ __all__ = ["column_values", "to_pylist"]
 def to_pylist(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Return rows as dicts.
 
-    Raises
-    ------
-    CorruptDataError
-        Kind ``invalid-text``: a text column has bytes that are not UTF-8; the first such row is named.
+    Raises CorruptDataError: kind ``invalid-text``: a text column has bytes that are not UTF-8; the first such row is named.
     """
     try:
         rows: list[dict[str, Any]] = data.to_pylist()

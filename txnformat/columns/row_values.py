@@ -228,7 +228,7 @@ def _parts(value: Any) -> Iterable[Any] | None:
 
 
 class _BadValue(Exception):
-    """What is wrong with a value inside a nested one."""
+    """A problem with a value inside a nested one."""
 
 
 def _is_suspect(kind: type, type_: pa.DataType) -> bool:

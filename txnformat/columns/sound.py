@@ -1,4 +1,4 @@
-"""Whether Arrow data is what its types say: buffers that came from elsewhere may point anywhere, and readers of them crash.
+"""Arrow data checked against its types: buffers that came from elsewhere may point anywhere, and readers of them crash.
 
 Text is another module's (:mod:`txnformat.columns.text`): here only the places of its bytes are looked at.
 """
@@ -34,12 +34,7 @@ _TEXTS = frozenset((_TEXT, pa.large_string().id))
 
 
 def unsound_columns(data: Any) -> Iterator[tuple[str, str]]:
-    """Yield the name of each column that is not sound, and what is wrong with it.
-
-    Parameters
-    ----------
-    data : pyarrow.Table or RecordBatch
-    """
+    """Yield the name of each column that is not sound, and what is wrong with it."""
     try:
         data.validate()  # all at once: names of columns are looked up where it fails
         is_valid = True
@@ -62,10 +57,7 @@ def is_plain_and_sound(table: pa.Table, schema: pa.Schema) -> bool:
 
     False may be a false alarm: :func:`unsound_columns` and :func:`~txnformat.columns.text.bad_texts` find what it is, if anything.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        That of the table; best always the same object, for what is known of it is kept.
+    ``schema``: that of the table; best always the same object, for what is known of it is kept.
     """
     texts = _texts_of(schema)
     if texts is None:
@@ -90,12 +82,7 @@ _texts_of = OfSchema(_texts)
 
 
 def has_text_names(fields: Any) -> bool:
-    """Return whether the names of a schema's columns and of all fields inside are text: Arrow keeps bytes.
-
-    Parameters
-    ----------
-    fields : pyarrow.Schema, or a type that has fields
-    """
+    """Return whether the names of a schema's columns and of all fields inside are text: Arrow keeps bytes."""
     count = len(fields) if isinstance(fields, pa.Schema) else fields.num_fields
     try:
         return all(

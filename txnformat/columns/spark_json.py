@@ -55,10 +55,7 @@ def from_spark_json(value: Mapping[str, Any]) -> pa.Schema:
     ``char(n)``, ``varchar(n)`` and collated strings become ``string``, times of any precision ``time``, day-time
     intervals of any units ``duration``; every column becomes nullable.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema``: every column whose type a topic cannot hold, and every unusable name.
+    Raises InvalidInputError: kind ``unsupported-schema``: every column whose type a topic cannot hold, and every unusable name.
     """
     if value.get("type") != "struct":
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Whether text columns hold UTF-8: Arrow takes any bytes for it, and Python's readers then cannot.
+"""Text columns checked for UTF-8: Arrow takes any bytes for text, and Python's readers then fail.
 
 Cheap where it passes: ASCII is seen in one pass over the bytes, other text by Arrow's own validation of all of them. Which
 row is at fault is looked up only when there is one.
@@ -52,12 +52,7 @@ class BadText(NamedTuple):
 
 
 def bad_texts(data: Any) -> Iterator[BadText]:
-    """Yield every value that is not the text that its type says, column by column, by row.
-
-    Parameters
-    ----------
-    data : pyarrow.Table or RecordBatch
-    """
+    """Yield every value that is not the text that its type says, column by column, by row."""
     for number, type_ in enumerate(data.schema.types):
         if not _holds_text(type_):
             continue

@@ -41,10 +41,7 @@ def contains_variant(type_: pa.DataType) -> bool:
 def has_broken_variant(column: Any, type_: pa.DataType) -> bool:
     """Return whether a variant in ``column`` lacks one of its parts without being null as a whole.
 
-    Parameters
-    ----------
-    column : pyarrow.Array or pyarrow.ChunkedArray
-        Of ``type_``, whose marks count: those of the array are often lost on the way.
+    ``column``: of ``type_``, whose marks count: those of the array are often lost on the way.
     """
     if isinstance(column, pa.ChunkedArray):
         return any(has_broken_variant(chunk, type_) for chunk in column.chunks)
@@ -67,10 +64,7 @@ def has_broken_variant(column: Any, type_: pa.DataType) -> bool:
 def as_spark_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """Return ``column`` with the type that Spark expects; what holds no variant is cast by Arrow.
 
-    Parameters
-    ----------
-    type_ : pyarrow.DataType
-        Spark's form of the column's canonical type.
+    ``type_``: Spark's form of the column's canonical type.
     """
     if column.type.equals(type_):
         return column

@@ -1,4 +1,4 @@
-"""What a comparison of a column with a literal means: Spark's rules, in the units of the column.
+"""The meaning of a comparison of a column with a literal: Spark's rules, in the units of the column.
 
 Spark converts both sides to a common type. Here the literal moves instead, once, to the nearest values of the
 column's own type that give the same answers for every row, so that rows, extents and statistics are compared
@@ -117,13 +117,7 @@ def units_per_one(type_: pa.DataType) -> int | None:
 
 
 def compare(column: str, type_: pa.DataType, op: Op, literal: Literal, *, negated: bool = False) -> Node:
-    """Return ``[NOT] column op literal``.
-
-    Raises
-    ------
-    NotComparableError
-        The types do not compare.
-    """
+    """Return ``[NOT] column op literal``. Raises NotComparableError: the types do not compare."""
     op = NEGATED[op] if negated else op
     literal = _fitted(column, type_, literal)
     if literal.kind == "null":
@@ -136,13 +130,7 @@ def compare(column: str, type_: pa.DataType, op: Op, literal: Literal, *, negate
 
 
 def is_member(column: str, type_: pa.DataType, literals: Sequence[Literal], *, negated: bool = False) -> Node:
-    """Return ``[NOT] column IN (literals)``.
-
-    Raises
-    ------
-    NotComparableError
-        The types do not compare.
-    """
+    """Return ``[NOT] column IN (literals)``. Raises NotComparableError: the types do not compare."""
     if any(literal.kind == "double" for literal in literals):  # Spark finds one type for the whole list
         literals = [
             Literal("double", _as_double(each), each.shown) if each.kind == "number" else each
@@ -162,10 +150,7 @@ def is_member(column: str, type_: pa.DataType, literals: Sequence[Literal], *, n
 def like(column: str, type_: pa.DataType, pattern: str, escape: str, *, negated: bool = False) -> Node:
     """Return ``[NOT] column LIKE pattern`` for a pattern that is a text, a prefix and ``%``, or ``%``.
 
-    Raises
-    ------
-    NotComparableError
-        Another pattern, or a column that holds no text.
+    Raises NotComparableError: another pattern, or a column that holds no text.
     """
     if not pt.is_string(type_):
         raise NotComparableError(

@@ -76,22 +76,10 @@ def compile_where(
 ) -> Predicate:
     """Return the predicate that a SQL condition means.
 
-    Parameters
-    ----------
-    text : str
-        What stands after WHERE, in Spark's SQL: names in any letter case, in backquotes where they are not
-        plain; text in single or double quotes.
-    columns : mapping of str to pyarrow.DataType
-        The columns that may be named.
-    aliases : mapping of str to str, optional
-        Columns (of ``columns``) that stand for other ones.
-    need_zone : bool
-        Refuse timestamps without a zone, but for ``TIMESTAMP_NTZ`` and columns that have none. Else they are in UTC.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-where``: every problem.
+    ``text``: what stands after WHERE, in Spark's SQL: names in any letter case, in backquotes where they are not plain; text in
+    single or double quotes. ``columns``: the columns that may be named. ``aliases``: columns (of ``columns``) that stand for
+    other ones. ``need_zone``: refuse timestamps without a zone, but for ``TIMESTAMP_NTZ`` and columns that have none. Else they
+    are in UTC. Raises InvalidInputError: kind ``invalid-where``: every problem.
     """
     if not isinstance(text, str):
         _refuse(

@@ -169,10 +169,7 @@ class Predicate:
     def mask(self, arrays: Mapping[str, Any], rows: int) -> Any:
         """Return which rows are kept (``pyarrow.BooleanArray``, nulls are not kept).
 
-        Parameters
-        ----------
-        arrays : mapping of str to pyarrow.Array
-            The needed columns, each of ``rows`` values.
+        ``arrays``: the needed columns, each of ``rows`` values.
         """
         if isinstance(self.root, Constant):
             return pa.repeat(pa.scalar(self.root.value), rows)

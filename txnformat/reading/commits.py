@@ -63,33 +63,16 @@ def committed_between(
 ) -> CommitWindow:
     """Plan to read what the entries of (``since``, ``until``] committed in a topic.
 
-    Parameters
-    ----------
-    since, until : int
-        Entries; -1 is before the first one.
-    floors : sequence of int, optional
-        By partition, those of a window that ended at ``since`` or before. Partitions that are missing at its end begin at
-        their log start.
-    where : str or Predicate, optional
-        SQL condition on the records. It leaves out batches in which it cannot be true; who reads the others has to
-        apply it.
+    ``since``, ``until``: entries; -1 is before the first one. ``floors``: by partition, those of a window that ended at ``since``
+    or before. Partitions that are missing at its end begin at their log start. ``where``: SQL condition on the records. It leaves
+    out batches in which it cannot be true; the reader applies it to the others. Raises NotFoundError: kind ``unknown-topic``;
+    kind ``unknown-version``: ``until`` is not an entry of the state; OffsetOutOfRangeError: a floor is not an offset of its
+    partition; InvalidInputError: kind ``invalid-version``: the window ends before it begins; kind ``invalid-where``;
+    CorruptDataError, StorageError: a batch table or sidecar is not what the log says, or cannot be read.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``unknown-topic``; kind ``unknown-version``: ``until`` is not an entry of the state.
-    OffsetOutOfRangeError
-        A floor is not an offset of its partition.
-    InvalidInputError
-        Kind ``invalid-version``: the window ends before it begins; kind ``invalid-where``.
-    CorruptDataError, StorageError
-        A batch table or sidecar is not what the log says, or cannot be read.
-
-    Notes
-    -----
-    Requests: 1 GET for each sealed segment from the floors on, up to the one in which an append of a later entry than
-    ``until`` stands, and for each batch table with a batch in the window; none for what is kept. Where nothing was
-    appended or ended since, none.
+    Requests: 1 GET for each sealed segment from the floors on, up to the one in which an append of a later entry than ``until``
+    stands, and for each batch table with a batch in the window; none for what is kept. Where nothing was appended or ended since,
+    none.
     """
     found = _topic(state, topic)
     if since > until:
@@ -127,22 +110,10 @@ def committed_sizes(
 ) -> Rows:
     """Return what each of the entries of (``since``, ``until``] committed in some topics.
 
-    Parameters
-    ----------
-    floors : mapping of topic id to sequence of int
-        As of :func:`committed_between`; topics may be missing.
-    rows_enough, bytes_enough : int, optional
-        Later entries may be left out once there are more records, or compressed bytes, than that.
-
-    Returns
-    -------
-    ndarray, dtype COMMITTED
-        Ascending by entry; entries that committed nothing there are missing. No batch table is opened for it.
-
-    Raises
-    ------
-    NotFoundError, OffsetOutOfRangeError, CorruptDataError, StorageError
-        As :func:`committed_between`.
+    ``floors``: as of :func:`committed_between`; topics may be missing. ``rows_enough``, ``bytes_enough``: later entries may be
+    left out once there are more records, or compressed bytes, than that. Returns ndarray, dtype COMMITTED: ascending by entry;
+    entries that committed nothing there are missing. No batch table is opened for it. Raises NotFoundError,
+    OffsetOutOfRangeError, CorruptDataError, StorageError: as :func:`committed_between`.
     """
     _check_entry(state, until)
     parts: list[Rows] = []
@@ -169,22 +140,10 @@ def next_end(
 ) -> int:
     """Return where the window that begins at ``since`` ends: at an entry that committed something in the topics.
 
-    Parameters
-    ----------
-    floors : mapping of topic id to sequence of int
-        As of :func:`committed_sizes`.
-    rows_max, bytes_max : int, optional
-        Records and compressed bytes of a window. Windows are cut at entries: one that alone is larger comes whole.
-    upto : int, optional
-        No later entry; by default the state's last.
+    ``floors``: as of :func:`committed_sizes`. ``rows_max``, ``bytes_max``: records and compressed bytes of a window. Windows are
+    cut at entries: one that alone is larger comes whole. ``upto``: no later entry; by default the state's last. Returns int:
+    ``since`` where nothing was committed in the topics, whatever else the log has got.
 
-    Returns
-    -------
-    int
-        ``since`` where nothing was committed in the topics, whatever else the log has got.
-
-    Notes
-    -----
     With a limit, segments are opened only until it is exceeded by entries that nothing further on can add to.
     """
     until = state.entry if upto is None else min(upto, state.entry)
@@ -326,7 +285,7 @@ def _sizes(
     """Yield rows of dtype COMMITTED, ascending by entry over all that is yielded, each entry once and complete.
 
     All partitions are gone through side by side, always the one that is farthest behind: an entry is complete once
-    everybody's appends have passed it.
+    the appends of all partitions have passed it.
     """
     scans = []
     for topic in topics:

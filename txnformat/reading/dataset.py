@@ -65,21 +65,11 @@ def plan_dataset(
 ) -> LogDataset:
     """Return what a plan reads as a dataset, pinned to the plan's entry.
 
-    Parameters
-    ----------
-    may_be_cut : bool
-        Whether the plan may end within a batch: it does not where it ends at the end of what can be read.
-    columns : sequence of str or None
-        The topic's own columns, and ``_partition``; None for all of its own.
+    ``may_be_cut``: whether the plan may end within a batch: it does not where it ends at the end of what can be read.
+    ``columns``: the topic's own columns, and ``_partition``; None for all of its own. Raises InvalidInputError: kind
+    ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does not hold; or the
+    condition needs a column that ``columns`` leaves out.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does
-        not hold; or the condition needs a column that ``columns`` leaves out.
-
-    Notes
-    -----
     Requests: none, but for clipped row groups: their footer and their chunks of ``columns``.
     """
     schema = output_schema(plan.topic.schema, columns)

@@ -1,4 +1,4 @@
-"""What a predicate can rule out without reading records: by the plan, and by Parquet's statistics. Pure.
+"""Row groups and extents that a predicate rules out without reading records: by the plan, and by Parquet's statistics. Pure.
 
 All of it is one question: given bounds of the columns of some rows, can the predicate be true for any of them? An
 unknown bound answers yes. Bounds need not be reached by a value, so statistics that were shortened serve as well.
@@ -83,10 +83,7 @@ BoundsOf = Callable[[str], Bounds | None]
 def may_match(node: Node, bounds_of: BoundsOf, count: int) -> Mask:
     """Tell for each of ``count`` groups of rows whether the predicate may be true for one of them.
 
-    Parameters
-    ----------
-    bounds_of : callable
-        Gives the bounds of a column by name; None where nothing is known of it.
+    ``bounds_of``: gives the bounds of a column by name; None where nothing is known of it.
     """
     match node:
         case Constant(value):
@@ -184,14 +181,10 @@ def may_match_plan(
 def plan_bounds(rows: Rows, *, topic: str, partition: int, timestamp_column: str | None) -> BoundsOf:
     """Return what a plan knows of the columns of rows that it would read.
 
-    Parameters
-    ----------
-    rows : structured array, shape (n,)
-        Each a run of offsets: with at least ``base_offset`` and ``records`` (or ``take``); what it has of
-        ``min_timestamp_ms`` and ``max_timestamp_ms`` (or ``timestamp_ms``), ``entry``, ``producer_id``, ``epoch``
-        and ``commit_entry`` is used.
-    timestamp_column : str or None
-        As the topic declares it: the smallest and largest timestamps are of this column.
+    ``rows``: each a run of offsets: with at least ``base_offset`` and ``records`` (or ``take``); what it has of
+    ``min_timestamp_ms`` and ``max_timestamp_ms`` (or ``timestamp_ms``), ``entry``, ``producer_id``, ``epoch`` and
+    ``commit_entry`` is used. ``timestamp_column``: as the topic declares it: the smallest and largest timestamps are of this
+    column.
     """
     names = frozenset(rows.dtype.names or ())
 
@@ -261,19 +254,9 @@ def statistics_bounds(
 ) -> Bounds | None:
     """Return the bounds of a column in row groups.
 
-    Parameters
-    ----------
-    statistics : sequence of ChunkStatistics or None
-        Of each row group.
-    rows : sequence of int
-        Of each row group.
-    file_type : pyarrow.DataType
-        The column's type in the file.
-    type_ : pyarrow.DataType
-        The column's type in the topic, which a later schema may have widened.
+    ``statistics``: of each row group. ``rows``: of each row group. ``file_type``: the column's type in the file. ``type_``: the
+    column's type in the topic, which a later schema may have widened.
 
-    Notes
-    -----
     Anything unusual is unknown: a type that this does not know, no statistics, NaN as a bound.
     """
     if pt.is_nested(type_) or pt.is_nested(file_type):

@@ -1,4 +1,4 @@
-"""How many records a reader still has before it: counted exactly, from metadata alone."""
+"""The number of records that a reader still has before it: counted exactly, from metadata alone."""
 
 from __future__ import annotations
 
@@ -24,17 +24,11 @@ def count_records(
 ) -> int:
     """Return the number of records in a range of offsets that a reader sees: no markers, and committed only.
 
-    Parameters
-    ----------
-    within : OffsetRange
-        Of one partition; at ``read_committed`` it ends at the last stable offset or before.
-    isolation : IsolationLevel
-        ``read_uncommitted`` counts the records of open and aborted transactions, too.
+    ``within``: of one partition; at ``read_committed`` it ends at the last stable offset or before. ``isolation``:
+    ``read_uncommitted`` counts the records of open and aborted transactions, too.
 
-    Notes
-    -----
-    Requests: none; 1 GET, kept afterwards, for each end of the range that lies inside a sealed segment, and that of the
-    segment list when the range begins among its segments.
+    Requests: none; 1 GET, kept afterwards, for each end of the range that lies inside a sealed segment, and that of the segment
+    list when the range begins among its segments.
     """
     partition = state.partition(key)
     is_committed = isolation is IsolationLevel.READ_COMMITTED

@@ -16,18 +16,9 @@ __all__ = ["by_row_group", "narrowed"]
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
     """Return planned rows of one file, split into row groups, without those that cannot hold a record to keep.
 
-    Parameters
-    ----------
-    rows : structured array, dtype ``scan.PLANNED``
-        Extents of one file, ascending.
+    ``rows``: extents of one file, ascending. Returns structured array, dtype ``scan.PLANNED``: one row for each row group that
+    remains, ascending.
 
-    Returns
-    -------
-    structured array, dtype ``scan.PLANNED``
-        One row for each row group that remains, ascending.
-
-    Notes
-    -----
     Requests: the footer's. Statistics are trusted as far as its hash goes: the writer of the data made both.
     """
     split = by_row_group(rows, segment)

@@ -51,16 +51,9 @@ _PER_EXTENT = {"_producer_id": "producer_id", "_producer_epoch": "epoch", "_entr
 def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Schema:
     """Return the Arrow schema of a read.
 
-    Parameters
-    ----------
-    columns : sequence of str or None
-        Names in the wanted order, the topic's own and metadata columns; None for all of the topic's own.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unknown-column``: unknown names, and repeated ones, all of them listed; or one text instead of a list.
-        Kind ``repeated-column``: only repeated ones.
+    ``columns``: names in the wanted order, the topic's own and metadata columns; None for all of the topic's own. Raises
+    InvalidInputError: kind ``unknown-column``: unknown names, and repeated ones, all of them listed; or one text instead of a
+    list. Kind ``repeated-column``: only repeated ones.
     """
     own = {field.name: field for field in schema.arrow_schema}
     if columns is None:
@@ -106,29 +99,13 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
-    Parameters
-    ----------
-    rows : structured array, dtype ``scan.PLANNED``
-        Ascending by base offset.
-    schema : TopicSchema
-        What the records shall look like: their files may have any version of it up to this one.
-    file_of : callable
-        Gives the file record of a plan's file number.
-    columns : sequence of str or None
-        As in :func:`output_schema`.
-    where : Predicate, optional
-        Only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that
-        it excludes by their statistics are not fetched.
-
-    files_ahead : int, optional
-        Files on their way while the caller works on the one before; 0 reads file after file in the caller's thread.
-    open_file : callable, optional
-        Gives the reader of a segment file, which may be used again: its footer is then fetched once. Called by any thread.
-
-    Raises
-    ------
-    CorruptDataError, NotFoundError, StorageError
-        A file is not what the log says, is gone, or cannot be read.
+    ``rows``: ascending by base offset. ``schema``: what the records shall look like: their files may have any version of it up to
+    this one. ``file_of``: gives the file record of a plan's file number. ``columns``: as in :func:`output_schema`. ``where``:
+    only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that it excludes by
+    their statistics are not fetched. ``files_ahead``: files on their way while the caller works on the one before; 0 reads file
+    after file in the caller's thread. ``open_file``: gives the reader of a segment file, which may be used again: its footer is
+    then fetched once. Called by any thread. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
+    says, is gone, or cannot be read.
     """
     wanted = output_schema(schema, columns)
     needed = [*wanted.names, *(where.columns if where else ())]

@@ -32,12 +32,7 @@ PART_BYTES = 300
 class SidecarCache:
     """Sidecars, segment lists and batch tables of one log, decoded; the last used are kept. Safe for use by many threads.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The log's.
-    bytes_max : int
-        Of what is kept, about; the last object used is kept whatever its size.
+    ``store``: the log's. ``bytes_max``: of what is kept, about; the last object used is kept whatever its size.
     """
 
     def __init__(self, store: ObjectStore, bytes_max: int = KEPT_BYTES) -> None:
@@ -53,12 +48,7 @@ class SidecarCache:
         self._lock = threading.Lock()
 
     def index(self, named: ObjectRecord) -> SegmentIndex:
-        """Return an ``.index``. Requests: 1 GET, none when it is kept.
-
-        Raises
-        ------
-        CorruptDataError, StorageError
-        """
+        """Return an ``.index``. Requests: 1 GET, none when it is kept. Raises CorruptDataError, StorageError."""
         return self._get(named, decode_index, lambda index: index.rows.nbytes + FILE_BYTES * len(index.files))
 
     def listed(self, named: ObjectRecord, state: LogState) -> ListedSegments:

@@ -31,17 +31,10 @@ def first_at(
 ) -> int | None:
     """Return the first offset in ``within`` whose record is at or after a time; None when there is none.
 
-    Parameters
-    ----------
-    number : int
-        The partition.
-    time_us : int
-        Microseconds since the epoch.
+    ``number``: the partition. ``time_us``: microseconds since the epoch.
 
-    Notes
-    -----
-    Requests: those of metadata; on a topic that declares a timestamp column also the ranges of that column in one
-    batch, or in several where a batch's times are out of order at its edge.
+    Requests: those of metadata; on a topic that declares a timestamp column also the ranges of that column in one batch, or in
+    several where a batch's times are out of order at its edge.
     """
     key = TopicPartition(topic.topic_id, number)
     time_us = max(int(_INT64.min), min(time_us, int(_INT64.max)))

@@ -1,4 +1,4 @@
-"""Which offsets of a partition hold a record that a committed reader sees, and what an acknowledgement of one covers.
+"""Offsets of a partition that hold a record which a committed reader sees, and the range that an acknowledgement of one covers.
 
 Below the last stable offset that never changes, so it is found out once, from metadata alone.
 """
@@ -26,7 +26,7 @@ Int64s = NDArray[np.int64]
 class Visible:
     """Visible records of one partition, from a subscription's mark on.
 
-    Markers and aborted records lie between them. Who acknowledges a record acknowledges what lies between it and the
+    Markers and aborted records lie between them. An acknowledgement of a record covers what lies between it and the
     visible record before it, too: so acknowledgements that follow each other are one range.
     """
 
@@ -65,19 +65,9 @@ class Visible:
     def spans(self, offsets: Int64s, acknowledged: Ranges, names: dict[str, Any]) -> Ranges:
         """Return what acknowledging these records covers; :meth:`follow` comes first.
 
-        Parameters
-        ----------
-        offsets : ndarray of int64
-            At or above the start that was followed from, ascending, none twice.
-        acknowledged : Ranges
-            What somebody has acknowledged already.
-        names : dict
-            For the error.
-
-        Raises
-        ------
-        NotFoundError
-            Kind ``unknown-record``: there is no visible record at one of them.
+        ``offsets``: at or above the start that was followed from, ascending, none twice. ``acknowledged``: what is
+        acknowledged already. ``names``: for the error. Raises NotFoundError: kind ``unknown-record``: there is no visible record
+        at one of them.
         """
         missing = offsets[~self._offsets.holds(offsets)]
         if len(missing):

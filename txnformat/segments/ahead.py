@@ -29,16 +29,9 @@ def ahead(
     Closing the iterator drops what has not begun and waits for what has. Where no thread can be started (the
     interpreter shuts down) the caller's thread does the work.
 
-    Parameters
-    ----------
-    threads : int
-        At work at a time; at least 1.
-    weight : callable
-        How much of ``weight_max`` an item takes from its start until its result is asked for.
-    weight_max : int
-        Most weight on its way (inclusive); one item may weigh more, alone.
-    count_max : int
-        Most items on their way (inclusive).
+    ``threads``: at work at a time; at least 1. ``weight``: how much of ``weight_max`` an item takes from its start until its
+    result is asked for. ``weight_max``: most weight on its way (inclusive); one item may weigh more, alone. ``count_max``: most
+    items on their way (inclusive).
     """
     waiting = iter(items)
     first = next(waiting, None)

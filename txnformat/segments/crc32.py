@@ -20,12 +20,8 @@ Tables = tuple[list[int], list[int], list[int], list[int]]
 def crc32_of_part(before: int, through: int, length: int) -> int:
     """Return ``zlib.crc32(part)``.
 
-    Parameters
-    ----------
-    before, through : int
-        Running ``zlib.crc32`` of the stream up to the start of the part, and up to its end.
-    length : int
-        Bytes of the part, at least 0.
+    ``before``, ``through``: running ``zlib.crc32`` of the stream up to the start of the part, and up to its end. ``length``:
+    bytes of the part, at least 0.
     """
     bit = 0
     while length:

@@ -1,6 +1,6 @@
 """Parquet footers of segment files, decoded without the risk that a decoder in C++ ends the process. Pure.
 
-All that is read here may be written by somebody else, behind a hash that fits. So the footer itself never reaches
+An attacker may have written all that is read here, behind a hash that fits. So the footer itself never reaches
 pyarrow: :func:`decode_footer` checks it, and :func:`encode_footer` makes another for the row groups and columns that are
 read, of values that were checked. Statistics are decoded here, too.
 """
@@ -142,13 +142,7 @@ class Footer:
         """The footer's own keys and values, both bytes."""
 
     def chunk(self, group: int, leaf: int) -> Chunk:
-        """Return a column chunk.
-
-        Raises
-        ------
-        FooterError
-            Its numbers cannot be.
-        """
+        """Return a column chunk. Raises FooterError: its numbers cannot be."""
         asked = self._asked.get((group, leaf))
         if asked is not None:
             return asked
@@ -192,10 +186,7 @@ class Footer:
     def row_group_place(self, group: int) -> tuple[int, int]:
         """Return where the chunks of a row group lie: first byte (inclusive) and end (exclusive).
 
-        Raises
-        ------
-        FooterError
-            Row groups do not follow each other: bytes of a file are decoded for one row group only.
+        Raises FooterError: row groups do not follow each other: bytes of a file are decoded for one row group only.
         """
         if self._begins is None:
             begins = [self.chunk(number, 0).start for number in range(len(self.groups))]
@@ -245,19 +236,8 @@ def _plain(value: Any, leaf: Leaf) -> Any:
 def decode_footer(data: bytes, shape: Shape, end: int) -> Footer:
     """Return what a footer says.
 
-    Parameters
-    ----------
-    data : bytes
-        The end of the file: metadata, its length, magic; the hash was compared.
-    shape : Shape
-        Of the schema that the file must have.
-    end : int
-        Where the file's data ends (exclusive) and the footer begins.
-
-    Raises
-    ------
-    FooterError
-        It is not such a footer.
+    ``data``: the end of the file: metadata, its length, magic; the hash was compared. ``shape``: of the schema that the file must
+    have. ``end``: where the file's data ends (exclusive) and the footer begins. Raises FooterError: it is not such a footer.
     """
     if (
         len(data) < TAIL_BYTES
@@ -487,12 +467,8 @@ def _encode_metadata(found: Struct) -> bytes:
 def encode_footer(shape: Shape, groups: Sequence[tuple[int, Sequence[Chunk]]]) -> bytes:
     """Return a footer for pyarrow.
 
-    Parameters
-    ----------
-    shape : Shape
-        Of the columns that are read (:meth:`Shape.part`).
-    groups : sequence of tuple
-        Number of rows, and the chunks of the shape's leaves in their order.
+    ``shape``: of the columns that are read (:meth:`Shape.part`). ``groups``: number of rows, and the chunks of the shape's leaves
+    in their order.
     """
     parts = [
         shape.head,

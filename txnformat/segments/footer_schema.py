@@ -39,10 +39,7 @@ _LIST, _MAP, _DECIMAL = 3, 2, 5
 def decode_schema(data: bytes) -> pa.Schema:
     """Return the schema of a footer (metadata, its length, magic).
 
-    Raises
-    ------
-    FooterError
-        It has none, or one that no topic can have.
+    Raises FooterError: it has none, or one that no topic can have.
     """
     try:
         elements = _elements(data[:-TAIL_BYTES])

@@ -1,4 +1,4 @@
-"""What a footer says of the columns of one schema: how it is written, and how it is recognised. Pure.
+"""The part of a footer that describes the columns of one schema: how it is written, and how it is recognised. Pure.
 
 A shape is made from a footer that pyarrow writes for the schema, once for a schema and process. Files of the same
 schema have the same bytes there, so a reader compares them instead of decoding them. The patterns are for column chunks
@@ -93,13 +93,7 @@ class Leaf(NamedTuple):
 
 
 class Shape:
-    """The footers of files of one schema.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Canonical.
-    """
+    """The footers of files of one schema. ``schema``: canonical."""
 
     __slots__ = (
         "behind_checksums",
@@ -125,7 +119,7 @@ class Shape:
                 "pyarrow writes the footer of an empty file otherwise", got=footer[at : at + 4]
             )
         self.tail = footer[at + 4 :]
-        """All behind the row groups: the Arrow schema, who wrote it, the order of values."""
+        """All behind the row groups: the Arrow schema, the writer, the order of values."""
         self.behind_checksums = b"\0" + self.tail[2:] if self.tail[:2] == b"\x19\x1c" else None
         """The same in a file with checksums, behind them."""
         self.leaves = tuple(_leaves(self.elements))

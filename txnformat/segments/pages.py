@@ -70,7 +70,7 @@ CRUDE_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Pages(NamedTuple):
-    """What the pages of a chunk hold."""
+    """Contents of the pages of a chunk."""
 
     plain_bytes: int
     """Decompressed, of data pages that have their values themselves."""
@@ -87,15 +87,8 @@ class Pages(NamedTuple):
 def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
     """Return what the pages of a chunk hold.
 
-    Parameters
-    ----------
-    data : memoryview
-        The chunk; its checksum was compared, if it has one.
-
-    Raises
-    ------
-    FooterError
-        The headers are no headers, do not add up to the chunk, or claim a page that is too large.
+    ``data``: the chunk; its checksum was compared, if it has one. Raises FooterError: the headers are no headers, do not add up
+    to the chunk, or claim a page that is too large.
     """
     at, end = 0, len(data)
     plain = width = encoded = count = 0
@@ -157,7 +150,7 @@ def repeats(pages: Pages) -> bool:
 
 
 class Effort:
-    """What may still be spent on counting texts exactly: a small file can have many chunks that take long to count."""
+    """The rest of the budget for counting texts exactly: a small file can have many chunks that take long to count."""
 
     __slots__ = ("bytes_left", "runs_left")
 
@@ -181,15 +174,9 @@ def decoded_bytes(
 ) -> tuple[int, int]:
     """Return what a chunk decodes to at most, and what one of its values does about, in bytes.
 
-    Parameters
-    ----------
-    left : Effort
-        Texts are counted as far as it goes; beyond it each counts as the longest.
-    as_numbers : bool
-        It is decoded as numbers of a dictionary.
+    ``left``: texts are counted as far as it goes; beyond it each counts as the longest. ``as_numbers``: it is decoded as numbers
+    of a dictionary.
 
-    Notes
-    -----
     Whether it may be so large is another question: :func:`check_lists`.
     """
     if leaf.width:

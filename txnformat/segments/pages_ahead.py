@@ -1,4 +1,4 @@
-"""What fetched pages of some columns and row groups will take, told before a decoder gets them. Pure."""
+"""The memory that fetched pages of some columns and row groups will take, computed before a decoder gets them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Looked", "look_at_pages"]
 
 
 class Looked(NamedTuple):
-    """What the pages of some columns will take."""
+    """The memory that pages of some columns will take."""
 
     decoded: int
     """Bytes, at most."""
@@ -29,19 +29,9 @@ def look_at_pages(
 ) -> Looked:
     """Look at the pages of columns, all row groups together.
 
-    Parameters
-    ----------
-    ranges : mapping of int to bytes
-        Start in the object (inclusive) to content; each chunk lies in one of them.
-    chunks : iterable of tuple
-        Row groups, and of each the chunks of the leaves.
-    leaves : sequence of Leaf
-        Of the columns.
-
-    Raises
-    ------
-    FooterError
-        As :func:`~txnformat.segments.pages.look` and :func:`~txnformat.segments.pages.check_lists`.
+    ``ranges``: start in the object (inclusive) to content; each chunk lies in one of them. ``chunks``: row groups, and of each
+    the chunks of the leaves. ``leaves``: of the columns. Raises FooterError: as :func:`~txnformat.segments.pages.look` and
+    :func:`~txnformat.segments.pages.check_lists`.
     """
     starts = sorted(ranges)
     found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []

@@ -19,14 +19,8 @@ __all__ = ["RangedFile"]
 class RangedFile:
     """Byte ranges of an object behind the methods that ``pyarrow.PythonFile`` calls; reads copy nothing.
 
-    Parameters
-    ----------
-    name : str
-        Names the object in errors.
-    size : int
-        Bytes of the whole object.
-    ranges : mapping of int to bytes
-        Start (inclusive) to content; ranges do not overlap.
+    ``name``: names the object in errors. ``size``: bytes of the whole object. ``ranges``: start (inclusive) to content; ranges do
+    not overlap.
     """
 
     def __init__(self, name: str, size: int, ranges: Mapping[int, bytes | memoryview]) -> None:

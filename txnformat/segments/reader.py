@@ -77,7 +77,7 @@ class _Place(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What is known of columns that are read."""
+    """Facts about columns that are read."""
 
     columns: Sequence[str]
     leaves: list[Leaf]
@@ -99,17 +99,9 @@ _Loaded = Any  # pyarrow.Table, which has no types, or _Parts
 class SegmentFileReader:
     """Reads one segment file; the footer is fetched at the first need and kept.
 
-    Parameters
-    ----------
-    file : FileRecord
-        As a commit entry names it.
-    schema : pyarrow.Schema
-        What the file must hold.
-    threads : int, optional
-        Windows fetched and decoded at a time; 1 keeps to the caller's thread and reads nothing ahead.
-    alone : bool, optional
-        Decode the columns of the first window side by side. False where other files are decoded meanwhile: then
-        that would only hand work to and fro.
+    ``file``: as a commit entry names it. ``schema``: what the file must hold. ``threads``: windows fetched and decoded at a time;
+    1 keeps to the caller's thread and reads nothing ahead. ``alone``: decode the columns of the first window side by side. False
+    where other files are decoded meanwhile: then that would only hand work to and fro.
     """
 
     def __init__(
@@ -137,26 +129,10 @@ class SegmentFileReader:
 
         Without columns the batches have their number of rows, and no data is read.
 
-        Parameters
-        ----------
-        row_groups : sequence of int
-            Zero-based.
-        columns : sequence of str
-            Top-level names, distinct.
-        batch_rows_max : int
-            Most rows of one batch (inclusive).
+        ``row_groups``: zero-based. ``columns``: top-level names, distinct. ``batch_rows_max``: most rows of one batch
+        (inclusive). Raises CorruptDataError: the object is not what the record says; NotFoundError: kind
+        ``segment-file-missing``: the object is gone; StorageError: it could not be read.
 
-        Raises
-        ------
-        CorruptDataError
-            The object is not what the record says.
-        NotFoundError
-            Kind ``segment-file-missing``: the object is gone.
-        StorageError
-            It could not be read.
-
-        Notes
-        -----
         Requests: 1 ranged GET for the footer, and 1 for each run of adjacent column chunks of a window.
         """
         yield from self.begin(row_groups, columns, batch_rows_max)

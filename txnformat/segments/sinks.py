@@ -1,4 +1,4 @@
-"""Where pyarrow writes a segment file to: bytes are counted and hashed on their way to the store, and the footer is kept back."""
+"""Sinks for pyarrow's writer of segment files: bytes are counted and hashed on their way to the store, and the footer is kept back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class StreamSink:
-    """Where pyarrow writes to: passes bytes on in pieces, counts and hashes them, and keeps the footer back."""
+    """A sink for pyarrow: passes bytes on in pieces, counts and hashes them, and keeps the footer back."""
 
     def __init__(self, out: ObjectWriter) -> None:
         self._out = out

@@ -80,10 +80,7 @@ def signed(data: bytes) -> int:
 def read_struct(data: bytes, at: int, depth: int = 1) -> tuple[Struct, int]:
     """Return the struct that begins at ``at``, and where it ends.
 
-    Raises
-    ------
-    ThriftError
-        The bytes end too early, nest too deep, name a field twice, or are of a type that there is not.
+    Raises ThriftError: the bytes end too early, nest too deep, name a field twice, or are of a type that there is not.
     """
     if depth > DEPTH_MAX:
         raise ThriftError(f"nested deeper than {DEPTH_MAX} at byte {at}")

@@ -173,10 +173,7 @@ def _lists_bytes(table: pa.Table, repeated: Sequence[Leaf | None]) -> int:
 def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
     """Yield for each Parquet column of an array the values that it has at most, and the bytes of its array.
 
-    Parameters
-    ----------
-    values : int
-        As many places the array has in Parquet at most: its own length and one for each empty list around it.
+    ``values``: as many places the array has in Parquet at most: its own length and one for each empty list around it.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -197,24 +194,12 @@ def _value_counts(array: pa.Array, values: int) -> Iterator[tuple[int, int]]:
 class SegmentFileWriter:
     """Writes one segment file. Nothing is visible before :meth:`close` returns; one thread at a time.
 
-    Parameters
-    ----------
-    out : ObjectWriter
-        The upload; the writer closes or aborts it. Any error of a write aborts it.
-    key : str
-        The object's relative key, for the record.
-    schema : pyarrow.Schema
-        Canonical; every batch has exactly it.
-    timestamp_column : str, optional
-        Gives the batches' smallest and largest timestamps.
-    file : int, optional
-        Index of this file among those of the same append; goes into the batch records.
-    row_group_bytes_max : int, optional
-        A larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX.
-    is_small : bool
-        All batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`.
-    is_compressed : bool
-        False for batches that are uneven (:func:`is_uneven`).
+    ``out``: the upload; the writer closes or aborts it. Any error of a write aborts it. ``key``: the object's relative key, for
+    the record. ``schema``: canonical; every batch has exactly it. ``timestamp_column``: gives the batches' smallest and largest
+    timestamps. ``file``: index of this file among those of the same append; goes into the batch records. ``row_group_bytes_max``:
+    a larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``:
+    all batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
+    False for batches that are uneven (:func:`is_uneven`).
     """
 
     def __init__(
@@ -267,17 +252,8 @@ class SegmentFileWriter:
     def write_batch(self, partition: int, table: pa.Table) -> BatchRecord:
         """Write one batch of one partition as a run of row groups of its own.
 
-        Parameters
-        ----------
-        table : pyarrow.Table
-            At least one row, with the file's schema.
-
-        Raises
-        ------
-        StorageError
-            The upload failed; it is aborted and the writer has ended.
-        InvalidInputError
-            Parquet cannot hold these values (a null key of a map); likewise ended.
+        ``table``: at least one row, with the file's schema. Raises StorageError: the upload failed; it is aborted and the writer
+        has ended; InvalidInputError: Parquet cannot hold these values (a null key of a map); likewise ended.
         """
         self._check_open()
         if table.num_rows == 0 or not table.schema.equals(self._schema):
@@ -315,10 +291,7 @@ class SegmentFileWriter:
     def close(self) -> FileRecord:
         """Write the footer and make the object visible and durable.
 
-        Raises
-        ------
-        StorageError
-            The upload failed; nothing is visible, or, as the store says, it is unknown.
+        Raises StorageError: the upload failed; nothing is visible, or, as the store says, it is unknown.
         """
         self._check_open()
         try:

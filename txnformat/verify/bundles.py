@@ -10,7 +10,7 @@ from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["check_bundle"]
 
-HINT = "delete it: nobody relies on it, and the entries themselves are read instead"
+HINT = "delete it: it is not needed, the entries themselves are read instead"
 HINT_DELETED = "restore it from a copy, or delete it: some of its entries are deleted, and only it shows them in the history"
 
 
@@ -19,14 +19,11 @@ def check_bundle(
 ) -> bool:
     """Check one bundle; return whether it holds what it should.
 
-    Parameters
-    ----------
-    hashes : dict of int to str
-        sha256 of each entry as the chain has it. Bundles are to come newest first: what a bundle says of deleted
-        entries is checked against the one after it, and put in here for the one before it.
+    ``hashes``: sha256 of each entry as the chain has it. Bundles are to come newest first: what a bundle says of deleted entries
+    is checked against the one after it, and put in here for the one before it.
     """
     if data is None:
-        return False  # deleted meanwhile; nobody needs it
+        return False  # deleted meanwhile; it is not needed
     if isinstance(data, StorageError):
         record.add_error(ProblemKind.UNREADABLE, key, data)
         return False

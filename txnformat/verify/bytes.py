@@ -1,4 +1,4 @@
-"""Whether bytes are those that an entry names. Pure."""
+"""Bytes compared with the size and hash that an entry names. Pure."""
 
 from __future__ import annotations
 

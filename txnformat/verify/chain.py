@@ -1,7 +1,7 @@
 """The chain checked from its bytes: links, fold, invariants, snapshots. Pure; bytes come in as arguments.
 
 Entries are fed in order. While all is well they are folded from the empty state. After a missing or unreadable entry,
-or one that is not what the next one follows, nobody knows the state: the next entries are decoded and their links
+or one that is not what the next one follows, the state is unknown: the next entries are decoded and their links
 checked, and the fold begins again from the next snapshot that an entry names. The same way begins a log whose oldest
 entries are deleted.
 """
@@ -30,7 +30,7 @@ from txnformat.verify.sidecars import ExpectedSegment, expected_segments
 
 __all__ = ["ChainCheck"]
 
-RESTORE_ENTRY = "restore the entry from a copy; until then nobody can read past it"
+RESTORE_ENTRY = "restore the entry from a copy; until then readers stop before it"
 FOLLOWED = (
     "the next entry follows these very bytes, from a writer that checks less: the entry as it was written would break the "
     "chain there, so restore the whole log from a backup"
@@ -60,16 +60,9 @@ class _Mismatch:
 class ChainCheck:
     """Checks the entries of a log one after another.
 
-    Parameters
-    ----------
-    record : Record
-        Where problems go.
-    empty : LogState or None
-        The state before entry 0, to begin with; None to begin with a snapshot.
-    candidates : set of int
-        Entries of which there are snapshots: digests are kept of the states after them.
-    fetch : callable
-        Returns the bytes of a snapshot, None when it is missing, or why it could not be read.
+    ``record``: where problems go. ``empty``: the state before entry 0, to begin with; None to begin with a snapshot.
+    ``candidates``: entries of which there are snapshots: digests are kept of the states after them. ``fetch``: returns the bytes
+    of a snapshot, None when it is missing, or why it could not be read.
     """
 
     def __init__(self, record: Record, empty: LogState | None, candidates: set[int], fetch: Fetch) -> None:

@@ -46,7 +46,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the process may take."""
+    """Limits of the process."""
 
     memory_bytes: int = 6 * 1024 * MIB
     """Address space."""
@@ -79,7 +79,7 @@ Check = Callable[[ObjectStore, Asked], Record]
 
 
 def check(store: ObjectStore, asked: Asked) -> Record:
-    """Return what there is to say of a file."""
+    """Return the findings about a file."""
     key = asked.use.record.key
     sizes = {} if asked.size is None else {key: asked.size}
     return check_patiently(store, SystemClock(), asked.use, sizes, asked.schema, deep=True)
@@ -121,7 +121,7 @@ def serve(checking: Check = check) -> None:
             _bound_time(start.limits.cpu_s + asked.use.record.size // MIB)
             pool.submit(work, asked)
     finally:
-        os._exit(0)  # at once, whatever the threads do: nobody reads their answers any more
+        os._exit(0)  # at once, whatever the threads do: their answers are read no more
 
 
 def _end_with(parent: int) -> None:

@@ -37,7 +37,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 STARTS_MAX = 3
 """Attempts to start a process."""
 ENDING_S = 10.0
-"""How long an end is waited for after the last answer."""
+"""Wait for the end of the process after the last answer."""
 SAID_MAX = 300
 NONSENSE = {"ended": "it answered nonsense"}
 MIB = 1024 * 1024
@@ -49,7 +49,7 @@ HINT = (
 
 
 class NoProcessError(Exception):
-    """No process could be started, from the first on; for use by the caller, who checks files itself."""
+    """No process could be started, from the first on; the caller then checks the files itself."""
 
 
 def check_apart(
@@ -59,19 +59,12 @@ def check_apart(
     program: str = PROGRAM,
     limits: Limits | None = None,
 ) -> Generator[Record]:
-    """Yield what there is to say of each file, in order; its ``number`` is its place.
+    """Yield the findings about each file, in order; its ``number`` is its place.
 
     Close the iterator: that ends the process.
 
-    Parameters
-    ----------
-    open_store : callable
-        Opens the store there; it is pickled, and goes through a pipe: other users see neither it nor its credentials.
-
-    Raises
-    ------
-    NoProcessError
-        Before anything was yielded.
+    ``open_store``: opens the store there; it is pickled, and goes through a pipe: other users see neither it nor its credentials.
+    Raises NoProcessError: before anything was yielded.
     """
     checks = _Checks(open_store, files, program, limits or Limits())
     try:

@@ -83,7 +83,7 @@ def check_patiently(
     *,
     deep: bool,
 ) -> Record:
-    """As :func:`check_file`; what the store fails to deliver is a problem, too."""
+    """As :func:`check_file`; an object that the store fails to deliver is a problem, too."""
     try:
         return patiently(clock, lambda: check_file(store, use, sizes, schema, deep=deep))
     except StorageError as error:
@@ -95,21 +95,13 @@ def check_patiently(
 def check_file(
     store: ObjectStore, use: FileUse, sizes: Mapping[str, int], schema: pa.Schema | None, *, deep: bool
 ) -> Record:
-    """Return what there is to say of one segment file.
+    """Return the findings about one segment file.
 
-    Parameters
-    ----------
-    sizes : mapping
-        Bytes of every object that there is.
-    schema : pyarrow.Schema or None
-        What the file must hold; None when nothing says it.
-    deep : bool
-        Read it all: its hash, every chunk's checksum, every record.
+    ``sizes``: bytes of every object that there is. ``schema``: what the file must hold; None when nothing says it. ``deep``: read
+    it all: its hash, every chunk's checksum, every record.
 
-    Notes
-    -----
-    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead, or, above
-    64 MiB, the whole file twice in ranged GETs: decoded first, then hashed, unless it cannot be decoded.
+    Requests: 1 HEAD of a file that was not listed, 1 ranged GET for the footer; with ``deep`` 1 GET of the whole file instead,
+    or, above 64 MiB, the whole file twice in ranged GETs: decoded first, then hashed, unless it cannot be decoded.
     """
     record = Record()
     file = use.record

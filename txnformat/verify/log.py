@@ -64,28 +64,14 @@ def verify_log(
 ) -> VerifyReport:
     """Check a log from its objects alone; needs only read rights, and writers may go on.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        Where the log is; it need not be possible to open it.
-    deep : bool
-        Also read every data file: its hash, the checksums of its chunks, its records. Where the store can be opened again, by a
-        path or a URL, files are decoded in another process, which a file may end without ending this one; a ``memory://``
-        store, one with parts of this process, and one with a clock of its own are read here.
-    progress : callable, optional
-        Called with a VerifyProgress, on the calling thread.
+    ``store``: where the log is; it need not be possible to open it. ``deep``: also read every data file: its hash, the checksums
+    of its chunks, its records. Where the store can be opened again, by a path or a URL, files are decoded in another process,
+    which a file may end without ending this one; a ``memory://`` store, one with parts of this process, and one with a clock of
+    its own are read here. ``progress``: called with a VerifyProgress, on the calling thread. Raises NotFoundError: kind
+    ``no-log``: there is neither format.json nor any entry; StorageError: the store cannot be listed.
 
-    Raises
-    ------
-    NotFoundError
-        Kind ``no-log``: there is neither format.json nor any entry.
-    StorageError
-        The store cannot be listed.
-
-    Notes
-    -----
-    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, bundle, snapshot, batch table and
-    sidecar, 1 ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all bytes of every file.
+    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, bundle, snapshot, batch table and sidecar, 1
+    ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all bytes of every file.
     """
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
@@ -399,7 +385,7 @@ class _Verification:
                 self._record.checked.update(found.checked)
 
     def _files(self, uses: list[FileUse]) -> Generator[Record]:
-        """Yield what there is to say of each file, in order: decoded elsewhere if that is possible."""
+        """Yield the findings about each file, in order: decoded elsewhere if that is possible."""
         open_store = self._way_to_store() if self._deep and uses else None
         if open_store is not None:
             asked = [

@@ -24,7 +24,7 @@ __all__ = ["OffsetDerivation", "Violation"]
 
 
 class Violation(NamedTuple):
-    """What does not agree in one partition."""
+    """Disagreements in one partition."""
 
     partition: TopicPartition
     is_offsets: bool
@@ -50,7 +50,7 @@ class _End(NamedTuple):
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one partition."""
+    """Facts about one partition."""
 
     start: int = 0
     """Where the pieces begin."""
@@ -64,10 +64,7 @@ class _Track:
 class OffsetDerivation:
     """Collects the operations of entries that follow each other.
 
-    Parameters
-    ----------
-    state : LogState
-        The state before the first of them: of an empty log, or a snapshot's.
+    ``state``: the state before the first of them: of an empty log, or a snapshot's.
     """
 
     def __init__(self, state: LogState) -> None:

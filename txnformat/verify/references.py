@@ -1,4 +1,4 @@
-"""What entries name: files, batch tables, and which row groups of which file hold which batches. Pure."""
+"""Objects that entries name: files, batch tables, and which row groups of which file hold which batches. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verification found: values only."""
+"""Findings of a verification: values only."""
 
 from __future__ import annotations
 

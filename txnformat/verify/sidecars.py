@@ -39,7 +39,7 @@ REPORT = "run no writer on this log before its cause is known, and please report
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a segment must hold of one partition."""
+    """Expected contents of a segment in one partition."""
 
     number: int
     extents: Rows
@@ -53,7 +53,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedSegment:
-    """What a sealed segment must hold, from the state before its seal."""
+    """Expected contents of a sealed segment, from the state before its seal."""
 
     parts: tuple[_Part, ...]
     files: dict[int, FileRecord]
@@ -114,12 +114,8 @@ def check_index(
 ) -> SegmentIndex | None:
     """Return what an ``.index`` holds, compared with what it must hold; None when it cannot be decoded.
 
-    Parameters
-    ----------
-    expected : ExpectedSegment or None
-        None when nothing says it: the entries are deleted.
-    tables : mapping
-        Rows of the batch tables that could be read, by key.
+    ``expected``: None when nothing says it: the entries are deleted. ``tables``: rows of the batch tables that could be read, by
+    key.
     """
     index = None
     if check_bytes(record, named.key, data, named.size, named.sha256, RESTORE):
