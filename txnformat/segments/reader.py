@@ -232,14 +232,9 @@ class SegmentFileReader:
 
     def chunk_bytes(self) -> int:
         """Return the bytes of all column chunks together."""
-        footer = self._metadata()
-        leaves = range(len(footer.shape.leaves))
-        try:
-            return sum(
-                footer.chunk(group, leaf).length for group in range(len(footer.groups)) for leaf in leaves
-            )
-        except FooterError as error:
-            raise self._refused(error) from error
+        names = self._schema.names
+        groups = range(len(self._metadata().groups))
+        return sum(chunk.length for group in groups for chunk in self._chunks(group, names))
 
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
         for group in row_groups:
@@ -314,7 +309,7 @@ class SegmentFileReader:
 
     def _windows(self, row_groups: Sequence[int], columns: Sequence[str]) -> Iterator[_Window]:
         """Split row groups into runs of about WINDOW_BYTES of asked chunks."""
-        described = self._described(columns)
+        described = self._known(columns).leaves
         groups: list[int] = []
         chunks: list[Chunk] = []
         size = decoded = 0
@@ -335,9 +330,6 @@ class SegmentFileReader:
             decoded += more_decoded
         if groups:
             yield _Window(groups, chunks, decoded)
-
-    def _described(self, columns: Sequence[str]) -> list[Leaf]:
-        return self._known(columns).leaves
 
     def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
         """Fetch and check one window, and decode it unless that is too much for one piece."""
@@ -360,7 +352,7 @@ class SegmentFileReader:
         """Look at the pages of columns, before a decoder gets them."""
         chunks = [(group, self._chunks(group, columns)) for group in groups]
         try:
-            return look_at_pages(ranges, chunks, self._described(columns))
+            return look_at_pages(ranges, chunks, self._known(columns).leaves)
         except FooterError as error:
             raise self._refused(error) from error
 
