@@ -89,7 +89,7 @@ def process(root: Path) -> Command:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

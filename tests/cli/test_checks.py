@@ -118,7 +118,7 @@ def test_doctor_leaves_no_directory_that_was_not_there(txnlog: Command, tmp_path
 def test_doctor_imports_no_spark(process: Command, orders: TxnLog) -> None:
     code = "import sys; from txnlog.cli.app import run; run(['doctor']); print('pyspark' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.splitlines()[-1] == "False"
 

@@ -31,7 +31,7 @@ def shell(arguments: str, redirected: str) -> subprocess.CompletedProcess[bytes]
         ["/bin/sh", "-c", f"exec {program} {arguments} {redirected}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -85,7 +85,7 @@ def test_no_data_file_gets_the_number_of_a_closed_standard_file() -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec {shlex.quote(PROGRAM[0])} -c "{code}" <&- >&- 2>&-'],
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode > 2

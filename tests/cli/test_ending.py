@@ -83,7 +83,7 @@ def answer_on_a_terminal(root: Path, answer: bytes, *arguments: str) -> tuple[in
             assert select.select([ours], [], [], 60)[0], shown
             shown += os.read(ours, 4096)
         os.write(ours, answer)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     os.close(ours)
     return process.returncode, shown
 

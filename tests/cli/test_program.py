@@ -29,7 +29,7 @@ def test_help_needs_nothing_heavy(root: Path) -> None:
         "import sys; from txnlog.cli.app import run; run(['--help']); run(['produce', '--help']); run(['nix']);"
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
@@ -180,7 +180,7 @@ def test_a_reader_that_goes_away_is_no_error(long_topic: TxnLog) -> None:
     consume.stdout.close()
     assert consume.stderr.read() == b""
     consume.stderr.close()
-    assert consume.wait(60) == 141
+    assert consume.wait(300) == 141
 
 
 def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
@@ -194,7 +194,7 @@ def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
     produce.stdin.write(b'{"id":1}\n' * 50_000)
     produce.stdin.flush()
     produce.send_signal(signal.SIGINT)
-    out, err = produce.communicate(timeout=60)
+    out, err = produce.communicate(timeout=300)
     assert (produce.returncode, out) == (130, b"")
     assert err == b"txnlog: interrupted; nothing was written\n"
     assert log.refresh().entry == before
@@ -209,14 +209,14 @@ def test_a_killed_produce_writes_nothing(log: TxnLog) -> None:
     produce.stdin.flush()
     produce.kill()
     produce.stdin.close()
-    assert produce.wait(60) == -signal.SIGKILL
+    assert produce.wait(300) == -signal.SIGKILL
     assert log.refresh().entry == before
 
 
 def test_a_full_disk_is_no_defect(log: TxnLog) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*PROGRAM, "describe"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+            [*PROGRAM, "describe"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300
         )
     assert done.returncode == 5
     assert "No space left on device" in done.stderr
@@ -238,7 +238,7 @@ def test_the_interpreter_does_not_tear_itself_down_under_arrows_threads(log: Txn
         "import atexit, sys; atexit.register(print, 'torn down'); sys.argv = ['txnlog', 'topics', '--json'];"
         "from txnlog.cli.app import main; main()"
     )
-    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([PROGRAM[0], "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == '{\n  "topics": []\n}\n'
 
 
@@ -270,7 +270,7 @@ def _on_a_terminal(*arguments: object, stdin: bytes = b"", **environment: str) -
             break
         shown += data
     os.close(ours)
-    assert child.wait(60) == 0
+    assert child.wait(300) == 0
     return shown.decode()
 
 

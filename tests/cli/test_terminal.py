@@ -156,7 +156,7 @@ def on_a_terminal(command: Sequence[str], **environment: str) -> bytes:
                 break
             shown += data
         os.close(ours)
-        child.wait(60)
+        child.wait(300)
     return shown
 
 

@@ -230,7 +230,7 @@ def test_sweepers_that_expire_at_once_forget_each_id_once_and_disturb_nobody() -
         with busy.transaction() as txn:
             txn.send("t", records(number))
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert sum(expired) == 20
     assert list(log.refresh().transactional_ids) == ["busy"]
     assert log.read("t").read_all().num_rows == 5

@@ -287,7 +287,7 @@ def test_an_end_that_was_decided_before_a_fence_is_decided_again_after_it(buffer
             gate.open()
             if buffer == "auto":
                 thread.start()
-            thread.join(60)
+            thread.join(300)
             assert [type(error) for error in errors] == [ProducerFencedError]
             assert newer.epoch == 1
         assert read(other) == []

@@ -46,7 +46,7 @@ def _in_threads(actions: list[Callable[[], None]]) -> None:
     ready = threading.Barrier(len(actions))
 
     def run(action: Callable[[], None]) -> None:
-        ready.wait(60)
+        ready.wait(300)
         action()
 
     with ThreadPoolExecutor(len(actions)) as pool:
@@ -204,7 +204,7 @@ def test_transactions_of_many_ids_at_once_while_others_load_the_log_again_and_ag
         _in_threads([lambda racer=racer: produce(racer) for racer in range(THREADS)])  # type: ignore[misc]
     finally:
         stop.set()
-        loader.join(60)
+        loader.join(300)
     found: dict[int, list[int]] = {racer: [] for racer in committed}
     for row in TxnLog.open(store).read("t").read_all().to_pylist():
         found[row["racer"]].append(row["epoch"])
@@ -229,7 +229,7 @@ def test_processes_that_race_for_one_id_have_one_winner_per_epoch_and_none_is_st
     ]
     openings: list[tuple[int, str]] = []
     for process in racers:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 0
         openings += [(epoch, outcome) for epoch, outcome in map(json.loads, output.splitlines())]
     assert sum(outcome == "committed" for _, outcome in openings) == 9

@@ -140,7 +140,7 @@ class Copier:
                     self.ended_at.append(step)
                 process.stdout.read()
                 errors = process.stderr.read()
-                code = process.wait(60)
+                code = process.wait(300)
             if errors or (number is not signal.SIGKILL and code != 0):
                 self.failure = f"{code}: {errors}"
                 return

@@ -48,7 +48,7 @@ def test_threads_share_a_block_and_get_the_next_when_it_is_used_up() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert sorted(number for ids in taken for number in ids) == list(range(2_400))
     assert _blocks(log) == [(0, 999), (1_000, 1_999), (2_000, 2_999)]
 
@@ -62,7 +62,7 @@ def test_processes_never_get_the_same_id(tmp_path: Path) -> None:
     running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     given: list[int] = []
     for process in running:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 0
         given += json.loads(output)
     assert len(given) == len(set(given)) == 2_400

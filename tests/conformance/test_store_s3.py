@@ -98,7 +98,7 @@ def _race(server: S3Server, slots: int) -> None:
             assert racer.stdin is not None
             racer.stdin.write("go\n")
             racer.stdin.flush()
-        answers = [racer.communicate(timeout=200)[0].strip() for racer in racers]
+        answers = [racer.communicate(timeout=300)[0].strip() for racer in racers]
     finally:
         for racer in racers:
             racer.kill()

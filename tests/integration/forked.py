@@ -8,7 +8,7 @@ import signal
 import traceback
 from collections.abc import Callable
 
-CHILD_SECONDS_MAX = 100
+CHILD_SECONDS_MAX = 300
 
 
 def in_child(action: Callable[[], object]) -> int:

@@ -43,7 +43,7 @@ class InterruptingStore(MemoryStore):
         """Interrupt the main thread, and wait until its handler has run."""
         self.handled.clear()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-        assert self.handled.wait(60)
+        assert self.handled.wait(300)
 
 
 @pytest.fixture(name="store")

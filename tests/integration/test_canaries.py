@@ -344,7 +344,7 @@ def test_options_from_a_file_are_in_no_command_line(server: S3Server, tmp_path: 
             ["ps", "-ww", "-p", str(child.pid), "-o", "args="], capture_output=True, check=True
         ).stdout
         assert child.stdin is not None
-        out = child.communicate(b'{"n": 1}\n', timeout=60)[0]
+        out = child.communicate(b'{"n": 1}\n', timeout=300)[0]
     assert b"produce" in shown
     assert canaries_in(shown) == []
     assert child.returncode == 0, out

@@ -318,7 +318,7 @@ def test_a_file_is_never_whole_in_memory(buffer: str, tmp_path: Path) -> None:
     """400 MiB take no more than 20 MiB did, but for 64 MiB."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, str(tmp_path / "log"), buffer],
-        capture_output=True, text=True, timeout=250, check=True, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=300, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     small, large = (int(line) for line in done.stdout.split())
     assert large - small < 64 * KIB

@@ -79,7 +79,7 @@ def test_four_processes_commit_everything_exactly_once(tmp_path: Path) -> None:
     _created(path)
     running = [_start(path, writer, commits) for writer in range(writers)]
     for process in running:
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     found = _numbers(path)
     assert {writer: sorted(numbers) for writer, numbers in found.items()} == {
@@ -105,7 +105,7 @@ def test_killed_processes_lose_nothing_that_was_acknowledged(tmp_path: Path) -> 
             assert process.stdout is not None
             with process.stdout:
                 acknowledged[writer] += sum(line.endswith("\n") for line in process.stdout)
-            process.wait(120)
+            process.wait(300)
         found = _numbers(path)
         for writer, told in acknowledged.items():
             numbers = sorted(found[writer])

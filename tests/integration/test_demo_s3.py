@@ -43,7 +43,7 @@ def test_an_interrupted_demo_stops_its_server_and_removes_its_files(tmp_path: Pa
                 break
         (folder,) = (tmp_path / "tmp").glob("txnlog-s3-*")
         demo.send_signal(signal.SIGINT)
-        _, said = demo.communicate(timeout=120)
+        _, said = demo.communicate(timeout=300)
     assert demo.returncode == 130
     assert said.splitlines()[-1] == "txnlog: the demo was interrupted"
     assert "Traceback" not in said
@@ -64,7 +64,7 @@ def test_without_seaweedfs_one_line_says_what_to_install(tmp_path: Path) -> None
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

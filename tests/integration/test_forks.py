@@ -158,7 +158,7 @@ def test_a_child_that_leaves_through_the_with_statement_ends_nothing(log: TxnLog
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LEAVES, str(tmp_path / "log")],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
         cwd=Path(__file__).parents[2],
     )
@@ -200,7 +200,7 @@ def test_processes_of_multiprocessing_share_a_log(log: TxnLog) -> None:
         for child in children:
             child.start()
         for child in children:
-            child.join(100)
+            child.join(300)
             child.kill()
         assert [child.exitcode for child in children] == [0, 0]
     assert sorted(numbers(log)) == [0, 1, 2]
@@ -215,7 +215,7 @@ def test_a_child_waits_for_no_lock_of_its_parents_threads(tmp_path: Path) -> Non
     def hold(key: str) -> None:
         if armed.is_set() and os.getpid() == parent and "/log/" in key:
             arrived.set()
-            go_on.wait(200)
+            go_on.wait(300)
 
     log = TxnLog.create(FaultyStore(LocalStore(str(tmp_path / "log")), before_create=hold))
     log.create_topic("t", NUMBERS)
@@ -227,7 +227,7 @@ def test_a_child_waits_for_no_lock_of_its_parents_threads(tmp_path: Path) -> Non
     thread = threading.Thread(target=producer.commit)
     thread.start()
     try:
-        assert arrived.wait(60)
+        assert arrived.wait(300)
         finish(in_child(lambda: _work(log, producer, 1)))
     finally:
         go_on.set()

@@ -42,7 +42,7 @@ class Racing(LocalStore):
     def create(self, key: str, data: bytes) -> CreateResult:
         if self.head(key) is not None:
             return CreateResult(CreateOutcome.EXISTS)
-        self._barrier.wait(60)  # for a probe that has fewer racers: an error, not a hang
+        self._barrier.wait(300)  # for a probe that has fewer racers: an error, not a hang
         self.put(key, data)
         return CreateResult(CreateOutcome.CREATED)
 

@@ -79,7 +79,7 @@ def held_elsewhere(subscription: Subscription) -> Iterator[None]:
 
     def wait(_: object) -> None:
         entered.set()
-        leave.wait(60)
+        leave.wait(300)
 
     def call() -> None:
         subscription._uncut.run("held", wait, breaks=False)
@@ -87,7 +87,7 @@ def held_elsewhere(subscription: Subscription) -> Iterator[None]:
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        assert entered.wait(60)
+        assert entered.wait(300)
         yield
     finally:
         leave.set()

@@ -322,7 +322,7 @@ def test_a_value_need_not_fit_in_memory(tmp_path: Path) -> None:
     """600 MiB that compress to almost nothing: readers fetch ahead by what there is to decode, too."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, str(tmp_path / "log")],
-        capture_output=True, text=True, timeout=250, check=True, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=300, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     small, large = (line.split() for line in done.stdout.splitlines())
     assert (small[0], large[0]) == ("20", "600")

@@ -90,7 +90,7 @@ class Nursery:
         return self.start(job).end()
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
     def __enter__(self) -> Self:
         return self

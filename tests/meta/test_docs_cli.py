@@ -46,7 +46,7 @@ def _run(script: str, directory: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -26,7 +26,7 @@ from txnformat.errors import TxnLogError
 __all__ = ["Report", "campaign", "run"]
 
 INPUTS_PER_CHILD = 500
-SECONDS_MAX = 20
+SECONDS_MAX = 120
 """For one input; beyond that it counts as one that ended by SIGALRM."""
 MEMORY_MAX = 4 * 1024**3
 """Address space that a child may take beyond what it has."""

@@ -45,7 +45,7 @@ def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter(hash_seed
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     assert there.stdout.strip() == run_history(7).trace_hash
 

@@ -148,7 +148,7 @@ def foreach_batch(place: Place) -> None:
     rates = place.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     stream = rates.writeStream.foreachBatch(write_batch).option("checkpointLocation", f"{place.folder}/ckpt")
     query = stream.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert len(place.rows("rates")) == 10
 
 
@@ -162,7 +162,7 @@ def stream(place: Place) -> None:
         query = (
             writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(place.path)
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         return sorted(row["n"] for row in place.rows("t"))
 
     (feed / "0.json").write_text('{"n": 0}\n{"n": 1}\n')
@@ -184,7 +184,7 @@ def stream_source(place: Place) -> None:
             frame = place.spark.readStream.format("txnlog").options(**options).load(place.path)
             writer = frame.writeStream.format("txnlog").option("topic", f"to-{order}")
             writer = writer.option("checkpointLocation", str(place.folder / f"checkpoint-{order}"))
-            assert writer.trigger(availableNow=True).start(place.path).awaitTermination(120)
+            assert writer.trigger(availableNow=True).start(place.path).awaitTermination(300)
             assert sorted(row["n"] for row in place.rows(f"to-{order}")) == list(range(start + 5))
 
 

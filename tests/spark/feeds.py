@@ -64,14 +64,14 @@ class Feed:
     def run(self, *given: Any, **options: Any) -> None:
         """Write everything that is there."""
         query = self.query(*given, **options)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         assert query.exception() is None
 
     def fails(self, *given: Any, **options: Any) -> str:
         """Return what the user is told."""
         query = self.query(*given, **options)
         with pytest.raises(PySparkException):
-            query.awaitTermination(120)
+            query.awaitTermination(300)
         found = query.exception()
         assert found is not None
         return str(found)

@@ -75,8 +75,8 @@ def test_what_a_test_leaves_running_ends_with_the_block(tmp_path: Path) -> None:
 
         left = subprocess.Popen(["setsid", "sleep", "600"])
         stopped = subprocess.Popen(["sh", "-c", "kill -STOP $$"])
-    assert left.wait(60) == -9
-    assert stopped.wait(60) == -9
+    assert left.wait(300) == -9
+    assert stopped.wait(300) == -9
 
 
 def _states(pids: list[int]) -> set[str]:

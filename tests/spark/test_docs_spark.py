@@ -22,7 +22,7 @@ from txnformat.reading.rows import METADATA_FIELDS
 
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
-SECONDS_MAX = 390
+SECONDS_MAX = 900
 """Blocks that run longer hang."""
 
 FILES = (

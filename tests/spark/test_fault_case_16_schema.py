@@ -73,7 +73,7 @@ def test_case_16_the_topic_is_altered_between_write_and_commit(stream: Stream) -
     ]
     for name, alter in changes:
         query = alter_within_commit(stream, name, alter, stream.rows())
-        assert query.awaitTermination(240)  # type: ignore[attr-defined]
+        assert query.awaitTermination(300)  # type: ignore[attr-defined]
         assert stream.numbers() == stream.wanted
     entry = stream.entry()
     query = alter_within_commit(stream, "grow", lambda: log.alter_topic(TOPIC, partitions=3), stream.rows())
@@ -83,7 +83,7 @@ def test_case_16_the_topic_is_altered_between_write_and_commit(stream: Stream) -
         assert "restart the query" in told
         assert stream.entry() == entry + 1  # that of alter_topic
     else:
-        assert query.awaitTermination(240)  # type: ignore[attr-defined]
+        assert query.awaitTermination(300)  # type: ignore[attr-defined]
     stream.feed()
     stream.run()
     partitions: dict[str, set[int]] = {}

@@ -29,8 +29,6 @@ from txnlog import Consumer, Producer, TxnLog
 
 PARTITIONS = 2
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
 
 @pytest.fixture
 def etl(classic: SparkSession, tmp_path: Path) -> Iterator[LogStream]:

@@ -24,8 +24,6 @@ CONF = {
     "spark.cores.max": "2",
 }
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Driver]]:

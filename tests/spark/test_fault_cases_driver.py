@@ -12,8 +12,6 @@ from tests.chaos.drivers import Driver, cluster
 from tests.chaos.faults import Fault, wait_until
 from tests.chaos.scene import ROWS, Scene
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
 
 def test_case_2_a_task_fails_as_often_as_it_may(tmp_path: Path) -> None:
     """The batch fails, Spark calls abort, nothing of it is in the log, and a restart writes it.

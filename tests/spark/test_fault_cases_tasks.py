@@ -19,8 +19,6 @@ from tests.chaos.scene import ROWS, Scene
 
 Running = tuple[Scene, Driver]
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:

@@ -14,8 +14,6 @@ from tests.chaos.faults import Fault, wait_until
 from tests.chaos.scene import Scene
 from txnformat.errors import TxnLogError
 
-pytestmark = pytest.mark.timeout(600)  # of a machine that does other things as well
-
 
 def test_case_6_without_names_of_its_own_for_every_file(tmp_path: Path) -> None:
     """The repetition of a task cannot write its file: the store has that of the first attempt, and keeps it."""

@@ -29,6 +29,6 @@ assert not hasattr(pyspark_txnlog, "DefaultSource")
 def test_importing_the_registration_module_is(script: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -127,7 +127,7 @@ def test_of_two_drivers_on_one_checkpoint_the_one_before_is_stopped(
     other.write(1, table(2))
     feed.add(3)
     with pytest.raises(PySparkException):
-        first.awaitTermination(120)
+        first.awaitTermination(300)
     assert "[TXNLOG_STALE_INSTANCE] another run of this query has taken over" in str(first.exception())
     assert rows(log) == [1, 2]
     assert "[TXNLOG_DIFFERENT_REPEAT]" in feed.fails()  # the batch is the other driver's
@@ -213,5 +213,5 @@ def test_a_session_that_nobody_registered_the_source_in_writes_too(
     rates = spark.newSession().readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     writer = rates.selectExpr("value AS n").writeStream.format("txnlog").option("topic", "t")
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(path)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert sorted(rows(log)) == list(range(10))

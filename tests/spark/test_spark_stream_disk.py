@@ -71,7 +71,7 @@ def test_case_18_root_and_checkpoint_on_one_disk_that_becomes_full_at_every_step
             filler = _fill(disk, pages)
             query = feed.query(checkpoint=checkpoint)
             try:
-                query.awaitTermination(120)
+                query.awaitTermination(300)
             except PySparkException:
                 told = str(query.exception())
                 ended.append("ours" if "[TXNLOG_" in told else "Spark's")

@@ -49,7 +49,7 @@ class Streams:
     def run(self, name: str = "q", **options: Any) -> list[Any]:
         """Read what is there; return the progress of the micro-batches that had rows."""
         query = self.start(name, **options)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         assert query.exception() is None
         return [one for one in query.recentProgress if one["numInputRows"]]
 
@@ -57,7 +57,7 @@ class Streams:
         """Return what the user is told."""
         query = self.start(name, **options)
         with pytest.raises(PySparkException):
-            query.awaitTermination(120)
+            query.awaitTermination(300)
         return str(query.exception())
 
     def batches(self, name: str = "q") -> int:
@@ -239,7 +239,7 @@ def test_a_type_that_changes_under_a_query_stops_it_and_a_new_load_goes_on(
     log.alter_topic("s", widen={"n": pa.int64()})
     append(log, 2**40, topic="s")
     with pytest.raises(PySparkException):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     assert "TXNLOG_SCHEMA_MISMATCH" in str(query.exception())
     assert "load() it again and start from the same checkpoint" in str(query.exception())
     assert [one["numInputRows"] for one in streams.run(topic="s", to="noop")] == [1]
@@ -270,4 +270,4 @@ def test_what_only_batch_reads_know_is_told_in_the_querys_exception(log: TxnLog,
 
 def test_the_continuous_trigger_is_refused_by_spark(log: TxnLog, streams: Streams) -> None:
     with pytest.raises(PySparkException, match="txnlog does not support continuous processing"):
-        streams.start(trigger={"continuous": "1 second"}, to="noop").awaitTermination(60)
+        streams.start(trigger={"continuous": "1 second"}, to="noop").awaitTermination(300)

@@ -297,7 +297,7 @@ def test_credentials_show_nowhere(
     with _event_log(spark, tmp_path / "events"):
         feed.add(0)
         query = feed.query(**{**bucket.options, **given})
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
         assert query.exception() is None
         told += [json.dumps(query.lastProgress, default=str), str(query.status)]
         query.explain(True)

@@ -39,7 +39,7 @@ def write_stream(spark: SparkSession, path: str, topic: str, folder: Path, **nam
     writer = rates.selectExpr("value AS n").writeStream.format("txnlog").option("topic", topic)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
     query = writer.start(path) if not named else writer.option("path", path).toTable(**named)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_threads_write_to_different_topics_at_the_same_time(
 
     def write(number: int) -> None:
         frame = numbers(10 * number, 10 * number + 10)
-        together.wait(60)
+        together.wait(300)
         for times in range(3):
             writer = frame.write.format("TxnLog").mode("append").option("topic", f"t{number}")
             writer.options(txnAppId="job", txnVersion=times).save(path)

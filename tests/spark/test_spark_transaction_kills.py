@@ -50,7 +50,7 @@ def run() -> Iterator[Run]:
             start_new_session=True,
         )
         groups.append(process.pid)
-        return process.wait(timeout=120)
+        return process.wait(timeout=300)
 
     yield start
     for group in groups:  # a JVM ends with its driver, by itself; this is for the day when it does not

@@ -258,7 +258,7 @@ def test_a_task_that_fails_once_writes_its_rows_once(
     script.write_text(RETRY)
     done = subprocess.run(
         [sys.executable, str(script), path, str(tmp_path / "failed-once")],
-        env={**os.environ, **spark_environment(tmp_path)}, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, **spark_environment(tmp_path)}, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "failed-once").exists()

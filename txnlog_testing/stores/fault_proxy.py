@@ -54,7 +54,7 @@ __all__ = [
     "seeded_plan",
 ]
 
-_START_SECONDS_MAX = 30.0
+_START_SECONDS_MAX = 120.0
 _IDLE_SECONDS_MAX = 60.0
 
 

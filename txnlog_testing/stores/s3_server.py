@@ -33,7 +33,7 @@ from txnformat.errors import StorageError
 
 __all__ = ["S3Server", "dead_endpoint", "free_ports", "moto_server", "seaweedfs_server"]
 
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 300.0
 START_ATTEMPTS_MAX = 3
 """Free ports are found by asking, so another process may take one first."""
 

@@ -199,14 +199,14 @@ def test_workers_that_clean_up_at_once_do_no_harm(actors: Actors) -> None:
 
     def clean(parallelism: int, worker: int) -> None:
         log = TxnLog.open(actors.store, clock=actors.clock)
-        together.wait(timeout=30)
+        together.wait(timeout=300)
         done.append(outcomes(log.transactions.abort_lingering("job", parallelism, worker)))
 
     threads = [threading.Thread(target=clean, args=each) for each in crowd]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(done) == len(crowd)
     state = actors.log.refresh()
     assert state.undecided == frozenset()
@@ -282,10 +282,10 @@ def test_aborts_that_race_with_producers_never_touch_what_was_acknowledged() -> 
     for thread in cleaners + producers:
         thread.start()
     for thread in producers:
-        thread.join(120)
+        thread.join(300)
     finished.set()
     for thread in cleaners:
-        thread.join(60)
+        thread.join(300)
     log = TxnLog.open(store)
     assert sorted(log.read("t").read_all()["n"].to_pylist()) == sorted(committed)
     assert len(committed) + len(refused) == 90
