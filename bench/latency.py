@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.latency_processes import ROWS, SCHEMA, TOPIC, commit, poll
-from bench.spark_session import session
+from bench.spark.session import session
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
 from txnlog import TxnLog
 

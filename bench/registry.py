@@ -9,26 +9,14 @@ __all__ = ["benchmarks", "chosen"]
 
 def benchmarks() -> tuple[Benchmark, ...]:
     """Return all benchmarks. Imported here, because they bring in what they compare with."""
-    from bench import (
-        catch_up,
-        contention,
-        hundred_queries,
-        ingest,
-        latency,
-        one_shot,
-        plan,
-        python_read,
-        s3_commit,
-        spark_scan,
-        stream,
-        stream_copy,
-    )
+    from bench import contention, ingest, latency, one_shot, plan, python_read, s3_commit
+    from bench.spark import catch_up, hundred_queries, scan, stream, stream_copy
 
     modules = (
         one_shot,
         ingest,
         python_read,
-        spark_scan,
+        scan,
         stream,
         stream_copy,
         latency,

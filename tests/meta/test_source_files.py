@@ -11,12 +11,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pyspark_txnlog", "spark_datasource", "txnformat", "txnlog", "txnlog_testing", "writers")
 LINES_MAX = 500
+MODULES_MAX = 20
 
 FILES = sorted(
     path.relative_to(ROOT)
     for folder in (*PACKAGES, "bench", "demo", "tests")
     for path in (ROOT / folder).rglob("*.py")
 )
+
+
+FOLDERS = sorted({path.parent for path in FILES if path.parts[0] in {*PACKAGES, "bench"}})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_no_package_has_more_than_20_modules(folder: Path) -> None:
+    count = len([path for path in FILES if path.parent == folder])
+    assert count <= MODULES_MAX, f"{folder} has {count} modules: make rooms by concern"
 
 
 def _module_name(path: Path) -> str:

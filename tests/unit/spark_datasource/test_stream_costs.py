@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
-from bench.workers import Worker
+from bench.spark.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
+from bench.spark.workers import Worker
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
 from txnformat.store.memory import MemoryStore

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.bare_source import BareDataSource
+from bench.spark.bare_source import BareDataSource
 from spark_datasource.datasource import register
 
 __all__ = ["drain", "session"]
@@ -22,7 +22,7 @@ def session(folder: Path) -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
     spark = (
         SparkSession.builder.master("local[2]")
         .appName("txnlog-bench")

@@ -1,6 +1,6 @@
 """Streams into several sinks, a micro-batch of each in turn: a process of its own, because some settings are Spark's for good.
 
-``python -m bench.stream_queries`` takes an :class:`Order` as JSON on its standard input, says on its standard output what it
+``python -m bench.spark.stream_queries`` takes an :class:`Order` as JSON on its standard input, says on its standard output what it
 is doing, a line for each step, and last what it found (:class:`Found` for each sink) as JSON. It imports nothing that an
 older pyspark does not come with, so that it runs in another environment, too.
 
@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.bare_sink import BareSink
-from bench.processor_time import children_seconds
+from bench.spark.bare_sink import BareSink
+from bench.spark.processor_time import children_seconds
 from spark_datasource.datasource import register
 from txnlog import TxnLog
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench import shapes
-from bench.stream_runs import (
+from bench.spark.stream_runs import (
     SLICES,
     Inputs,
     Stream,
@@ -135,7 +135,7 @@ BENCHMARKS = (
     Benchmark(
         name="stream-read",
         how=(
-            f"{READ_ROWS:,} {_ALIKE}. The Python source (`bench/bare_source.py`) yields the record batches of pyarrow's "
+            f"{READ_ROWS:,} {_ALIKE}. The Python source (`bench/spark/bare_source.py`) yields the record batches of pyarrow's "
             "`ParquetFile.iter_batches`, cast to Spark's types, from those files, and checks nothing; the Python sink drops what "
             f"it gets. Timed is the whole query, from its start to its end. {READ_ROUNDS} rounds."
         ),

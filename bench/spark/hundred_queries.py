@@ -1,6 +1,6 @@
 """A hundred queries on one root: requests and what they cost, computed from counts, and where one root stops.
 
-Counts are those of the very steps that Spark has its Python processes do, in this process (:mod:`bench.workers`).
+Counts are those of the very steps that Spark has its Python processes do, in this process (:mod:`bench.spark.workers`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench.contention import FAR_MS, Run, crew
+from bench.spark.workers import SinkSteps, Worker
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
-from bench.workers import SinkSteps, Worker
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
@@ -338,7 +338,7 @@ BENCHMARKS = (
             "Spark's own files (checkpoints) and the producers' requests are not among the figures; producers are below. "
             f"Cost = {QUERIES} / interval × {MONTH_S:,} s × requests of a micro-batch × price; prices, for a thousand requests: "
             f"reads ${PRICES['read']}, writes (PUT, LIST) ${PRICES['write']} (the list prices of S3 Standard in us-east-1; "
-            "`PRICES` in `bench/hundred_queries.py`), storage and traffic not included. "
+            "`PRICES` in `bench/spark/hundred_queries.py`), storage and traffic not included. "
             f"Commits: {CROWD} processes that do nothing but commit, as in contention, with {FAR_MS} ms added to each request, "
             f"{CROWD_SECONDS:g} s a run, {CROWD_ROUNDS} rounds: that is where one root stops, however many queries there are; "
             "what is committed together in one process counts once."

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import shapes
-from bench.processor_time import children_seconds
-from bench.spark_session import drain, session
+from bench.spark.processor_time import children_seconds
+from bench.spark.session import drain, session
 from bench.table import Benchmark, Context, Measurement, Row, ratio, take_turns
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.read.splits import Split
@@ -121,7 +121,7 @@ BARE = "a bare DataSource reading the same row groups"
 SPARK = "Spark's Parquet source over only the committed rows"
 HOW = (
     f"{ROWS:,} rows in transactions of {shapes.BLOCK_ROWS:,}, three of ten aborted; into the noop sink, local[2], Unix domain "
-    "sockets, from the page cache. The bare DataSource (`bench/bare_source.py`) yields the record batches of pyarrow's "
+    "sockets, from the page cache. The bare DataSource (`bench/spark/bare_source.py`) yields the record batches of pyarrow's "
     "`ParquetFile.iter_batches`, cast to Spark's types, for the very splits of txnlog, and checks nothing. Spark's source reads "
     f"{PARQUET_FILES} files that Spark wrote from the committed rows. {WARM_UP} rounds to warm up."
 )

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench import shapes
 from bench.machine import ROOT
-from bench.stream_queries import PARTITIONS, SMALL_ROWS, Found, Order
+from bench.spark.stream_queries import PARTITIONS, SMALL_ROWS, Found, Order
 from bench.table import Benchmark, Context, Measurement, Row, ratio, ratios
 from tests.smoke.versions import environment
 
@@ -62,7 +62,7 @@ def run(order: Order, context: Context, python: Path | str = sys.executable) -> 
     with (
         errors.open("wb") as file,
         subprocess.Popen(
-            [python, "-m", "bench.stream_queries"],
+            [python, "-m", "bench.spark.stream_queries"],
             cwd=ROOT,
             env=clean,
             stdin=subprocess.PIPE,

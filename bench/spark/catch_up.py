@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from bench.stream_runs import Inputs, Stream, details, from_files, from_log, run_in_turns, to_noop
+from bench.spark.stream_runs import Inputs, Stream, details, from_files, from_log, run_in_turns, to_noop
+from bench.spark.workers import Worker
 from bench.table import Benchmark, Context, Measurement, Row, ratio
-from bench.workers import Worker
 from spark_datasource.datasource import TxnLogDataSource
 from txnformat.protocol.commit import CommitSettings
 from txnlog import Producer, TxnLog

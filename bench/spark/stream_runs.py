@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bench.bare_sink import BareSink
-from bench.bare_source import BareStreamSource
-from bench.processor_time import children_seconds
-from bench.spark_session import session
+from bench.spark.bare_sink import BareSink
+from bench.spark.bare_source import BareStreamSource
+from bench.spark.processor_time import children_seconds
+from bench.spark.session import session
 from bench.table import Context
 from txnlog import TxnLog
 

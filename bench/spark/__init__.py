@@ -1,0 +1,1 @@
+"""Benchmarks of the Spark source and sink, and what they compare with."""
