@@ -37,11 +37,7 @@ class BulkAppend:
         self._log = log
         committer = log.committer
         self._staging = Staging(
-            log.store,
-            committer.ids,
-            settings or ProducerSettings(),
-            lambda: log.state.entry,
-            committer.clock,
+            log.store, committer.ids, settings or ProducerSettings(), lambda: log.state.entry, committer.clock
         )
         self._lock = OwnLock("bulk append")
         self._calls = Calls(self._lock, unrepeatable=("send",))

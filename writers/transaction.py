@@ -131,11 +131,7 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
         "call init() once, or use the producer in a with statement",
     ),
     ProducerStatus.READY: ("no-transaction", "no transaction is open", "call begin() first"),
-    ProducerStatus.IN_TRANSACTION: (
-        "transaction-open",
-        "a transaction is open",
-        "commit or abort it first",
-    ),
+    ProducerStatus.IN_TRANSACTION: ("transaction-open", "a transaction is open", "commit or abort it first"),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
         "records of this transaction were not taken in whole or are lost, it was open for too long, or others have read on",
@@ -237,11 +233,7 @@ class Transaction:
         """Take consumed positions along; see :meth:`writers.producer.Producer.send_offsets`."""
         self._check(Call.SEND_OFFSETS)
         self._producer.send_offsets(
-            group,
-            offsets,
-            expected=expected,
-            positions=positions,
-            expected_positions=expected_positions,
+            group, offsets, expected=expected, positions=positions, expected_positions=expected_positions
         )
 
     def acknowledge(self, subscription: AckSource, records: Records) -> None:

@@ -45,6 +45,8 @@ VERSION_MAX = 2**63 - 1
 LATER = ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "assign")
 """Options of Spark's Kafka source that are not supported yet."""
 
+_REQUIRED = dataclasses.MISSING
+
 _OFFSETS = Kind("`earliest`, `latest` or JSON")
 _PATH = Kind("path or URL", OptionValues.path)
 _TEXT = Kind("text", OptionValues.text)
@@ -72,13 +74,10 @@ class Order(StrEnum):
     """By the entry that committed them, then offset: held back by nothing, and no transaction is ever split."""
 
 
-def _option(
-    name: str, kind: Kind, example: str, *more: Option, value: Any = dataclasses.MISSING, **others: Any
-) -> Any:
+def _option(name: str, kind: Kind, example: str, *more: Option, value: Any = None, **others: Any) -> Any:
     """Return the field of an option.
 
-    ``more``: others that the field's value is made of. ``value``: the field's without the option; required by
-    default. ``others``: of :class:`Option`.
+    ``more``: others that the field's value is made of. ``value``: the field's without the option. ``others``: of :class:`Option`.
     """
     if isinstance(value, bool | StrEnum):
         others["default"] = f"`{str(value).lower()}`"
@@ -90,7 +89,7 @@ def _option(
 class ReadOptions:
     """What a read asks for."""
 
-    path: str = _option("path", _PATH, "/data/log", default="the argument of `load()`")
+    path: str = _option("path", _PATH, "/data/log", default="the argument of `load()`", value=_REQUIRED)
     """Root of the log; relative to the directory in which the driver was started."""
     topics: TopicChoice = _option(
         "topic",
@@ -105,6 +104,7 @@ class ReadOptions:
         ),
         default="required",
         alias="subscribe",
+        value=_REQUIRED,
     )
     """The topic, or several: of all of them the columns that are read have the same names and types, and `_topic` tells them apart."""
     order: Order = _option("order", Kind("name"), "commit", value=Order.OFFSET)
@@ -120,11 +120,7 @@ class ReadOptions:
     """`read_committed` ends at the last stable offset and leaves aborted records out; `read_uncommitted` gives open and
     aborted ones too; `snapshot` gives what one entry and those before it committed, see [Snapshots](spark.md#snapshots)."""
     starting: StartOrEnd | None = _option(
-        "startingOffsets",
-        _OFFSETS,
-        '{"orders": {"0": 5, "1": -2}}',
-        value=None,
-        default="earliest; of a stream latest",
+        "startingOffsets", _OFFSETS, '{"orders": {"0": 5, "1": -2}}', default="earliest; of a stream latest"
     )
     """First offset (inclusive), for all partitions or by partition; -2 is the earliest, -1 the latest; of a single topic its
     level may be left out; partitions that are not named begin at the earliest; with `order` `commit` the first entry:
@@ -134,29 +130,22 @@ class ReadOptions:
     )
     """End offset (exclusive), likewise; partitions that are not named end at the latest; with `order` `commit` the last entry
     (inclusive)."""
-    starting_timestamp_ms: int | None = _option(
-        "startingTimestamp", _TIMESTAMP, "2026-01-31T12:00:00Z", value=None
-    )
+    starting_timestamp_ms: int | None = _option("startingTimestamp", _TIMESTAMP, "2026-01-31T12:00:00Z")
     """Instead of `startingOffsets`: the first offset whose record is at or after this time."""
-    ending_timestamp_ms: int | None = _option(
-        "endingTimestamp", _TIMESTAMP, "1769860800000", value=None, only="batch"
-    )
+    ending_timestamp_ms: int | None = _option("endingTimestamp", _TIMESTAMP, "1769860800000", only="batch")
     """Instead of `endingOffsets`: end there (exclusive)."""
     columns: tuple[str, ...] | None = _option(
-        "columns", _NAMES, "id,_offset", value=None, default="all of the topic's own"
+        "columns", _NAMES, "id,_offset", default="all of the topic's own"
     )
     """The topic's and metadata columns, in this order; others are not fetched; [names](spark.md#names-of-columns)."""
     where: str | None = _option(
         "where",
         Kind("SQL condition", OptionValues.text),
         "amount > 100 AND _offset < 1000",
-        value=None,
         default="all records",
     )
     """Only records for which it is true; see [Conditions](spark.md#conditions)."""
-    partitions_min: int | None = _option(
-        "minPartitions", _integer(1), "8", value=None, default="by cores and bytes"
-    )
+    partitions_min: int | None = _option("minPartitions", _integer(1), "8", default="by cores and bytes")
     """Splits to aim for at least; one batch is never cut in two."""
     bytes_per_partition_max: int = _option(
         "maxBytesPerPartition", _BYTES, "64m", value=BYTES_PER_PARTITION_DEFAULT, default="`128m`"
@@ -167,26 +156,21 @@ class ReadOptions:
     end_expired: bool = _option("endExpired", _BOOLEAN, "true", value=False)
     """The driver first ends open transactions whose time is over, which hold the read back; where it may not write, it logs one
     warning and reads on."""
-    version_as_of: int | None = _option(
-        "versionAsOf", _ENTRY, "0", value=None, default="the newest", only="batch"
-    )
+    version_as_of: int | None = _option("versionAsOf", _ENTRY, "0", default="the newest", only="batch")
     """The entry of the snapshot; by itself it means `isolation` `snapshot`."""
-    timestamp_as_of_ms: int | None = _option(
-        "timestampAsOf", _MOMENT, "2026-01-31T12:00:00", value=None, only="batch"
-    )
+    timestamp_as_of_ms: int | None = _option("timestampAsOf", _MOMENT, "2026-01-31T12:00:00", only="batch")
     """Instead of `versionAsOf`: the last entry at or before this time; without a zone it is UTC."""
     rows_per_trigger_max: int | None = _option(
         "maxRowsPerTrigger",
         _integer(1),
         "100000",
-        value=None,
         default="no limit",
         alias="maxOffsetsPerTrigger",
         only="stream",
     )
     """Offsets of a micro-batch at most, see [Reading streams](spark.md#reading-streams); Spark 4.2 or later."""
     bytes_per_trigger_max: int | None = _option(
-        "maxBytesPerTrigger", _BYTES, "256m", value=None, default="no limit", only="stream"
+        "maxBytesPerTrigger", _BYTES, "256m", default="no limit", only="stream"
     )
     """Compressed bytes of a micro-batch at most, about; Spark 4.2 or later."""
     storage: Storage = NO_STORAGE
@@ -219,9 +203,11 @@ class ReadOptions:
 class WriteOptions:
     """What a write asks for: of a DataFrame, or of one batch of a stream."""
 
-    path: str = _option("path", _PATH, "/data/log", default="the argument of `save()` or `start()`")
+    path: str = _option(
+        "path", _PATH, "/data/log", default="the argument of `save()` or `start()`", value=_REQUIRED
+    )
     """Root of the log."""
-    topic: str | None = _option("topic", Kind("name"), "orders", default="by column")
+    topic: str | None = _option("topic", Kind("name"), "orders", default="by column", value=_REQUIRED)
     """One topic; without it column `topic` of the rows."""
     app: AppRef | None = _option(
         "txnAppId",
@@ -234,7 +220,6 @@ class WriteOptions:
             only="batch",
             text="With `txnAppId`: which of its runs this is; must grow, in each topic.",
         ),
-        value=None,
         only="batch",
     )
     """With `txnVersion`: name of the job."""
@@ -242,16 +227,12 @@ class WriteOptions:
     """Go on, with a warning, although the log holds this `txnVersion`, or this batch of a stream, with other rows: those stay,
     and the ones of this run are left out."""
     partitions: int | None = _option(
-        "partitions",
-        _integer(1, PARTITIONS_MAX, f"a topic has at most {PARTITIONS_MAX}"),
-        "4",
-        value=None,
-        default="`1`",
+        "partitions", _integer(1, PARTITIONS_MAX, f"a topic has at most {PARTITIONS_MAX}"), "4", default="`1`"
     )
     """Of a topic that is created; must agree with one that exists, or with what that began with."""
-    key_columns: tuple[str, ...] | None = _option("keyColumns", _NAMES, "id", value=None, default="none")
+    key_columns: tuple[str, ...] | None = _option("keyColumns", _NAMES, "id", default="none")
     """Of a topic that is created: equal keys go to one partition (Kafka's murmur2)."""
-    timestamp_column: str | None = _option("timestampColumn", _NAME, "moment", value=None, default="none")
+    timestamp_column: str | None = _option("timestampColumn", _NAME, "moment", default="none")
     """Of a topic that is created: the column that is the records' time."""
     create_topics: bool = _option("createTopics", _BOOLEAN, "false", value=True)
     """`false` makes a topic that does not exist an error; it is the default in a stream whose rows name their topics."""
@@ -267,7 +248,7 @@ class StreamWriteOptions:
     """What a streaming write asks for, besides the options of :class:`WriteOptions`."""
 
     write: WriteOptions
-    app_id: str | None = _option("txnAppId", _TEXT, "clicks", value=None)
+    app_id: str | None = _option("txnAppId", _TEXT, "clicks")
     """A name for what the query does that outlives its checkpoint: batches of another checkpoint must have numbers above those
     in the log; one query at a time."""
     allow_missing_batches: bool = _option("allowMissingBatches", _BOOLEAN, "true", value=False)

@@ -71,31 +71,23 @@ class SealedPart(NamedTuple):
     range: SealedRange
 
 
+@dataclass
 class Split(InputPartition):
-    """What one task reads: all that it needs besides the reader, so that it asks the log for nothing.
+    """What one task reads: all that it needs besides the reader, so that it asks the log for nothing."""
 
-    ``log_id``: the log's own id. ``entry``: of the state that the read is pinned to: what later entries decided is
-    not known yet. ``topics``: those that it reads. ``sealed``: parts of sealed segments; the task reads their
-    sidecars itself. ``parts``: ascending by topic and partition; of each partition after its sealed parts. ``files``:
-    the records of the files that the parts name.
-    """
-
-    def __init__(
-        self,
-        log_id: str,
-        entry: int,
-        topics: Sequence[TopicRead],
-        sealed: Sequence[SealedPart],
-        parts: Sequence[SplitPart],
-        files: dict[int, FileRecord],
-    ) -> None:
-        super().__init__(None)
-        self.log_id = log_id
-        self.entry = entry
-        self.topics = tuple(topics)
-        self.sealed = tuple(sealed)
-        self.parts = tuple(parts)
-        self.files = files
+    log_id: str
+    entry: int
+    """Of the state that the read is pinned to: what later entries decided is not known yet."""
+    topics: Sequence[TopicRead]
+    """Those that it reads."""
+    sealed: Sequence[SealedPart]
+    """Parts of sealed segments; the task reads their sidecars itself."""
+    parts: Sequence[SplitPart]
+    """Ascending by topic and partition; of each partition after its sealed parts."""
+    files: dict[int, FileRecord]
+    """The records of the files that the parts name."""
+    value: None = None
+    """Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +148,8 @@ def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int) -> list
                 SplitPart(parts[owner][0], parts[owner][1].partition, mine[whose == owner].tobytes())
                 for owner in np.unique(whose)
             ]
-            splits.append(
-                _split(
-                    log_id,
-                    entry,
-                    topics,
-                    (),
-                    own,
-                    {int(file): files[int(file)] for file in np.unique(mine["file"])},
-                )
-            )
+            named = {int(file): files[int(file)] for file in np.unique(mine["file"])}
+            splits.append(_split(log_id, entry, topics, (), own, named))
     return splits
 
 

@@ -69,7 +69,7 @@ def _known_or_new(
             topic_id=stamp.topic_id,
         )
     columns = frame if options.write.topic is not None else without_topic(frame)[0]
-    create = topic_to_create(options.write, columns, batch.stamp.seed, name)
+    create, _ = topic_to_create(options.write, columns, batch.stamp.seed, name)
     expected = TopicStamp(create.topic_id, create.directory, 0, create.partitions)
     if stamp != expected:
         raise invalid_message("another topic than the one to create", topic=name, got=stamp)

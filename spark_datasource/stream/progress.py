@@ -19,7 +19,7 @@ from txnformat.reading.commits import committed_between, next_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["Limits", "available", "first_offset", "next_offset", "without_loss"]
+__all__ = ["Limits", "available", "first_offset", "next_offset", "topic_gone", "without_loss"]
 
 Limits = tuple[int | None, int | None]
 """Offsets and bytes of a micro-batch at most."""
@@ -81,12 +81,10 @@ def without_loss(
     for topic_id, position in start.topics.items():
         topic = state.topics.get(topic_id)
         if topic is None and fail_on_data_loss:
-            raise ConflictError(
+            raise topic_gone(
                 "a topic of the checkpoint is not in the log any more: it was deleted, or made again",
-                kind="topic-gone",
-                hint='restore it, use a new checkpointLocation, or go on without it: option("failOnDataLoss", "false")',
-                topic=position.name or topic_id,
-                topic_id=topic_id,
+                position,
+                topic_id,
             )
         if topic is None or topic_id not in is_read:
             continue
@@ -96,6 +94,17 @@ def without_loss(
         )
         positions[topic_id] = TopicPosition(topic.name, offsets[: topic.partitions])
     return StreamOffset(start.log_id, start.order, start.entry, positions)
+
+
+def topic_gone(what: str, position: TopicPosition, topic_id: str) -> ConflictError:
+    """Return the error of a topic that the query has read, and that the log has not."""
+    return ConflictError(
+        what,
+        kind="topic-gone",
+        hint='restore it, use a new checkpointLocation, or go on without it: option("failOnDataLoss", "false")',
+        topic=position.name or topic_id,
+        topic_id=topic_id,
+    )
 
 
 def _present(state: LogState, topic: TopicState, number: int, offset: int, fail_on_data_loss: bool) -> int:

@@ -29,6 +29,7 @@ from spark_datasource.stream.progress import (
     available,
     first_offset,
     next_offset,
+    topic_gone,
     without_loss,
 )
 from spark_datasource.worker.logs import check_same, has_entry
@@ -265,13 +266,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             if topic is None:
                 if not self._options.fail_on_data_loss:
                     continue
-                raise ConflictError(
-                    "a topic of the micro-batch is not in the log any more",
-                    kind="topic-gone",
-                    hint='restore it, use a new checkpointLocation, or go on without it: option("failOnDataLoss", "false")',
-                    topic=position.name or topic_id,
-                    topic_id=topic_id,
-                )
+                raise topic_gone("a topic of the micro-batch is not in the log any more", position, topic_id)
             read, before = self._read_of(topic), since.offsets(topic_id)
             if until.order is Order.COMMIT:
                 plans.append(

@@ -26,13 +26,7 @@ from spark_datasource.failures import clean_errors
 from spark_datasource.options.declared import StreamWriteOptions
 from spark_datasource.options.write import STREAM_NAMESPACE
 from spark_datasource.stream.commit import as_write
-from spark_datasource.stream.messages import (
-    PROPERTIES,
-    Batch,
-    StreamUpload,
-    as_batch,
-    stamp_of,
-)
+from spark_datasource.stream.messages import PROPERTIES, Batch, StreamUpload, as_batch, stamp_of
 from spark_datasource.worker.logs import COMMIT_TRIES_MAX, forget_log, log_with_id
 from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.plan import WritePlan, plan_write

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from spark_datasource.options.storage import NO_STORAGE, Storage
 from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
-from txnformat.errors import ConflictError
+from txnformat.errors import ConflictError, StaleAppVersionError
 from txnformat.keys import FORMAT_KEY, entry_key
 from txnformat.log import TxnLog
 from txnformat.reading.sealed import SidecarCache
@@ -23,6 +24,7 @@ __all__ = [
     "check_same",
     "forget_log",
     "has_entry",
+    "held_entry",
     "log_with_id",
     "open_log",
     "sidecars_of",
@@ -128,6 +130,21 @@ def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
     """
     data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
     return None if data is None else sha256_hex(data) == sha256
+
+
+def held_entry(state: LogState, app: AppRef | None, later: str, *, hint: str) -> int | None:
+    """Return the entry that holds an application's version; None when it is still to be written.
+
+    Raises StaleAppVersionError, saying ``later``: the log holds a later version.
+    """
+    known = None if app is None else state.app_versions.get(app.key)
+    if app is None or known is None or known.version < app.version:
+        return None
+    if known.version > app.version:
+        raise StaleAppVersionError(
+            later, hint=hint, app_id=app.app_id, version=app.version, newest=known.version
+        )
+    return known.entry
 
 
 def forget_log(path: str, storage: Storage) -> None:

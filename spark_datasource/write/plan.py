@@ -10,17 +10,16 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.options.declared import WriteOptions
 from spark_datasource.options.names import matched
-from spark_datasource.options.storage import NO_STORAGE, Storage
 from spark_datasource.schema import check_frame, frame_names
-from spark_datasource.worker.logs import open_log
+from spark_datasource.worker.logs import held_entry, open_log
 from spark_datasource.write.routing import ByColumn, Known, Layout, OneTopic, Route, Routes, new_topic_id
-from txnformat.core.intents import AppRef, Write
+from txnformat.core.intents import Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.creation import new_topic
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.core.transactions.decide import check_identity
-from txnformat.errors import InvalidInputError, StaleAppVersionError
+from txnformat.errors import InvalidInputError
 from writers.job import Delegation
 
 __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
@@ -30,28 +29,22 @@ __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
 class WritePlan:
     """What tasks need to upload records, and the driver to commit them."""
 
-    path: str
+    options: WriteOptions
     log_id: str
     routes: Routes
     seed: str
     """A UUID of this write, from which ids of missing topics are derived, and the first partitions of records without keys."""
     born: int
     """Entry that had been folded before any upload."""
-    app: AppRef | None
-    done: bool
-    """The log holds this application version, or what was to be staged, already: nothing is uploaded."""
-    repeats: int | None = None
+    repeats: int | None
     """The entry that holds this application version already."""
-    allow_different: bool = False
-    """The user goes on where that has other rows."""
-    storage: Storage = NO_STORAGE
-    delegation: Delegation | None = None
-    """The write stages in a producer's open transaction."""
+    done: bool
+    """The log holds the application version, or what was to be staged, already: nothing is uploaded."""
 
     @property
     def compared(self) -> bool:
         """Whether the log is to say what rows are written, so that a repetition can be compared."""
-        return self.app is not None
+        return self.options.app is not None
 
 
 def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
@@ -64,41 +57,32 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     """
     log = open_log(options.path, options.storage)
     state = log.state
-    repeats = _repeats(state, options.app)
-    done = repeats is not None or _is_staged(state, options.delegation)
+    repeats = held_entry(
+        state,
+        options.app,
+        "the log holds a later version of this topic/application",
+        hint="do not repeat old batches with new data; use a new txnAppId for a new history",
+    )
     seed = log.committer.ids.new()
     routes: Routes
     if options.topic is None:
         routes = _by_column(state, options, frame, seed)
     else:
         routes = OneTopic(_one_topic(state, options, options.topic, frame, seed))
-    return WritePlan(
-        path=options.path,
-        log_id=state.log_id,
-        routes=routes,
-        seed=seed,
-        born=max(state.entry, 0),
-        app=options.app,
-        done=done,
-        repeats=repeats,
-        allow_different=options.allow_different,
-        storage=options.storage,
-        delegation=options.delegation,
-    )
+    done = repeats is not None or _is_staged(state, options.delegation)
+    return WritePlan(options, state.log_id, routes, seed, max(state.entry, 0), repeats, done)
 
 
-def topic_to_create(options: WriteOptions, frame: StructType, seed: str, name: str) -> CreateTopic:
-    """Return the operation that creates a topic for rows like those of ``frame``.
+def topic_to_create(
+    options: WriteOptions, frame: StructType, seed: str, name: str
+) -> tuple[CreateTopic, TopicSchema]:
+    """Return the operation that creates a topic for rows like those of ``frame``, and its schema.
 
     Raises InvalidInputError: no topic can have these columns, or no topic this name.
     """
-    schema = _schema_to_create(options, frame)
-    return _create(options, schema, seed, name)
-
-
-def _schema_to_create(options: WriteOptions, frame: StructType) -> TopicSchema:
     keys, timestamp = _roles(options, frame.names)
-    return as_topic_schema(frame, key_columns=keys, timestamp_column=timestamp)
+    schema = as_topic_schema(frame, key_columns=keys, timestamp_column=timestamp)
+    return new_topic(name, schema, new_topic_id(seed, name), partitions=options.partitions or 1), schema
 
 
 def _roles(options: WriteOptions, columns: Sequence[str]) -> tuple[tuple[str, ...] | None, str | None]:
@@ -111,10 +95,6 @@ def _roles(options: WriteOptions, columns: Sequence[str]) -> tuple[tuple[str, ..
     return keys, timestamp
 
 
-def _create(options: WriteOptions, schema: TopicSchema, seed: str, name: str) -> CreateTopic:
-    return new_topic(name, schema, new_topic_id(seed, name), partitions=options.partitions or 1)
-
-
 def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructType, seed: str) -> Route:
     topic_id = state.topic_ids.get(name)
     if topic_id is not None or not options.create_topics:
@@ -123,8 +103,7 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
         check_frame(topic.name, topic.schema, frame)
         layout = _layout(topic.schema, frame, topic.partitions)
         return Route(name, topic.topic_id, topic.directory, layout, None)
-    schema = _schema_to_create(options, frame)
-    create = _create(options, schema, seed, name)
+    create, schema = topic_to_create(options, frame, seed, name)
     layout = _layout(schema, frame, create.partitions)
     return Route(name, create.topic_id, create.directory, layout, create)
 
@@ -149,8 +128,7 @@ def without_topic(frame: StructType) -> tuple[StructType, int]:
 
 def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: str) -> ByColumn:
     frame, position = without_topic(frame)
-    schema = _schema_to_create(options, frame)
-    create = _create(options, schema, seed, "new")
+    create, schema = topic_to_create(options, frame, seed, "new")
     layouts: dict[tuple[str, int], Layout | tuple[str, ...]] = {}
     known: dict[str, Known] = {}
     for topic in state.topics.values():
@@ -187,22 +165,6 @@ def _is_staged(state: LogState, delegation: Delegation | None) -> bool:
     owner = state.transactional_ids.get(name)
     check_identity(producer, name, owner, Write(producer))
     return owner is not None and owner.used_entry != delegation.follows
-
-
-def _repeats(state: LogState, app: AppRef | None) -> int | None:
-    """Return the entry that holds an application's version; None when it is still to be written."""
-    known = state.app_versions.get((app.namespace, app.app_id)) if app is not None else None
-    if app is None or known is None:
-        return None
-    if known.version > app.version:
-        raise StaleAppVersionError(
-            "the log holds a later version of this topic/application",
-            hint="do not repeat old batches with new data; use a new txnAppId for a new history",
-            app_id=app.app_id,
-            version=app.version,
-            newest=known.version,
-        )
-    return known.entry if known.version == app.version else None
 
 
 def _check_existing(topic: TopicState, options: WriteOptions) -> None:

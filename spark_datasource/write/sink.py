@@ -76,10 +76,10 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         if plan.done:
             return
         tasks = of_tasks(messages, TaskUpload)
-        log = open_log(plan.path, plan.storage)
+        log = open_log(plan.options.path, plan.options.storage)
         check_planned(log, plan.log_id, plan.born)
         write = self._write(log, tasks)
-        if not write.appends and not write.create and plan.app is None:
+        if not write.appends and not write.create and plan.options.app is None:
             return
         try:
             result = commit_intent(log, log.committer.intend(write))
@@ -95,7 +95,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
     def _compare(self, tasks: list[TaskUpload], entry: int) -> None:
         """Compare the rows of a version that the log held already when the write was planned with those in its entry."""
         plan = self._plan
-        log = open_log(plan.path, plan.storage)
+        log = open_log(plan.options.path, plan.options.storage)
         check_planned(log, plan.log_id, plan.born)
         found = log.committer.read(read_entry(entry))
         if found is not None:
@@ -105,12 +105,12 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         self, log: TxnLog, rows: dict[str, Multiset] | None, operations: Sequence[Operation], entry: int
     ) -> None:
         """Compare rows with those that an entry says of the version."""
-        app = self._plan.app
+        app = self._plan.options.app
         if app is not None:
             Repetition(
                 what=f"version {app.version} of {app.app_id}",
                 rows=rows,
-                allowed=self._plan.allow_different,
+                allowed=self._plan.options.allow_different,
                 hint=_DIFFERENT,
                 values={"app_id": app.app_id, "version": app.version},
             ).check(log.state, version_in(operations, app), entry)
@@ -119,20 +119,15 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         """Return what to commit."""
         plan = self._plan
         targets = targets_of(tasks, plan)
-        write = write_of(
-            log, tasks, plan.born, targets, plan.app, "write them in several steps", plan.delegation
-        )
+        advice, options = "write them in several steps", plan.options
+        write = write_of(log, tasks, plan.born, targets, options.app, advice, options.delegation)
         if write.app is None or isinstance(plan.routes, OneTopic):
             return write
         # A later write of one of the topics alone has to be above.
         of_topics = {one.topic_id: (one,) for one in write.app.content or ()}
         app_id = write.app.app_id.removeprefix(topic_app_id(ROUTED, ""))
         beside = tuple(
-            replace(
-                write.app,
-                app_id=topic_app_id(topic, app_id),
-                content=of_topics.get(target.topic_id, ()),
-            )
+            replace(write.app, app_id=topic_app_id(topic, app_id), content=of_topics.get(target.topic_id, ()))
             for topic, target in targets.items()
         )
         return replace(write, apps_beside=beside)

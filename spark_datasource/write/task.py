@@ -188,7 +188,7 @@ def compare_task(batches: Iterator[pa.RecordBatch], plan: WritePlan, task: int) 
     try:
         write_rows(batches, plan, task, left_out)
     except InvalidInputError:
-        if not plan.allow_different:
+        if not plan.options.allow_different:
             raise
         for _ in batches:
             pass  # Spark wants its rows taken
@@ -211,7 +211,8 @@ def upload_task(
 
     def begin(route: Route) -> TopicUpload:
         if not stores:  # a task without rows needs none
-            stores.append(task_ends.enter_context(kept_store(plan.path, plan.storage, plan.log_id)))
+            kept = kept_store(plan.options.path, plan.options.storage, plan.log_id)
+            stores.append(task_ends.enter_context(kept))
         return TopicUpload(
             stores[0],
             SystemIds(),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from spark_datasource.options.delegation import TRANSACTION, transaction_option
 from spark_datasource.options.storage import s3a_settings, storage_for
-from spark_datasource.worker.logs import COMMIT_TRIES_MAX, absolute
+from spark_datasource.worker.logs import COMMIT_TRIES_MAX, absolute, held_entry
 from spark_datasource.write.transaction_jobs import (
     ENTER,
     EXIT,
@@ -45,7 +45,6 @@ from txnformat.errors import (
     InternalError,
     InvalidInputError,
     InvalidTransactionStateError,
-    StaleAppVersionError,
     TxnLogError,
 )
 from txnformat.log import TxnLog
@@ -218,11 +217,7 @@ class SparkTransaction:
         self._do(
             "send_offsets",
             lambda producer: producer.send_offsets(
-                group,
-                offsets,
-                expected=expected,
-                positions=positions,
-                expected_positions=expected_positions,
+                group, offsets, expected=expected, positions=positions, expected_positions=expected_positions
             ),
         )
 
@@ -233,8 +228,7 @@ class SparkTransaction:
     def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
         """Acknowledge everything up to a record; see :meth:`writers.producer.Producer.acknowledge_cumulative`."""
         self._do(
-            "acknowledge_cumulative",
-            lambda producer: producer.acknowledge_cumulative(subscription, record),
+            "acknowledge_cumulative", lambda producer: producer.acknowledge_cumulative(subscription, record)
         )
 
     # --- begin and end -----------------------------------------------------------------------------------------------
@@ -403,21 +397,15 @@ class SparkTransaction:
 
     def _check_version(self, state: LogState) -> bool:
         """Return whether the log holds the version, and take note of it; raise when it holds a later one."""
-        app = self._app
-        known = state.app_versions.get((app.namespace, app.app_id)) if app is not None else None
-        if app is None or known is None or known.version < app.version:
-            return False
-        if known.version > app.version:
-            raise StaleAppVersionError(
-                "the log holds a later version of this job",
-                hint="do not repeat old runs with new data; use a new app_id for a new history",
-                app_id=app.app_id,
-                version=app.version,
-                newest=known.version,
-            )
-        self.is_done = True
-        self.info = CommitInfo(known.entry)
-        return True
+        held = held_entry(
+            state,
+            self._app,
+            "the log holds a later version of this job",
+            hint="do not repeat old runs with new data; use a new app_id for a new history",
+        )
+        if held is not None:
+            self.is_done, self.info = True, CommitInfo(held)
+        return held is not None
 
     def _usable(self, call: str) -> JobProducer | None:
         """Return the producer; None when the version is done."""

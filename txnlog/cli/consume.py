@@ -16,6 +16,7 @@ from txnlog.cli.options import (
     Integer,
     IntegerRange,
     Place,
+    binary_option,
     parse_numbers,
     parse_offsets,
     with_place,
@@ -94,13 +95,7 @@ Batches = Iterator["pa.RecordBatch"]
     type=click.Path(dir_okay=False),
     help="To a file, which appears when it is whole. Its form: .json, .jsonl, .ndjson, .csv or .parquet.",
 )
-@click.option(
-    "--binary",
-    type=click.Choice(["utf8", "base64", "hex"]),
-    default="utf8",
-    show_default=True,
-    help="How JSON, CSV and tables show the bytes of binary columns.",
-)
+@binary_option("How JSON, CSV and tables show the bytes of binary columns.")
 @click.option(
     "--no-formulas",
     is_flag=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txnlog.cli.options import IntegerRange, Place, with_place
-from txnlog.cli.output import Table, print_json, printable, say
+from txnlog.cli.output import Table, printable, say
 
 if TYPE_CHECKING:
     from txnformat.admin.transactions import EndedTransaction
@@ -125,10 +125,7 @@ def abort_lingering(
     with place.open() as log:
         if only_list:
             found = log.transactions.lingering(prefix, parallelism, safe_scale_down_factor)
-            if as_json:
-                print_json({"transactions": found})
-            else:
-                LINGERING.show(found)
+            LINGERING.answer(found, as_json=as_json, name="transactions")
             return
         if parallelism is None or worker is None:
             raise click.UsageError("give --parallelism and --worker, or --list")
@@ -175,12 +172,10 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
 
 
 def _show(ended: Sequence[EndedTransaction], as_json: bool) -> None:
-    if as_json:
-        print_json({"transactions": ended})
-    elif not ended:
-        say("no such transaction is open")
+    if ended or as_json:
+        ENDED.answer(ended, as_json=as_json, name="transactions")
     else:
-        ENDED.show(ended)
+        say("no such transaction is open")
 
 
 COMMANDS = (abort, force_terminate, abort_lingering, end_expired)

@@ -114,10 +114,7 @@ def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bo
     """
     with place.open() as log:
         found = log.groups.list(states=state, pattern=pattern)
-    if as_json:
-        print_json({"groups": found})
-        return
-    LISTED.show(found)
+    LISTED.answer(found, as_json=as_json, name="groups")
 
 
 @groups.command("describe")
@@ -186,10 +183,7 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 )
 @click.option("--shift-by", type=Integer(), metavar="N", help="So many offsets on, or back if negative.")
 @click.option(
-    "--from-file",
-    type=_Lines(),
-    metavar="FILE",
-    help="To what lines topic,partition,offset say; - is stdin.",
+    "--from-file", type=_Lines(), metavar="FILE", help="To what lines topic,partition,offset say; - is stdin."
 )
 @click.option("--execute", is_flag=True, help="Do it. Without it only what would be done is shown.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done; that is the default.")

@@ -21,6 +21,7 @@ __all__ = [
     "Integer",
     "IntegerRange",
     "Place",
+    "binary_option",
     "parse_numbers",
     "parse_offsets",
     "with_optional_place",
@@ -47,6 +48,12 @@ class Integer(click.types.IntParamType):
 
 class IntegerRange(click.IntRange, Integer):
     """As :class:`Integer`, within bounds."""
+
+
+def binary_option(what: str) -> Callable[[Command], Command]:
+    """Give a command ``--binary``."""
+    ways = click.Choice(["utf8", "base64", "hex"])
+    return click.option("--binary", type=ways, default="utf8", show_default=True, help=what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,13 @@ class Table:
         parts = (row if type(row) is tuple else (row,) for row in rows)
         print_table(self._headings, [[cell(*row) for cell in self._cells] for row in parts])
 
+    def answer(self, rows: Sequence[Any], *, as_json: bool, name: str) -> None:
+        """Print the rows, or as JSON an object that has them under a name."""
+        if as_json:
+            print_json({name: rows})
+        else:
+            self.show(rows)
+
 
 def _attribute(name: str) -> Callable[..., object]:
     return lambda *row: next(getattr(part, name) for part in row if hasattr(part, name))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.failures import Interrupted
-from txnlog.cli.options import Integer, Place, with_place
+from txnlog.cli.options import Integer, Place, binary_option, with_place
 from txnlog.cli.output import counted, print_json, say
 from txnlog.cli.progress import progress
 
@@ -45,13 +45,7 @@ Commit = Callable[[], "CommitInfo"]
     type=Integer(),
     help="Everything to this partition. Default: by key; without one, from a random partition on, batch by batch.",
 )
-@click.option(
-    "--binary",
-    type=click.Choice(["utf8", "base64", "hex"]),
-    default="utf8",
-    show_default=True,
-    help="How JSON and CSV hold the bytes of binary columns.",
-)
+@binary_option("How JSON and CSV hold the bytes of binary columns.")
 def produce(
     topic: str,
     file: str,

@@ -34,10 +34,7 @@ def list_(place: Place, topic: str | None, as_json: bool) -> None:
     """List subscriptions, by topic and name."""
     with place.open() as log:
         found = log.subscriptions.list(topic)
-    if as_json:
-        print_json({"subscriptions": found})
-        return
-    LISTED.show(found)
+    LISTED.answer(found, as_json=as_json, name="subscriptions")
 
 
 @subscriptions.command("describe")

@@ -19,12 +19,7 @@ FORMULA_BEGINNINGS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 
 
 def write_csv(
-    batches: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
-    file: BinaryIO,
-    binary: Binary,
-    *,
-    no_formulas: bool,
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, file: BinaryIO, binary: Binary, *, no_formulas: bool
 ) -> None:
     """Write a header and the rows.
 
