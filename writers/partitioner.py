@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,11 @@ from txnformat.errors import InvalidInputError
 
 __all__ = [
     "NO_PARTITION",
-    "Assignment",
     "assign_partitions",
     "encode_keys",
     "murmur2",
     "murmur2_of_array",
     "partition_for_keys",
-    "round_robin",
     "split_by_partition",
 ]
 
@@ -68,39 +66,20 @@ Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class Assignment(NamedTuple):
-    """Where the records of one batch go."""
+def assign_partitions(
+    columns: Sequence[Any], num_partitions: int, turn: int
+) -> tuple[npt.NDArray[np.int32], int]:
+    """Return the partition of every record of a batch, by key, else the whole batch's turn; and whose turn it is next.
 
-    partitions: npt.NDArray[np.int32]
-    """Shape (n,): the partition of each record, in [0, partitions)."""
-    next_partition: int
-    """Whose turn it is at the next batch: the caller's to keep."""
-
-
-def assign_partitions(columns: Sequence[Any], num_partitions: int, next_partition: int) -> Assignment:
-    """Return the partition of every record of a batch: by key, else the whole batch's turn.
-
-    ``columns``: the key columns in the topic's order, of equal length. ``num_partitions``: at least 1.
-    ``next_partition``: the partition whose turn it is, from the batch before (a random one at first; taken modulo
-    ``num_partitions``). The turn passes on only when a record of the batch had no key.
+    ``columns``: the key columns in the topic's order, of equal length. ``turn``: the partition whose turn it is, from the
+    batch before (a random one at first; taken modulo ``num_partitions``). It passes on when a record had no key.
     """
     partitions = partition_for_keys(encode_keys(columns), num_partitions)
     keyless = partitions == NO_PARTITION
     if keyless.any():
-        turn, next_partition = round_robin(next_partition, num_partitions)
-        partitions[keyless] = turn
-    return Assignment(partitions, next_partition)
-
-
-def round_robin(next_partition: int, num_partitions: int) -> tuple[int, int]:
-    """Return the partition for a batch without keys, and whose turn it is after it.
-
-    ``next_partition``: from the batch before; taken modulo ``num_partitions``, so it survives a change of their
-    number. ``num_partitions``: at least 1.
-    """
-    _check_partitions(num_partitions)
-    partition = next_partition % num_partitions
-    return partition, (partition + 1) % num_partitions
+        partitions[keyless] = turn % num_partitions
+        turn = (turn + 1) % num_partitions
+    return partitions, turn
 
 
 def split_by_partition(
@@ -112,8 +91,8 @@ def split_by_partition(
     ``next_partition``: as for :func:`assign_partitions`.
     """
     if not key_columns or num_partitions == 1:
-        partition, next_partition = round_robin(next_partition, num_partitions)
-        return [(partition, table)], next_partition
+        _check_partitions(num_partitions)
+        return [(next_partition % num_partitions, table)], (next_partition + 1) % num_partitions
     keys = [table.column(name) for name in key_columns]
     partitions, next_partition = assign_partitions(keys, num_partitions, next_partition)
     numbers, counts = np.unique(partitions, return_counts=True)
@@ -249,9 +228,7 @@ def encode_keys(columns: Sequence[Any]) -> Any:
     intervals).
     """
     if not columns:
-        raise InvalidInputError(
-            "a key needs at least one column", hint="use round_robin for records without keys"
-        )
+        raise InvalidInputError("a key needs at least one column", hint="records without keys take turns")
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
         raise InvalidInputError("key columns differ in length", lengths=lengths)

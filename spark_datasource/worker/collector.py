@@ -1,12 +1,8 @@
 """The garbage collector of Spark's Python workers: what they have imported is not looked through after every task.
 
-Spark's daemon calls ``gc.collect()`` in a worker after each task and each call of the driver, before it takes the next
-one. The collector follows every object that pyspark, pyarrow, pandas and numpy have made at import: 15 to 25 ms, where
-the rest of a small task takes 5. Those objects live as long as the worker. Frozen, they are passed over, and what
-tasks make is still collected.
-
-Workers are shared: the user's own functions run in them, and what those have made by then is frozen, too. So it is done
-a few times in the life of a worker and never again: what it can keep from being collected is bounded.
+Spark's daemon calls ``gc.collect()`` in a worker after each task: 15 to 25 ms for the objects that pyspark, pyarrow, pandas and
+numpy have made at import, where the rest of a small task takes 5. Frozen, these are passed over, and what tasks make is
+still collected. Objects that the user's functions have made by then are frozen, too, so it is done a few times only.
 """
 
 from __future__ import annotations

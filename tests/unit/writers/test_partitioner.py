@@ -25,7 +25,7 @@ from writers.partitioner import (
     murmur2,
     murmur2_of_array,
     partition_for_keys,
-    round_robin,
+    split_by_partition,
 )
 
 DATA = Path(__file__).resolve().parents[2] / "golden" / "data"
@@ -134,7 +134,7 @@ def test_a_number_of_partitions_out_of_range_is_refused(partitions: int) -> None
     with pytest.raises(InvalidInputError):
         partition_for_keys(pa.array(["a"]), partitions)
     with pytest.raises(InvalidInputError):
-        round_robin(0, partitions)
+        split_by_partition(pa.table({"k": ["a"]}), (), partitions, 0)
 
 
 DAY = datetime.date(1970, 1, 11)
@@ -225,21 +225,26 @@ def test_what_cannot_be_a_key_is_refused(columns: list[Any]) -> None:
         encode_keys(columns)
 
 
-def test_round_robin_takes_turns_and_survives_a_change_of_partitions() -> None:
+def test_batches_without_keys_take_turns_and_survive_a_change_of_partitions() -> None:
+    table = pa.table({"k": ["a"]})
     turns = []
     turn = 0
     for _ in range(4):
-        partition, turn = round_robin(turn, 3)
+        ((partition, _),), turn = split_by_partition(table, (), 3, turn)
         turns.append(partition)
     assert turns == [0, 1, 2, 0]
-    assert round_robin(7, 3) == (1, 2)
+    ((partition, _),), turn = split_by_partition(table, (), 3, 7)
+    assert (partition, turn) == (1, 2)
 
 
 def test_the_keyless_records_of_a_batch_share_one_turn() -> None:
-    found = assign_partitions([pa.array(["a", None, "b", None])], 5, 3)
-    assert found.partitions.tolist() == [_partition(b"a", 5), 3, _partition(b"b", 5), 3]
-    assert found.next_partition == 4
+    partitions, turn = assign_partitions([pa.array(["a", None, "b", None])], 5, 3)
+    assert partitions.tolist() == [_partition(b"a", 5), 3, _partition(b"b", 5), 3]
+    assert turn == 4
+    partitions, turn = assign_partitions([pa.array([None], pa.string())], 3, 7)
+    assert (partitions.tolist(), turn) == ([1], 2)
 
 
 def test_a_batch_of_keyed_records_takes_no_turn() -> None:
-    assert assign_partitions([pa.array(["a", "b"])], 5, 3).next_partition == 3
+    _, turn = assign_partitions([pa.array(["a", "b"])], 5, 3)
+    assert turn == 3
