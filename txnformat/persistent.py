@@ -48,15 +48,18 @@ class Columns:
         """Return a table with ``rows`` (shape (n,), the table's dtype) added at the end."""
         if len(rows) == 0:
             return self
-        chunks = list(self._chunks)
-        tail = [rows]
+        chunks = self._chunks
+        kept = len(chunks)
         size = len(rows)
-        while chunks and len(chunks[-1]) <= 2 * size:
-            size += len(chunks[-1])
-            tail.append(chunks.pop())
-        merged = _joined(tail[::-1], size, self.dtype) if len(tail) > 1 else rows
+        while kept and len(chunks[kept - 1]) <= 2 * size:
+            kept -= 1
+            size += len(chunks[kept])
+        merged = rows if kept == len(chunks) else _joined((*chunks[kept:], rows), size, self.dtype)
         merged.flags.writeable = False
-        return Columns(self.dtype, (*chunks, merged))
+        grown = Columns(self.dtype)
+        grown._chunks = (*chunks[:kept], merged)
+        grown._length = self._length + len(rows)
+        return grown
 
     def array(self) -> Rows:
         """Return all rows as one read-only array, oldest first; O(rows) when there are several chunks."""

@@ -259,6 +259,10 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "s": 1_000, "ms": 1}
 LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "commit entry, as stored": ("txnformat.core.entry:ENTRY_BYTES_MAX",),
     "operations in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
+    "items that operations of one entry list together, each counted by its longest list": (
+        "txnformat.core.entry:ITEMS_MAX",
+    ),
+    "columns of a topic, with the fields of structs": ("txnformat.columns.arrow_types:COLUMNS_MAX",),
     "batches that an entry names itself; more go to a batch table": (
         "txnformat.core.records.batch_table:BATCHES_IN_ENTRY_MAX",
     ),

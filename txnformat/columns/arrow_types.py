@@ -25,6 +25,7 @@ from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import CorruptDataError, InvalidInputError
 
 __all__ = [
+    "COLUMNS_MAX",
     "COLUMN_NAME_CHARS_MAX",
     "NESTING_MAX",
     "PARQUET_LEVELS_MAX",
@@ -40,6 +41,9 @@ __all__ = [
 
 NESTING_MAX = 64
 """Deepest nesting of a type: a scalar column is 1, a list of scalars is 2 (inclusive)."""
+
+COLUMNS_MAX = 10_000
+"""Most columns of a topic, with the fields of structs (inclusive)."""
 
 PARQUET_LEVELS_MAX = 99
 """Most groups and values above each other in a Parquet schema that Arrow reads back (inclusive); it writes more."""
@@ -134,6 +138,12 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     Raises InvalidInputError: kind ``unsupported-schema``: every type that no near type can replace and every unusable name, each
     with the path of the column, what it is and what to use.
     """
+    if _type_count(schema) > COLUMNS_MAX:
+        raise InvalidInputError(
+            f"a topic may have {COLUMNS_MAX:,} columns, with the fields of structs: this schema has more",
+            kind="unsupported-schema",
+            hint="put values that belong together into a list or a map",
+        )
     problems: list[str] = []
     names = list(schema.names)
     if not names:
@@ -143,6 +153,20 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     if problems:
         raise InvalidInputError(problems, kind="unsupported-schema", hint="change these columns")
     return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
+
+
+def _type_count(schema: pa.Schema) -> int:
+    """Return how many columns and fields of structs a schema has; counts no further than one above the most."""
+    count = 0
+    types = list(schema.types)
+    while types and count <= COLUMNS_MAX:
+        type_ = types.pop()
+        if not pt.is_nested(type_):
+            count += 1
+            continue
+        count += pt.is_struct(type_)
+        types += [type_.field(number).type for number in range(min(type_.num_fields, COLUMNS_MAX + 1))]
+    return count
 
 
 def check_readable(schema: pa.Schema) -> None:
@@ -291,6 +315,9 @@ def fields_from_json(fields: object) -> pa.Schema:
     Raises CorruptDataError: the value is not what :func:`fields_to_json` writes; ``problems`` names everything that is wrong.
     """
     problems: list[str] = []
+    if _json_field_count(fields) > COLUMNS_MAX:
+        problems.append(f"more than {COLUMNS_MAX:,} columns")
+        fields = []
     names, types = _fields_from_json(fields, "", problems, 1)
     if not problems:
         if not names:
@@ -304,6 +331,20 @@ def fields_from_json(fields: object) -> pa.Schema:
             problems="; ".join(problems),
         )
     return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
+
+
+def _json_field_count(fields: object) -> int:
+    """Return how many fields the JSON of a schema has at most; counts no further than one above the most."""
+    count = 0
+    found = [fields]
+    while found and count <= COLUMNS_MAX:
+        value = found.pop()
+        if isinstance(value, dict):
+            count += "name" in value
+            found += value.values()
+        elif isinstance(value, list | tuple):
+            found += value
+    return count
 
 
 def _fields_from_json(
@@ -323,7 +364,8 @@ def _fields_from_json(
             problems.append(f"field {index} of {path or 'the schema'!r:.300} is not a name and a type")
             continue
         names.append(field["name"])
-        types.append(_type_from_json(field["type"], f"{path}.{field['name']}".lstrip("."), problems, depth))
+        below = f"{path}.{field['name'][: COLUMN_NAME_CHARS_MAX + 1]}".lstrip(".")
+        types.append(_type_from_json(field["type"], below, problems, depth))
     return names, types
 
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from txnformat.core.decide import decide
 from txnformat.core.drafts import replace
-from txnformat.core.entry import ENTRY_BYTES_MAX, OPERATIONS_MAX, CommitEntry, encode_entry, sha256_hex
+from txnformat.core.entry import (
+    ENTRY_BYTES_MAX,
+    ITEMS_MAX,
+    OPERATIONS_MAX,
+    CommitEntry,
+    encode_entry,
+    listed,
+    sha256_hex,
+)
 from txnformat.core.fold import At, apply_operation, finish_entry
 from txnformat.core.intents import EndTransaction, Included, Intent, OpenProducer, Rejected, Verdict, Write
 from txnformat.core.operation_codec import encode_operation
@@ -77,18 +85,22 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
     operations: list[Operation] = []
     opened: set[str] = set()
     touched: set[str] = set()
-    size = 0
+    size = items = 0
     for intent in intents:
         if _must_wait(intent, opened, touched):
             continue
         verdict = decide(draft, intent)
         if isinstance(verdict, Included):
             cost = _size(verdict.operations) if len(intents) > 1 else 0
+            more = sum(map(listed, verdict.operations))
             if operations and (
-                size + cost > _GROUP_BYTES_MAX or len(operations) + len(verdict.operations) > OPERATIONS_MAX
+                size + cost > _GROUP_BYTES_MAX
+                or items + more > ITEMS_MAX
+                or len(operations) + len(verdict.operations) > OPERATIONS_MAX
             ):
                 break
             size += cost
+            items += more
             for op in verdict.operations:
                 numbered = replace(op, intent=len(accepted)) if accepted else op  # decided as number 0
                 draft = apply_operation(draft, numbered, at)

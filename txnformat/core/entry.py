@@ -24,16 +24,18 @@ from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_
 from txnformat.core.wire.entry_bytes import decode_stored, encode_stored
 from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
-from txnformat.field_types import Count, Item, LogTime, Positive, Sha256, Text
+from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Item, LogTime, Positive, Sha256, Text
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX
 
 __all__ = [
     "ENTRY_BYTES_MAX",
     "FORMAT_VERSION",
+    "ITEMS_MAX",
     "OPERATIONS_MAX",
     "CommitEntry",
     "decode_entry",
     "encode_entry",
+    "listed",
     "sha256_hex",
 ]
 
@@ -42,6 +44,8 @@ OVERHEAD_BYTES = 128
 """At least the bytes of the checksum's field, and of its frame."""
 OPERATIONS_MAX = 10_000
 """Most operations of one entry."""
+ITEMS_MAX = LOG_PARTITIONS_MAX
+"""Most items that the operations of one entry list together, each counted by its longest list (:func:`listed`)."""
 
 
 class CommitEntry(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,12 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def listed(operation: Operation) -> int:
+    """Return the length of the longest list of an operation: of its partitions, markers, positions or names."""
+    values = (getattr(operation, name) for name in operation.__struct_fields__)
+    return max((len(value) for value in values if type(value) is tuple), default=0)
+
+
 def encode_entry(entry: CommitEntry) -> bytes:
     """Return the bytes of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
     if len(entry.operations) > OPERATIONS_MAX:
@@ -86,6 +96,13 @@ def encode_entry(entry: CommitEntry) -> bytes:
             f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
             kind="entry-too-large",
             hint="touch fewer topics in one transaction",
+        )
+    items = sum(map(listed, entry.operations))
+    if items > ITEMS_MAX:
+        raise InvalidInputError(
+            f"one commit would list {items} partitions or names, more than the cap of {ITEMS_MAX}",
+            kind="entry-too-large",
+            hint="touch fewer partitions in one transaction",
         )
     operations = [stored_operation(operation) for operation in entry.operations]
     plain = plain_json({**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations})
@@ -143,6 +160,9 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
     entry = _ENTRY.decode(text, name=name)
     if entry.entry != number:
         fail(name, "entry", str(number), entry.entry)
+    items = sum(map(listed, entry.operations))
+    if items > ITEMS_MAX:
+        fail(name, "operations", f"lists of at most {ITEMS_MAX} items together", f"{items} items")
     operations = tuple(
         check_operation(op, there, len(entry.intents), path=f"{name}.operations[{index}]")
         for index, (op, there) in enumerate(zip(entry.operations, head.operations, strict=True))

@@ -276,7 +276,7 @@ def _append(state: LogState, op: Append, at: At) -> LogState:
         partition = partitions.get(key, PartitionState())
         _check_appended(op, part, partition, topic.partitions, by_partition.get(part.partition, []), at)
         rows = _extents(op, part, by_partition.get(part.partition, []), first_file, table, at)
-        partitions[key] = _grown(partition, op, part, rows, at)
+        partitions[key] = _grown(key, partition, op, part, rows, at)
         appended += len(rows)
         if owner is not None:
             started.setdefault(key, part.base_offset)
@@ -358,13 +358,15 @@ def _extents(
 
 
 def _grown(
-    partition: PartitionState, op: Append, part: AppendedPartition, rows: Rows, at: At
+    key: TopicPartition, partition: PartitionState, op: Append, part: AppendedPartition, rows: Rows, at: At
 ) -> PartitionState:
     transaction: Transaction = (op.producer_id, op.epoch)
     sequences, opened = partition.sequences, partition.open
     if op.producer_id != NO_PRODUCER:
         window = record(sequences.get(transaction, ()), range_of(part, part.base_offset, at))
         sequences = put(sequences, transaction, window, at)
+        if at.sequences is not None:
+            at.sequences.setdefault(transaction, set()).add(key)
     if op.transactional_id is not None and transaction not in opened:
         opened = put(opened, transaction, part.base_offset, at)
     return replace(

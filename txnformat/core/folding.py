@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from txnformat.errors import CorruptDataError
+from txnformat.types import TopicPartition
 
 __all__ = ["At", "PendingIndex", "corrupt"]
 
@@ -21,8 +22,10 @@ class At:
         "dropped_files",
         "dropped_tables",
         "entry",
+        "holding",
         "positions",
         "producer_ids",
+        "sequences",
         "timestamp_ms",
     )
 
@@ -35,6 +38,10 @@ class At:
         """Directories of topics; None until an operation asks for them."""
         self.positions: dict[str, PendingIndex] = {}
         """By group, of which an operation has asked: what each transaction has pending."""
+        self.holding: dict[object, dict[str, set[int]]] = {}
+        """By subscription, of which a transaction has ended: the partitions that each transactional id holds something in."""
+        self.sequences: dict[tuple[int, int], set[TopicPartition]] | None = None
+        """Partitions that remember sequences of a producer; None until an operation asks for them."""
         self.dropped_files: set[int] = set()
         """Numbers in LogState.files that leave the state with the entry's end: to be dropped together."""
         self.dropped_tables: set[int] = set()

@@ -29,7 +29,10 @@ class Ranges:
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Ranges:
         """Return the union of ranges [start, end) in any order; empty ones add nothing."""
-        return cls._joined(np.array([*pairs], np.int64).reshape(-1, 2))
+        bounds = np.array([*pairs], np.int64).reshape(-1, 2)
+        if len(bounds) == 1 and bounds[0, 0] < bounds[0, 1]:
+            return cls(bounds)
+        return cls._joined(bounds)
 
     @classmethod
     def between(cls, starts: Int64s, ends: Int64s) -> Ranges:
@@ -93,10 +96,11 @@ class Ranges:
 
     def _with(self, start: int, end: int) -> Ranges:
         """Return the offsets of this set and of one range, which is not empty; what is not near it is only copied."""
-        first = int(np.searchsorted(self.ends, start, side="left"))
-        last = int(np.searchsorted(self.starts, end, side="right"))
+        points = self._bounds.reshape(-1)
+        first = int(points.searchsorted(start, side="left")) // 2
+        last = (int(points.searchsorted(end, side="right")) + 1) // 2
         if first < last:
-            start, end = min(start, int(self.starts[first])), max(end, int(self.ends[last - 1]))
+            start, end = min(start, int(points[2 * first])), max(end, int(points[2 * last - 1]))
         met = np.array([[start, end]], np.int64)
         return Ranges(np.concatenate([self._bounds[:first], met, self._bounds[last:]]))
 
@@ -118,6 +122,13 @@ class Ranges:
         """Return the first offset that is in both sets, None if there is none."""
         if not len(self) or not len(other):
             return None
+        if len(other) == 1:
+            start, end = other._bounds[0].tolist()
+            points = self._bounds.reshape(-1)
+            below = int(points.searchsorted(start, side="right"))
+            # An odd number of bounds at or below the start puts it into a range.
+            found = start if below % 2 else int(points[below]) if below < len(points) else end
+            return found if found < end else None
         index = np.searchsorted(self.ends, other.starts, side="right")
         begins = np.append(self.starts, np.iinfo(np.int64).max)[index]
         met = np.flatnonzero(begins < other.ends)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from txnformat.core.entry import OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry
-from txnformat.core.operations import Cause, EndTxn, Marker
+from txnformat.core.entry import ITEMS_MAX, OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry, listed
+from txnformat.core.operations import AppVersion, Cause, EndTxn, Expire, Marker, Operation
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
 from txnformat.core.wire.document import (
     PARSED_BYTES_PER_BYTE,
     PLAIN_BYTES_PER_BYTE,
@@ -84,10 +86,23 @@ def test_decompression_stops_at_its_bound() -> None:
 
 def _end(markers: int) -> CommitEntry:
     found = tuple(Marker(TOPIC, number % 10_000, 5) for number in range(markers))
-    end = EndTxn(
-        transactional_id="x", producer_id=0, epoch=0, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
-        markers=found, placed=(), intent=0,
+    return _entry_of(
+        EndTxn(
+            transactional_id="x", producer_id=0, epoch=0, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
+            markers=found, placed=(), intent=0,
+        )
     )  # fmt: skip
+
+
+def _acks(ranges: int) -> CommitEntry:
+    parts = tuple(
+        AckedPartition(number, tuple((2 * one, 2 * one + 1) for one in range(ranges)))
+        for number in range(10_000)
+    )
+    return _entry_of(Ack(TOPIC, "s", AckMode.INDIVIDUAL, parts, None, -1, -1, 0))
+
+
+def _entry_of(*operations: Operation) -> CommitEntry:
     return CommitEntry(
         entry=0,
         log_id="l",
@@ -96,17 +111,41 @@ def _end(markers: int) -> CommitEntry:
         timestamp_ms=1,
         engine="e",
         intents=("i",),
-        operations=(end,),
+        operations=operations,
     )
 
 
 def test_what_a_writer_makes_can_be_read() -> None:
-    """350,000 partitions in one transaction are read; with 500,000 the writer refuses what no reader would take."""
-    entry = _end(350_000)
+    """A transaction may be in all partitions that a log can have; the writer refuses what no reader would take."""
+    entry = _end(ITEMS_MAX)
+    assert decode_entry(encode_entry(entry), 0) == entry
+    entry = _acks(20)
     assert decode_entry(encode_entry(entry), 0) == entry
     with pytest.raises(InvalidInputError, match="more than any reader takes") as caught:
-        encode_entry(_end(500_000))
+        encode_entry(_acks(200))
     assert caught.value.kind == "entry-too-large"
+
+
+def test_what_operations_list_together_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 kB of seeks, each in all partitions of a topic, took 2 s: what each of them costs has another bound."""
+    entry = _end(ITEMS_MAX // 2)
+    larger = structs.replace(entry, operations=(*entry.operations, *_end(ITEMS_MAX // 2 + 1).operations))
+    with pytest.raises(InvalidInputError, match=f"list {ITEMS_MAX + 1} partitions") as caught:
+        encode_entry(larger)
+    assert caught.value.kind == "entry-too-large"
+    monkeypatch.setattr("txnformat.core.entry.ITEMS_MAX", ITEMS_MAX + 1)
+    data = encode_entry(larger)
+    assert len(decode_entry(data, 0).operations) == 2
+    monkeypatch.undo()
+    with pytest.raises(CorruptDataError, match=f"{ITEMS_MAX + 1} items"):
+        decode_entry(data, 0)
+
+
+def test_an_operation_counts_by_its_longest_list() -> None:
+    (end,) = _end(7).operations
+    assert listed(end) == 7
+    assert listed(Expire(("a",), (1, 2, 3), (), ("g",), 0)) == 3
+    assert listed(AppVersion("n", "a", 1, 0)) == 0
 
 
 def test_intents_are_capped() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from txnformat import keys
-from txnformat.core.drafts import draft, drafted_set, put, without
-from txnformat.core.entry import CommitEntry
+from txnformat.core.drafts import draft, drafted_set, put, replace, without
+from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
 from txnformat.core.groups.operations import CommitOffsets, JoinGroup, PositionCommit
@@ -20,6 +20,7 @@ from txnformat.core.operations import (
     AppendedPartition,
     AppVersion,
     Cause,
+    Checkpoint,
     CreateTopic,
     EndTxn,
     Expire,
@@ -27,7 +28,7 @@ from txnformat.core.operations import (
     Marker,
     Operation,
 )
-from txnformat.core.snapshot.codec import state_digest
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.types import BatchRecord, FileRecord, Outcome, TopicPartition
@@ -60,14 +61,24 @@ def _append(
     )  # fmt: skip
 
 
+def _append_to(partition: int) -> Append:
+    """Return an append of one record to another partition than the first."""
+    first = _append(0)
+    return replace(
+        first,
+        partitions=(replace(first.partitions[0], partition=partition),),
+        batches=(replace(first.batches[0], partition=partition),),
+    )
+
+
 def _init(number: int) -> InitProducer:
     return InitProducer(
         transactional_id=f"x{number}", producer_id=100 + number, epoch=0, aborted=(), intent=0
     )
 
 
-def _position(number: int, owner: int | None = None) -> CommitOffsets:
-    commits = (PositionCommit(f"p{number}", "x", "", None),)
+def _position(number: int, owner: int | None = None, *, expected: str | None = None) -> CommitOffsets:
+    commits = (PositionCommit(f"p{number}", "x", "", expected),)
     if owner is None:
         return CommitOffsets("g", (), commits, None, None, -1, -1, 0)
     return CommitOffsets("g", (), commits, None, f"x{owner}", 100 + owner, 0, 0)
@@ -140,6 +151,16 @@ STEPS: dict[str, Step] = {
     "ends of positions": (
         [_position(1, 0), _position(2, 1)], [_end(0), _end(1)], lambda s: s.groups["g"].pending
     ),
+    "positions that are broken": (
+        [_position(1, 0, expected=""), _position(2, 0, expected="")],
+        [_position(1), _position(2)],
+        lambda s: s.groups["g"].pending["x0"],
+    ),
+    "ends of acks": (
+        [_ack(1, 0), _ack(2, 1)],
+        [_end(0), _end(1)],
+        lambda s: s.subscriptions[TOPIC, "s"].partitions,
+    ),
     "expired groups": (
         [JoinGroup(group="g", generation=1, member="m", session_timeout_ms=10, intent=0), JoinGroup(group="h", generation=1, member="m", session_timeout_ms=10, intent=0)],
         [Expire((), (), (), ("g",), 0), Expire((), (), (), ("h",), 0)],
@@ -188,6 +209,57 @@ def test_a_state_that_somebody_holds_never_changes(name: str) -> None:
     assert state_digest(again) == told == state_digest(after)
     later = _apply(after, [AppVersion("n", "later", 1, 0), _position(9), _ack(9)])
     assert state_digest(after) == told != state_digest(later)
+
+
+IN_ONE_ENTRY: dict[str, list[Operation]] = {
+    **{name: [*before, *operations] for name, (before, operations, _) in STEPS.items()},
+    "a producer appends between two that expire": [
+        _append(20, 0, 0),
+        Expire((), (0,), (), (), 0),
+        _append(21, 1, 0),
+        Expire((), (1,), (), (), 0),
+    ],
+    "an ack is pending between two ends": [_ack(1, 0), _end(0), _ack(2, 1), _ack(3, 2), _end(1), _end(2)],
+    "an id acknowledges in another partition after its end": [
+        _append_to(1),
+        _ack(1, 0),
+        _end(0),
+        replace(_ack(0, 0), partitions=(AckedPartition(1, ((0, 1),)),), epoch=1),
+        replace(_end(0), epoch=1),
+    ],
+    "a position is pending between two ends": [
+        _position(1, 0, expected=""),
+        _end(0),
+        _position(2, 1, expected=""),
+        _position(2),
+        _position(3, 2),
+        _end(2),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", IN_ONE_ENTRY)
+def test_what_a_fold_looks_up_once_stays_true(name: str) -> None:
+    """The indexes of ``At`` answer for the operations before, not for the state that the entry began with."""
+    together = apart = _folded()
+    at = At(together.entry + 1, together.timestamp_ms + 1)
+    for operation in IN_ONE_ENTRY[name]:
+        together = apply_operation(together, operation, at)
+        apart = apply_operation(apart, operation, At(at.entry, at.timestamp_ms))
+    assert state_digest(together) == state_digest(apart)
+
+
+def test_open_transactions_stand_in_the_order_of_their_first_offsets() -> None:
+    """So the oldest is found without a look at the others; a snapshot names them by producer."""
+    state = _folded(_append(20, 103, 0, "x3"), _append(21, 100, 0, "x0"))
+    assert [*state.partitions[KEY].open.values()] == [20, 21]
+    data = encode_snapshot(state)
+    checkpoint = Checkpoint(
+        state.entry, keys.snapshot_key(state.entry, LOG), len(data), sha256_hex(data), state_digest(state)
+    )
+    opened = decode_snapshot(data, checkpoint, LOG)
+    assert [*opened.partitions[KEY].open.items()] == [((103, 0), 20), ((100, 0), 21)]
+    assert opened.partitions[KEY].last_stable_offset == 20
 
 
 def test_a_draft_belongs_to_one_owner() -> None:

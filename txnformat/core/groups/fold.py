@@ -141,10 +141,8 @@ def _broken(
         if known.status is TransactionStatus.PREPARED:
             corrupt(at, "a position that a prepared transaction holds is committed", group=name)
         state = state.with_transactional_id(transactional_id, replace(known, abort_only=True), at)
-        pending[transactional_id] = {
-            key: one._replace(holds=one.holds and key not in found)
-            for key, one in pending[transactional_id].items()
-        }
-        for key in found:
+        held = pending[transactional_id] = draft(pending[transactional_id], at)
+        for key in held.keys() & found.keys():
+            held[key] = held[key]._replace(holds=False)
             index.release(transactional_id, key)
     return state, replace(group, pending=pending) if broken else group

@@ -48,11 +48,14 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
 def _without_sequences(
     state: LogState, gone: frozenset[tuple[int, int]], at: At
 ) -> dict[TopicPartition, PartitionState]:
-    changed = {
-        key: replace(one, sequences=without(one.sequences, gone.intersection(one.sequences), at))
-        for key, one in state.partitions.items()
-        if not gone.isdisjoint(one.sequences)
-    }
+    if at.sequences is None:
+        at.sequences = {}
+        for key, one in state.partitions.items():
+            for producer in one.sequences:
+                at.sequences.setdefault(producer, set()).add(key)
     partitions = draft(state.partitions, at)
-    partitions.update(changed)
+    for producer in gone:
+        for key in at.sequences.pop(producer, ()):
+            one = partitions[key]
+            partitions[key] = replace(one, sequences=without(one.sequences, (producer,), at))
     return partitions

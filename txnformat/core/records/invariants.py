@@ -191,8 +191,9 @@ def _check_transactions(
     replay = _Replay(opened)
     replay.run(extents, markers)
     yield from replay.problems
-    if partition.open != replay.open:
-        yield f"I6 the open transactions are {partition.open}, expected {replay.open}"
+    expected_open = sorted(replay.open.items(), key=lambda opened: opened[1])
+    if list(partition.open.items()) != expected_open:
+        yield f"I6 the open transactions are {partition.open}, expected {dict(expected_open)}"
     got = [tuple(int(value) for value in row) for row in index.tolist()]
     for number, (expected, found) in enumerate(zip_longest(replay.aborted, got)):
         if (

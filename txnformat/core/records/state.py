@@ -7,6 +7,7 @@ very many batches, in the rows of a batch table). Sealed segments, then extents 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -121,7 +122,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Sealed segments that are not in the segment list, ascending."""
     sealed: SealedTotals = msgspec.field(default_factory=SealedTotals)
     open: dict[Transaction, int] = msgspec.field(default_factory=dict)
-    """First offset of each undecided transaction."""
+    """First offset of each undecided transaction, ascending."""
     sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)
     """Windows of producers without a transactional id, and of open transactions."""
     extents: Columns = msgspec.field(default_factory=lambda: Columns(EXTENT))
@@ -137,7 +138,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     @property
     def last_stable_offset(self) -> int:
         """Return the offset that read_committed ends at (exclusive)."""
-        return last_stable_offset(self.log_start, self.log_end, self.open.values())
+        return last_stable_offset(self.log_start, self.log_end, islice(self.open.values(), 1))
 
     def with_marker(
         self, transaction: Transaction, commit: bool, entry: int, timestamp_ms: int, at: object
@@ -157,7 +158,7 @@ class PartitionState(msgspec.Struct, frozen=True):
         )
         aborted = self.aborted
         if not commit and first is not None:
-            stable = min(others.values(), default=offset + 1)
+            stable = next(iter(others.values()), offset + 1)
             aborted = aborted.append(np.array([(producer_id, epoch, first, offset, stable, entry)], ABORTED))
         return replace(
             self, log_end=offset + 1, open=others, sequences=sequences, markers=markers, aborted=aborted

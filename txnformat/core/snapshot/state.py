@@ -6,6 +6,7 @@ See :mod:`txnformat.core.snapshot.codec` for the format. Every list has one orde
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET, Struct, structs
@@ -376,7 +377,10 @@ def _partitions(
             listed_end=row.listed_end,
             sealed_end=row.sealed_end,
             sealed=SealedTotals(*structs.astuple(row.sealed)),
-            open={(one.producer_id, one.epoch): one.first_offset for one in row.open},
+            open={
+                (one.producer_id, one.epoch): one.first_offset
+                for one in sorted(row.open, key=attrgetter("first_offset"))
+            },
             sequences={(one.producer_id, one.epoch): one.appends for one in row.sequences},
             extents=extents.take(row.extents, path),
             markers=markers.take(row.markers, path),

@@ -8,9 +8,21 @@ from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import SubscriptionKey
+from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.types import Outcome
 
 __all__ = ["end_acks"]
+
+
+def _holding(subscription: SubscriptionState, key: SubscriptionKey, at: At) -> dict[str, set[int]]:
+    """Return by transactional id the partitions that it holds something in; looked up once for the fold of an entry."""
+    index = at.holding.get(key)
+    if index is None:
+        index = at.holding[key] = {}
+        for number, acks in subscription.partitions.items():
+            for name in acks.pending:
+                index.setdefault(name, set()).add(number)
+    return index
 
 
 def end_acks(
@@ -23,9 +35,10 @@ def end_acks(
     for key in keys:
         subscription = subscriptions[key]
         ended = {
-            number: acks.ended(transactional_id, at, commit=outcome is Outcome.COMMIT)
-            for number, acks in subscription.partitions.items()
-            if transactional_id in acks.pending
+            number: subscription.partitions[number].ended(
+                transactional_id, at, commit=outcome is Outcome.COMMIT
+            )
+            for number in sorted(_holding(subscription, key, at).pop(transactional_id, ()))
         }
         subscriptions[key] = replace(
             subscription.with_partitions(ended, at), used_entry=at.entry, used_ms=at.timestamp_ms

@@ -70,6 +70,8 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
     state = replace(state, subscriptions=put(state.subscriptions, op.key, subscription, at))
     if op.transactional_id is None:
         return state
+    if op.key in at.holding:
+        at.holding[op.key].setdefault(op.transactional_id, set()).update(changed)
     owner = owner_of(state, op.transactional_id, op.producer_id, op.epoch, at)
     if op.mode is AckMode.SEEK or not is_legal_transition(owner.status, TransactionStatus.ONGOING):
         corrupt(

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+PROBLEMS_MAX = 20
+"""Most wrong key columns that one error names."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
     """What the records of a topic look like.
@@ -100,6 +104,8 @@ def _role_problems(schema: TopicSchema) -> list[str]:
     types = {field.name: field.type for field in schema.arrow_schema}
     problems: list[str] = []
     for name in schema.key_columns:
+        if len(problems) == PROBLEMS_MAX:
+            break
         if name not in types:
             problems.append(f"key column {repr_of(name)} is not a column{other_case(name, types)}")
         elif not _is_key_type(types[name]):

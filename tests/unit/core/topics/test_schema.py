@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnformat.columns.arrow_types import NESTING_MAX, RESERVED_COLUMNS
+from txnformat.columns.arrow_types import COLUMNS_MAX, NESTING_MAX, RESERVED_COLUMNS
 from txnformat.core.topics.schema import (
     KAFKA_SCHEMA,
     TopicSchema,
@@ -135,6 +135,32 @@ def test_nesting_is_capped() -> None:
         value = {"list": value}
     with pytest.raises(CorruptDataError, match="deeper than 64"):
         fields_from_json([{"name": "c", "type": value}])
+
+
+def test_columns_are_capped_with_the_fields_of_structs() -> None:
+    """An entry of 127 kB made a topic of 300,000 columns: 266 MiB in each reader."""
+    pair = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.int8()))])
+    most = [(f"c{number}", pair) for number in range(COLUMNS_MAX // 3)] + [("last", pa.int8())]
+    schema = TopicSchema(pa.schema(most)).arrow_schema
+    assert fields_from_json(fields_to_json(schema)) == schema
+    assert problems_of(pa.schema([*most, ("more", pa.int8())])) == [
+        "a topic may have 10,000 columns, with the fields of structs: this schema has more"
+    ]
+    fields = [*fields_to_json(schema), {"name": "more", "type": "int8"}]
+    with pytest.raises(CorruptDataError, match="more than 10,000 columns"):
+        fields_from_json(fields)
+
+
+def test_a_hostile_schema_is_refused_at_once() -> None:
+    """Paths are cut where a name is too long for a column, and wrong key columns are named up to twenty."""
+    long = {"struct": [{"name": f"c{number}", "type": "int8"} for number in range(5_000)]}
+    with pytest.raises(CorruptDataError, match="column 'aaaa") as caught:
+        fields_from_json([{"name": "a" * 10_000_000, "type": long}])
+    assert len(str(caught.value)) < 10_000
+    columns = pa.schema([(f"c{number}", pa.int8()) for number in range(100)])
+    with pytest.raises(InvalidInputError) as refused:
+        TopicSchema(columns, tuple(f"C{number}" for number in range(100)))
+    assert len(refused.value.problems) == 20
 
 
 def test_children_are_nullable_and_named_as_in_spark_and_metadata_goes() -> None:

@@ -356,14 +356,15 @@ def test_an_entry_that_opens_an_id_and_does_something_else_with_it_is_corrupt(be
         apply(log.state, entry, "hash")
 
 
+@pytest.mark.parametrize("cap", ["_GROUP_BYTES_MAX", "ITEMS_MAX"])
 def test_ends_that_leave_no_room_for_those_who_wait_let_them_into_the_next_entry(
-    monkeypatch: pytest.MonkeyPatch,
+    cap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, late = with_open()
     log.commit(OpenProducer("large"))
     large = log.intent(Write(log.producer("large"), rows(0, 1, "x", 1)))
     adds = log.intent(Write(late, rows(2, 1, "late")))
-    monkeypatch.setattr("txnformat.core.assemble._GROUP_BYTES_MAX", 1)  # one intent fills an entry
+    monkeypatch.setattr(f"txnformat.core.assemble.{cap}", 1)  # one intent fills an entry
     hand = Hand()
     hand.wall_ms = begun() + MINUTE
     view, answers = hand.run(

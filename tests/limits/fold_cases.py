@@ -1,0 +1,207 @@
+"""Entries whose operations each change a little of something large: the fold may not copy or search all of it for each."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from tests.limits.case import Case
+from tests.limits.document_cases import LOG, TOPIC, entry_of
+from txnformat import keys
+from txnformat.core.drafts import replace
+from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.fold import apply
+from txnformat.core.groups.operations import CommitOffsets, PositionCommit
+from txnformat.core.operations import (
+    AllocateProducerIds,
+    Append,
+    AppendedPartition,
+    Cause,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    InitProducer,
+    Marker,
+    Operation,
+)
+from txnformat.core.state import LogState
+from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
+from txnformat.types import FileRecord, ObjectRecord, Outcome
+
+__all__ = ["CASES"]
+
+MANY = 10_000
+HASH = "0" * 64
+
+
+def _state(*batches: Sequence[Operation]) -> LogState:
+    state = LogState(log_id=LOG, entry_sha256=hashlib.sha256(b"").hexdigest())
+    for operations in batches:
+        data = entry_of(state, operations)
+        state = apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
+    return state
+
+
+def _topic(partitions: int, number: int = 0) -> CreateTopic:
+    topic_id = TOPIC if number == 0 else str(uuid.UUID(int=number + (4 << 76)))
+    directory = keys.topic_directory(f"t{number}", topic_id)
+    return CreateTopic(
+        topic_id, f"t{number}", directory, partitions, ({"name": "id", "type": "int64"},), (), None, 0
+    )
+
+
+def _append(
+    topic: CreateTopic, partitions: Iterable[int], offset: int = 0, records: int = 1, producer: int = -1,
+    owner: str | None = None,
+) -> Append:  # fmt: skip
+    sequence = -1 if producer < 0 else 0
+    return Append(
+        topic_id=topic.topic_id, producer_id=producer, epoch=sequence, transactional_id=owner,
+        partition_count=topic.partitions,
+        files=(FileRecord(keys.data_key(topic.directory, 0, TOPIC), 100, HASH, 50, HASH, 1, 0),),
+        partitions=tuple(
+            AppendedPartition(part, records, 1, "0" * 16, 1, 0, 0, base_sequence=sequence, base_offset=offset) for part in partitions
+        ),
+        batches=(), table=ObjectRecord(keys.table_key(0, TOPIC), 100, HASH), section=0, intent=0,
+    )  # fmt: skip
+
+
+def _opened(count: int) -> list[Operation]:
+    return [
+        InitProducer(transactional_id=f"x{number}", producer_id=number, epoch=0, aborted=(), intent=0)
+        for number in range(count)
+    ]
+
+
+def _abort(number: int, markers: Iterable[Marker] = ()) -> EndTxn:
+    return EndTxn(
+        transactional_id=f"x{number}", producer_id=number, epoch=0, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
+        markers=tuple(markers), placed=(), intent=0,
+    )  # fmt: skip
+
+
+def _ack(mode: AckMode, parts: Iterable[AckedPartition], owner: int | None = None) -> Ack:
+    if owner is None:
+        return Ack(TOPIC, "s", mode, tuple(parts), None, -1, -1, 0)
+    return Ack(TOPIC, "s", mode, tuple(parts), f"x{owner}", owner, 0, 0)
+
+
+def _subscribed(records: int = 1_000_000) -> list[Sequence[Operation]]:
+    topic = _topic(MANY)
+    return [[topic], [_append(topic, range(MANY), 0, records)], [CreateSubscription(TOPIC, "s", (), 0)]]
+
+
+def _positions(names: Iterable[int], owner: int | None = None) -> CommitOffsets:
+    expected = None if owner is None else ""
+    commits = tuple(PositionCommit(f"p{number}", "x", "", expected) for number in names)
+    if owner is None:
+        return CommitOffsets("g", (), commits, None, None, -1, -1, 0)
+    return CommitOffsets("g", (), commits, None, f"x{owner}", owner, 0, 0)
+
+
+Built = tuple[LogState, Sequence[Operation]]
+
+
+def _long_name() -> Built:
+    columns = tuple({"name": f"c{number}", "type": "int8"} for number in range(9_000))
+    field = {"name": "a" * 10_000_000, "type": {"struct": columns}}
+    return _state(), [replace(_topic(1), fields=(field,))]
+
+
+def _key_columns() -> Built:
+    fields = tuple({"name": f"c{number}", "type": "int8"} for number in range(9_000))
+    keys_ = tuple(f"C{number}" for number in range(9_000))
+    return _state(), [replace(_topic(1), fields=fields, key_columns=keys_)]
+
+
+def _held_positions() -> Built:
+    return _state(_opened(1), [_positions(range(MANY), 0)]), [_positions([number]) for number in range(MANY)]
+
+
+def _expired() -> Built:
+    topics = [_topic(MANY, number) for number in range(3)]
+    state = _state(
+        [*topics, AllocateProducerIds("o", 0, MANY - 1, 0)],
+        *([_append(topic, range(MANY))] for topic in topics),
+        [_append(topics[0], [0], 1 + number, 1, number) for number in range(MANY)],
+    )
+    return state, [Expire((), (number,), (), (), 0) for number in range(MANY)]
+
+
+def _aborted() -> Built:
+    topic, open_, step = _topic(20), 9_000, 500
+    appends = [
+        [_append(topic, range(20), one, 1, one, f"x{one}") for one in range(first, first + step)]
+        for first in range(0, open_, step)
+    ]
+    ends = [_abort(one, (Marker(TOPIC, part, open_ + one) for part in range(20))) for one in range(open_)]
+    return _state([topic], _opened(open_), *appends), ends
+
+
+def _seeks() -> Built:
+    seek = _ack(AckMode.SEEK, (AckedPartition(part, position=1) for part in range(MANY)))
+    return _state(*_subscribed()), [seek] * 20
+
+
+def _cumulative() -> Built:
+    return _state(*_subscribed()), [
+        _ack(AckMode.CUMULATIVE, (AckedPartition(part, position=1 + step) for part in range(MANY)))
+        for step in range(20)
+    ]
+
+
+def _ranges() -> Built:
+    apart = tuple((2 * number + 1, 2 * number + 2) for number in range(9_000))
+    held = _ack(AckMode.INDIVIDUAL, (AckedPartition(part, apart) for part in range(20)))
+    more = [
+        _ack(AckMode.INDIVIDUAL, (AckedPartition(part, ((100_000 + n, 100_001 + n),)) for part in range(20)))
+        for n in range(4_000)
+    ]
+    return _state(*_subscribed(), [held]), more
+
+
+def _ends_of_acks() -> Built:
+    pending = [
+        _ack(AckMode.INDIVIDUAL, [AckedPartition(number, ((2, 3),))], number) for number in range(MANY)
+    ]
+    everywhere = _ack(AckMode.SEEK, (AckedPartition(part, position=1) for part in range(MANY)))
+    return _state(*_subscribed(), [everywhere], _opened(MANY), pending), [_abort(n) for n in range(MANY)]
+
+
+def _make(build: Callable[[], Built], folder: Path) -> int:
+    state, operations = build()
+    data = entry_of(state, operations)
+    (folder / "state").write_bytes(pickle.dumps(state))
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _fold(folder: Path) -> object:
+    state = pickle.loads((folder / "state").read_bytes())
+    data = (folder / "object").read_bytes()
+    apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
+    return "folded"
+
+
+CASES = tuple(
+    Case(f"fold-of-{key}", f"entry: {what}", partial(_make, build), _fold)
+    for key, what, build in (
+        ("long-name", "a topic with a name of 10,000,000 letters above 9,000 columns", _long_name),
+        (
+            "key-columns",
+            "a topic with 9,000 columns, and 9,000 key columns that are none of them",
+            _key_columns,
+        ),
+        ("held-positions", "10,000 commits of positions that one transaction holds", _held_positions),
+        ("expired", "10,000 times `expire`, in 30,000 partitions", _expired),
+        ("aborts", "9,000 aborts, each in 20 partitions", _aborted),
+        ("seeks", "20 seeks in 10,000 partitions", _seeks),
+        ("cumulative", "20 cumulative acks in 10,000 partitions", _cumulative),
+        ("ranges", "4,000 acks in 20 partitions that have 9,000 ranges each", _ranges),
+        ("ends-of-acks", "10,000 ends of transactions, each with one ack", _ends_of_acks),
+    )
+)
