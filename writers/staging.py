@@ -234,10 +234,10 @@ class Staging:
     def _read_back(self, staged: _Staged) -> Iterator[tuple[int | None, pa.Table]]:
         """Yield the records in the order of the log, each run with its partition if the caller named it."""
         schema, files = staged.topic.schema, staged.uploaded.files
-        readers = [SegmentFileReader(self._store, file, schema.version(file.schema_id)) for file in files]
+        readers = [SegmentFileReader(self._store, file, schema.of_file(file)) for file in files]
         for batch, runs in zip(staged.uploaded.batches, staged.runs, strict=True):
             groups = range(batch.row_group, batch.row_group + batch.row_group_count)
-            names = schema.version(files[batch.file].schema_id).names
+            names = schema.of_file(files[batch.file]).names
             table = pa.Table.from_batches(readers[batch.file].read(groups, names, ROWS_AT_ONCE))
             first = 0
             for run in runs:

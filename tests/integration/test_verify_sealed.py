@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,6 +16,7 @@ from txnformat import keys
 from txnformat.core.entry import sha256_hex
 from txnformat.core.sealing.sidecar import decode_index, decode_markers, encode_index, encode_markers
 from txnformat.core.wire.document import plain_text
+from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
 from txnformat.store.memory import MemoryStore
 from txnformat.types import ObjectRecord
@@ -215,3 +218,85 @@ def test_the_rows_of_a_batch_table_are_compared_too() -> None:
     build(store)
     key = reseal(store, 1, "index", in_index("row_group", 0, -1))
     assert ("sidecar-differs", key) in kinds(verify_log(store))
+
+
+def in_file(**changes: int) -> Callable[[bytes, ObjectRecord], bytes]:
+    def change(data: bytes, named: ObjectRecord) -> bytes:
+        index = decode_index(data, named)
+        return encode_index(
+            index.rows,
+            {number: msgspec.structs.replace(file, **changes) for number, file in index.files.items()},
+        )
+
+    return change
+
+
+def read_all(log: TxnLog) -> None:
+    log.read("t").read_all()
+
+
+def read_where(log: TxnLog) -> None:
+    log.read("t", where="n >= 0").read_all()
+
+
+def read_dataset(log: TxnLog) -> None:
+    log.dataset("t")
+
+
+@pytest.mark.parametrize(
+    ("read", "row_group", "count"),
+    [
+        (read_all, 0, 2**31 - 1),
+        (read_all, 2**31 - 1, 2**31 - 1),
+        (read_where, 0, 2**31 - 1),
+        (read_dataset, 0, 20_000),
+        (read_dataset, 2**31 - 1, 1),
+    ],
+)
+def test_row_groups_that_no_footer_has_are_refused_before_their_numbers_are_counted_up(
+    read: Callable[[TxnLog], None], row_group: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    build(store)
+    reseal(store, 0, "index", in_index("row_group", row_group))
+    reseal(store, 0, "index", in_index("row_group_count", count))
+    monkeypatch.setattr(np, "repeat", _small_repeat)  # without the check it would be 16 GiB
+    with (
+        TxnLog.open(store) as log,
+        pytest.raises(CorruptDataError, match=r"(?s)row group that the log names.*[.]parquet"),
+    ):
+        read(log)
+
+
+def _small_repeat(values: Any, counts: Any, _repeat: Any = np.repeat) -> Any:
+    assert np.sum(counts) < 1_000_000
+    return _repeat(values, counts)
+
+
+@pytest.mark.parametrize("read", [read_all, read_where])
+def test_a_file_of_a_schema_that_its_topic_does_not_have_is_corrupt(read: Callable[[TxnLog], None]) -> None:
+    store = MemoryStore()
+    build(store)
+    reseal(store, 0, "index", in_file(schema_id=7))
+    with TxnLog.open(store) as log, pytest.raises(CorruptDataError, match="version of its topic's schema"):
+        read(log)
+    verify_log(store, deep=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_index("outcome", 3),
+        in_index("outcome", -1),
+        *[in_file(**{name: -1}) for name in ("schema_id", "size", "footer_bytes", "rows")],
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_the_decoder(
+    change: Callable[[bytes, ObjectRecord], bytes],
+) -> None:
+    store = MemoryStore()
+    build(store)
+    key = reseal(store, 0, "index", change)
+    with TxnLog.open(store) as log, pytest.raises(CorruptDataError, match="cannot be decoded"):
+        read_all(log)
+    assert any(named == key for _, named in kinds(verify_log(store)))

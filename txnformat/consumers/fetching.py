@@ -250,7 +250,7 @@ class Read:
             rows,
             self._plan.files.__getitem__,
             list(dict.fromkeys([*self.asked.names, "_offset"])),
-            open_file=lambda file: self._footers.open(file, topic.schema.version(file.schema_id)),
+            open_file=lambda file: self._footers.open(file, topic.schema.of_file(file)),
         )
         return iter(list(batches)) if self.weight <= WHOLE_BYTES else batches
 

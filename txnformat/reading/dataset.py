@@ -34,6 +34,9 @@ __all__ = ["PARTITION", "LogDataset", "plan_dataset"]
 PARTITION = "_partition"
 """The one metadata column that a dataset can have: files do not hold the others."""
 
+ROW_GROUPS_TRUSTED = 10_000
+"""A run with a row group from here on (inclusive) is compared with the footer before its numbers are listed."""
+
 
 class LogDataset(ds.UnionDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset that counts its own rows.
@@ -70,7 +73,8 @@ def plan_dataset(
     ``unsupported-column``: a metadata column, in ``columns`` or in the plan's condition, that a file does not hold; or the
     condition needs a column that ``columns`` leaves out.
 
-    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``.
+    Requests: none, but for clipped row groups: their footer and their chunks of ``columns``; and for files with more than
+    10,000 row groups: their footer.
     """
     schema = output_schema(plan.topic.schema, columns)
     _check_columns(plan, schema.names)
@@ -83,7 +87,7 @@ def plan_dataset(
     children: list[Any] = []
     for is_whole, pieces in groupby(_pieces(store, plan, may_be_cut), lambda piece: piece.is_whole):
         if is_whole:
-            fragments = [_fragment(format_, system, plan, piece) for piece in pieces]
+            fragments = [_fragment(store, format_, system, plan, piece) for piece in pieces]
             children.append(ds.FileSystemDataset(fragments, schema, format_, system))
         else:
             children += [ds.dataset(_table(store, plan, piece, schema)) for piece in pieces]
@@ -91,7 +95,12 @@ def plan_dataset(
     return found if plan.where is None else found.filter(plan.where.expression())
 
 
-def _fragment(format_: Any, system: Any, plan: ReadPlan, piece: _Piece) -> Any:
+def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, piece: _Piece) -> Any:
+    file = plan.files[int(piece.rows["file"][0])]
+    last = int(piece.rows["row_group"][-1]) + int(piece.rows["row_group_count"][-1]) - 1
+    if last >= ROW_GROUPS_TRUSTED:
+        segment = SegmentFileReader(store, file, plan.topic.schema.of_file(file))
+        segment.check_row_groups((last,))
     groups = [
         number
         for first, count in zip(
@@ -101,8 +110,7 @@ def _fragment(format_: Any, system: Any, plan: ReadPlan, piece: _Piece) -> Any:
     ]
     # What the engine may take for granted of every row; where the schema has the column, it is its value.
     guarantee = pc.field(PARTITION) == pa.scalar(piece.partition, METADATA_FIELDS[PARTITION].type)
-    key = plan.files[int(piece.rows["file"][0])].key
-    return format_.make_fragment(key, system, guarantee, row_groups=groups)
+    return format_.make_fragment(file.key, system, guarantee, row_groups=groups)
 
 
 def _table(store: ObjectStore, plan: ReadPlan, piece: _Piece, schema: pa.Schema) -> pa.Table:
@@ -147,7 +155,7 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_P
             parts.append(rows)
             flags.append(is_whole)
         rows, is_whole = np.concatenate(parts), np.concatenate(flags)
-        last = rows["row_group"] + rows["row_group_count"]
+        last = rows["row_group"].astype(np.int64) + rows["row_group_count"]
         breaks = (
             (rows["file"][1:] != rows["file"][:-1])
             | (rows["row_group"][1:] < last[:-1])
@@ -165,7 +173,7 @@ def _split(store: ObjectStore, plan: ReadPlan, rows: Rows) -> tuple[Rows, npt.ND
     flags: list[bool] = []
     for index in range(len(rows)):
         file = plan.files[int(rows["file"][index])]
-        segment = SegmentFileReader(store, file, plan.topic.schema.version(file.schema_id))
+        segment = SegmentFileReader(store, file, plan.topic.schema.of_file(file))
         split = by_row_group(rows[index : index + 1], segment)
         parts.append(split)
         flags += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from txnformat.columns.arrow_types import RESERVED_COLUMNS
 from txnformat.persistent import Rows
@@ -10,7 +11,7 @@ from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import Bounds, may_match, plan_bounds, statistics_bounds
 from txnformat.segments.reader import SegmentFileReader
 
-__all__ = ["by_row_group", "narrowed"]
+__all__ = ["by_row_group", "narrowed", "row_groups_of"]
 
 
 def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: str, partition: int) -> Rows:
@@ -44,12 +45,12 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
 
 def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
     """Return one row for each row group of ``rows`` that has records to take."""
-    counts = rows["row_group_count"]
+    numbers = row_groups_of(rows, segment)
+    counts = rows["row_group_count"].astype(np.int64)
     split = np.repeat(rows, counts)
     ends = np.cumsum(counts)
-    split["row_group"] += np.arange(len(split)) - np.repeat(ends - counts, counts)
+    split["row_group"] = numbers
     split["row_group_count"] = 1
-    segment.check_row_groups(split["row_group"].tolist())
     sizes = np.array([segment.row_group_rows(group) for group in split["row_group"].tolist()], np.int64)
     # Where a group begins and ends among the records of its extent's run.
     before = np.cumsum(sizes) - sizes
@@ -60,3 +61,17 @@ def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
     split["skip"] = first - before
     split["take"] = last - first
     return split[split["take"] > 0]
+
+
+def row_groups_of(rows: Rows, segment: SegmentFileReader) -> npt.NDArray[np.int64]:
+    """Return the numbers of the row groups of ``rows``, in their order.
+
+    Raises CorruptDataError before it counts them up, if the file does not have them: what the log says may be 2^31 - 1.
+    """
+    first = rows["row_group"].astype(np.int64)
+    counts = rows["row_group_count"].astype(np.int64)
+    if len(rows):
+        segment.check_row_groups((int(first.min()), int((first + counts).max()) - 1))
+    before = np.cumsum(counts) - counts
+    found: npt.NDArray[np.int64] = np.repeat(first - before, counts) + np.arange(counts.sum())
+    return found

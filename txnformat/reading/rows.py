@@ -18,7 +18,7 @@ from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import may_match_plan
-from txnformat.reading.row_groups import narrowed
+from txnformat.reading.row_groups import narrowed, row_groups_of
 from txnformat.segments.ahead import ahead
 from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
 from txnformat.store.base import ObjectStore
@@ -125,9 +125,7 @@ def read_rows(
         segment = (
             open_file(file)
             if open_file is not None
-            else SegmentFileReader(
-                store, file, schema.version(file.schema_id), alone=len(runs) == 1 or not files_ahead
-            )
+            else SegmentFileReader(store, file, schema.of_file(file), alone=len(runs) == 1 or not files_ahead)
         )
         if where is not None:
             run = narrowed(run, segment, where, topic, partition)
@@ -173,7 +171,7 @@ def _runs(rows: Rows) -> Iterator[Rows]:
     """Split planned rows where the file or the order of row groups changes, or rows are skipped inside."""
     if not len(rows):
         return
-    ends = rows["row_group"] + rows["row_group_count"]
+    ends = rows["row_group"].astype(np.int64) + rows["row_group_count"]
     breaks = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
     yield from np.split(rows, np.flatnonzero(breaks) + 1)
 
@@ -192,7 +190,7 @@ class _Run:
         meta: list[str],
     ) -> None:
         self._reader = reader
-        self._stored = frozenset(schema.version(file.schema_id).names)
+        self._stored = frozenset(schema.of_file(file).names)
         self._topic = topic
         self._schema = schema
         self._partition = partition
@@ -205,11 +203,7 @@ class _Run:
 
     def begin(self, columns: list[str], batch_rows_max: int) -> None:
         """Fetch the beginning of what :meth:`batches` yields."""
-        groups: list[int] = []
-        for first, count in zip(
-            self._rows["row_group"].tolist(), self._rows["row_group_count"].tolist(), strict=True
-        ):
-            groups.extend(range(first, first + count))
+        groups = row_groups_of(self._rows, self._reader).tolist()
         self._columns = columns
         stored = [name for name in columns if name in self._stored]
         self._begun = self._reader.begin(groups, stored, batch_rows_max)

@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -162,9 +163,17 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
         raise _corrupt(named, "its rows are not in the order of partitions and offsets")
     if len(rows) and (rows["records"].min() < 1 or rows["row_group_count"].min() < 1):
         raise _corrupt(named, "a batch is empty")
+    if len(rows) and not 0 <= rows["outcome"].min() <= rows["outcome"].max() <= max(BatchOutcome):
+        raise _corrupt(named, "a batch has an outcome that is none")
     numbers, first = np.unique(rows["file"], return_index=True)
     columns = [table.column(name).take(pa.array(first)).to_pylist() for name in _FILE_FIELDS]
-    records = [FileRecord(*values) for values in zip(*columns, strict=True)]
+    names = FileRecord.__struct_fields__
+    try:
+        records = msgspec.convert(
+            [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)], list[FileRecord]
+        )
+    except msgspec.ValidationError as error:
+        raise _corrupt(named, f"a file is none: {error}") from None
     for record in records:
         keys.check_key(record.key, keys.parse_data_key, where=named.key)
         keys.check_topics_file(record.key, named.key.partition("/")[0], where=named.key)

@@ -20,6 +20,7 @@ from txnformat.columns.arrow_types import (
 from txnformat.columns.conform import conform
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
+from txnformat.types import FileRecord
 
 __all__ = [
     "KAFKA_SCHEMA",
@@ -66,6 +67,18 @@ class TopicSchema:
     def version(self, schema_id: int) -> pa.Schema:
         """Return the columns of a version, up to this one."""
         return (*self.earlier, self.arrow_schema)[schema_id]
+
+    def of_file(self, file: FileRecord) -> pa.Schema:
+        """Return the columns of a segment file. Raises CorruptDataError: the topic has no such version."""
+        if not 0 <= file.schema_id <= self.schema_id:
+            raise CorruptDataError(
+                "a segment file is of a version of its topic's schema that there is not",
+                hint="run no writer on this log before its cause is known",
+                object=file.key,
+                expected=f"0 to {self.schema_id}",
+                got=file.schema_id,
+            )
+        return self.version(file.schema_id)
 
     def __post_init__(self) -> None:
         """Replace near types and check the columns that are named."""
