@@ -197,7 +197,7 @@ class S3Store:
             return self.create_result(error.failure)
         if not answer.get("ETag"):
             # A success that does not look like one: an error in the body of a 200, or a proxy's own page.
-            return CreateResult(CreateOutcome.AMBIGUOUS, self.failed(self._unclear(key)))
+            return CreateResult(CreateOutcome.AMBIGUOUS, self.bad_answer(key=key))
         return CreateResult(CreateOutcome.CREATED)
 
     def put(self, key: str, data: bytes) -> None:
@@ -380,10 +380,6 @@ class S3Store:
             raise self._lacking(name)
         return found
 
-    def failed(self, error: StorageError) -> StorageError:
-        """Return the error of an answer that was judged, with a note if the call's time is over."""
-        return self._patience.failed(error)
-
     def _size(self, answer: Mapping[str, Any], name: str) -> int:
         size = int(self.field(answer, name))
         if not 0 <= size < 2**63:
@@ -391,37 +387,29 @@ class S3Store:
         return size
 
     def _lacking(self, name: str) -> StorageError:
-        error = StorageError(
+        return self.bad_answer(
             "the store's answer lacks what it must have",
-            kind="connection-lost",
-            hint="try again; check the storage option endpoint_url if it stays so",
-            transient=True,
-            store=self.url,
+            "try again; check the storage option endpoint_url if it stays so",
             missing=name,
         )
-        return self.failed(error)
 
     def _other_length(self, key: str, expected: int, got: int | None) -> StorageError:
-        error = StorageError(
+        return self.bad_answer(
             "the store answered a ranged read with another number of bytes",
-            kind="connection-lost",
-            hint="try again; a proxy that changes answers must not stand in front of the store",
-            transient=True,
-            store=self.url,
+            "try again; a proxy that changes answers must not stand in front of the store",
             key=key,
             expected=expected,
             got="more" if got is None else got,
         )
-        return self._patience.failed(error)
 
-    def _unclear(self, key: str) -> StorageError:
-        return StorageError(
-            "the store's answer is no clear success",
-            kind="connection-lost",
-            hint="try again",
-            transient=True,
-            object=f"{self.url}/{key}",
+    def bad_answer(
+        self, what: str = "the store's answer is no clear success", hint: str = "try again", **values: Any
+    ) -> StorageError:
+        """Return the error of an answer that was judged, with a note if the call's time is over."""
+        error = StorageError(
+            what, kind="connection-lost", hint=hint, transient=True, store=self.url, **values
         )
+        return self._patience.failed(error)
 
     def _full(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix else key

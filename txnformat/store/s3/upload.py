@@ -13,7 +13,6 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from txnformat.errors import StorageError
 from txnformat.forking import renew_after_fork
 from txnformat.store.base import CreateOutcome
 from txnformat.store.s3.errors import RequestFailedError
@@ -122,7 +121,7 @@ class S3Writer(Writer):
                 if attempt > 1 and self._store.get(self._key) == data:
                     return  # an earlier attempt, whose answer was lost
                 raise object_exists(self._store.url, self._key)
-            error = result.error or self._failed()
+            error = result.error or self._store.bad_answer(key=self._key)
             if not error.transient or error.patience_over or attempt == CLOSE_ATTEMPTS_MAX:
                 raise error
             self._store.pause(attempt)
@@ -165,7 +164,7 @@ class S3Writer(Writer):
                 )
                 if answer.get("ETag"):
                     return
-                error = self._store.failed(self._failed())
+                error = self._store.bad_answer(key=self._key)
             except RequestFailedError as caught:
                 failure = caught.failure
                 # 404: the upload is no longer there, which is how a completed one looks to the next attempt.
@@ -190,13 +189,3 @@ class S3Writer(Writer):
             return self._store.request(operation, self._key, **arguments)
         except RequestFailedError as error:
             raise error.failure.error from None
-
-    def _failed(self) -> StorageError:
-        return StorageError(
-            "the store's answer is no clear success",
-            kind="connection-lost",
-            hint="try again",
-            transient=True,
-            store=self._store.url,
-            key=self._key,
-        )
