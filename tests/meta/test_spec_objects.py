@@ -20,14 +20,13 @@ from tests.meta.spec_samples import (
 )
 from txnformat.core.producers.state import AppendedRange
 from txnformat.core.records.batch_table import TABLE_ROW
-from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
+from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT, SealedTotals
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
 from txnformat.core.snapshot import codec as snapshot
 from txnformat.core.snapshot.groups import CommittedRow, GroupRow, MemberRow, PendingRow
 from txnformat.core.snapshot.rows import (
     AppVersionRow,
-    BlockRow,
     FeaturesRow,
     OpenRow,
     PartitionRow,
@@ -38,11 +37,11 @@ from txnformat.core.snapshot.rows import (
     StateRow,
     SubscriptionKeyRow,
     TopicRow,
-    TotalsRow,
     TransactionalIdRow,
     WindowRow,
 )
 from txnformat.core.snapshot.subscriptions import AcksRow, PendingAcksRow, SubscriptionRow
+from txnformat.core.state import ProducerIdBlock
 from txnformat.core.transactions.state import LastEnd, StagedFlush, TransactionStatus
 from txnformat.types import FileRecord, TopicPartition
 
@@ -87,7 +86,7 @@ DECLARED: dict[str, type[msgspec.Struct]] = {
     "features": FeaturesRow,
     "topics": TopicRow,
     "transactional_ids": TransactionalIdRow,
-    "blocks": BlockRow,
+    "blocks": ProducerIdBlock,
     "app_versions": AppVersionRow,
     "window": WindowRow,
     "partitions": PartitionRow,
@@ -123,7 +122,7 @@ def test_the_spec_names_exactly_the_fields_of_a_snapshot_s_state() -> None:
         (AcksRow, ()),
         (PendingAcksRow, ()),
         (ProducerRow, ()),
-        (TotalsRow, ()),
+        (SealedTotals, ()),
     ],
 )
 def test_the_spec_lists_the_fields_of_a_row_in_order(declared: Any, without: tuple[str, ...]) -> None:

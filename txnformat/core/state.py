@@ -24,7 +24,7 @@ from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError, repr_of
-from txnformat.field_types import LOG_PARTITIONS_MAX
+from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Text
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -80,16 +80,16 @@ class TopicState:
             )
 
 
-class ProducerIdBlock(NamedTuple):
-    """Ids that one process may hand out."""
+class ProducerIdBlock(msgspec.Struct, frozen=True, gc=False):
+    """Ids that one process may hand out. A snapshot has it as it is."""
 
-    owner: str
-    first: int
+    owner: Text
+    first: Count
     """Inclusive."""
-    last: int
+    last: Count
     """Inclusive."""
-    entry: int
-    timestamp_ms: int = 0
+    entry: Count
+    timestamp_ms: Count = 0
     """Log time of that entry."""
 
 

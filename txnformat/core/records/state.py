@@ -8,7 +8,7 @@ very many batches, in the rows of a batch table). Sealed segments, then extents 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from txnformat.core.drafts import replace, without
 from txnformat.core.producers.state import SequenceWindow
 from txnformat.core.records.visibility import last_stable_offset
+from txnformat.field_types import Count
 from txnformat.persistent import Columns
 
 __all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]
@@ -91,16 +92,19 @@ SEGMENT: np.dtype[Any] = np.dtype(
 """A partition's part of a sealed segment."""
 
 
-class SealedTotals(NamedTuple):
-    """What the sealed segments of a partition hold, all together."""
+class SealedTotals(msgspec.Struct, frozen=True, gc=False):
+    """What the sealed segments of a partition hold, all together. A snapshot has it as it is."""
 
-    records: int = 0
-    size: int = 0
+    records: Count
+    size: Count
     """Compressed bytes of the records."""
-    aborted_records: int = 0
-    aborted_size: int = 0
-    aborted_transactions: int = 0
+    aborted_records: Count
+    aborted_size: Count
+    aborted_transactions: Count
     """ABORT markers below the sealed end of transactions with data."""
+
+
+_NOTHING_SEALED = SealedTotals(0, 0, 0, 0, 0)
 
 
 class PartitionState(msgspec.Struct, frozen=True):
@@ -120,7 +124,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """End of the sealed segments (exclusive); at most the last stable offset."""
     segments: Columns = msgspec.field(default_factory=lambda: Columns(SEGMENT))
     """Sealed segments that are not in the segment list, ascending."""
-    sealed: SealedTotals = msgspec.field(default_factory=SealedTotals)
+    sealed: SealedTotals = _NOTHING_SEALED
     open: dict[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
     sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)

@@ -12,8 +12,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.producers.state import AppendedRange
+from txnformat.core.records.state import SealedTotals
 from txnformat.core.snapshot.groups import GroupRow
 from txnformat.core.snapshot.subscriptions import SubscriptionRow
+from txnformat.core.state import ProducerIdBlock
 from txnformat.core.transactions.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     LastEnd,
@@ -37,7 +39,6 @@ from txnformat.types import ObjectRecord, SegmentRecord
 
 __all__ = [
     "AppVersionRow",
-    "BlockRow",
     "FeaturesRow",
     "NumberedRow",
     "OpenRow",
@@ -51,7 +52,6 @@ __all__ = [
     "StateRow",
     "SubscriptionKeyRow",
     "TopicRow",
-    "TotalsRow",
     "TransactionalIdRow",
     "WindowRow",
 ]
@@ -122,16 +122,6 @@ class TransactionalIdRow(Struct, frozen=True, omit_defaults=True):
     subscriptions: tuple[SubscriptionKeyRow, ...] = ()
 
 
-class BlockRow(Struct, frozen=True):
-    """A block of producer ids."""
-
-    owner: Text
-    first: Count
-    last: Count
-    entry: Count
-    timestamp_ms: Count = 0
-
-
 class ProducerRow(Struct, frozen=True):
     """A producer without a transactional id."""
 
@@ -155,16 +145,6 @@ class WindowRow(Struct, frozen=True):
 
     first: Count
     entries: tuple[tuple[str, ...], ...]
-
-
-class TotalsRow(Struct, frozen=True):
-    """Totals of the sealed segments of a partition."""
-
-    records: Count
-    size: Count
-    aborted_records: Count
-    aborted_size: Count
-    aborted_transactions: Count
 
 
 class OpenRow(Struct, frozen=True):
@@ -192,7 +172,7 @@ class PartitionRow(Struct, frozen=True):
     log_end: Count
     listed_end: Count
     sealed_end: Count
-    sealed: TotalsRow
+    sealed: SealedTotals
     open: tuple[OpenRow, ...]
     sequences: tuple[SequencesRow, ...]
     extents: Count
@@ -234,7 +214,7 @@ class StateRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     transactional_ids: tuple[TransactionalIdRow, ...]
     max_transaction_timeout_ms: TimeoutMs = MAX_TRANSACTION_TIMEOUT_MS
     next_producer_id: Count
-    blocks: tuple[BlockRow, ...]
+    blocks: tuple[ProducerIdBlock, ...]
     producers: tuple[ProducerRow, ...] = ()
     retired_below: Count = 0
     groups: tuple[GroupRow, ...] = ()

@@ -19,11 +19,10 @@ from txnformat.core.operation_codec import (
     stored_operation,
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Checkpoint, CreateTopic
-from txnformat.core.records.state import PartitionState, SealedTotals
+from txnformat.core.records.state import PartitionState
 from txnformat.core.snapshot.groups import decode_group, encode_group
 from txnformat.core.snapshot.rows import (
     AppVersionRow,
-    BlockRow,
     FeaturesRow,
     NumberedRow,
     OpenRow,
@@ -37,7 +36,6 @@ from txnformat.core.snapshot.rows import (
     StateRow,
     SubscriptionKeyRow,
     TopicRow,
-    TotalsRow,
     TransactionalIdRow,
     WindowRow,
 )
@@ -96,7 +94,7 @@ def encode_state(state: LogState) -> StateRow:
         ),
         max_transaction_timeout_ms=_or_default(state.max_transaction_timeout_ms, MAX_TRANSACTION_TIMEOUT_MS),
         next_producer_id=state.next_producer_id,
-        blocks=tuple(BlockRow(*block) for block in state.blocks.values()),
+        blocks=tuple(state.blocks.values()),
         producers=tuple(ProducerRow(known, *used) for known, used in sorted(state.producers.items())),
         retired_below=state.retired_below,
         groups=tuple(encode_group(name, group) for name, group in sorted(state.groups.items())),
@@ -173,7 +171,7 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
         partition.log_end,
         partition.listed_end,
         partition.sealed_end,
-        TotalsRow(*partition.sealed),
+        partition.sealed,
         tuple(OpenRow(*opened, first) for opened, first in sorted(partition.open.items())),
         tuple(SequencesRow(*known, window) for known, window in sorted(partition.sequences.items())),
         len(partition.extents),
@@ -348,11 +346,11 @@ class _Cutter:
         return Columns(self.rows.dtype, (cut,) if len(cut) else ())
 
 
-def _blocks(rows: tuple[BlockRow, ...], name: str) -> dict[int, ProducerIdBlock]:
+def _blocks(rows: tuple[ProducerIdBlock, ...], name: str) -> dict[int, ProducerIdBlock]:
     for index, (one, other) in enumerate(pairwise(rows)):
         if other.first <= one.first:
             fail(f"{name}.blocks[{index + 1}]", "first", f"above {one.first}", other.first)
-    return {one.first: ProducerIdBlock(*structs.astuple(one)) for one in rows}
+    return {one.first: one for one in rows}
 
 
 def _partitions(
@@ -376,7 +374,7 @@ def _partitions(
             log_end=row.log_end,
             listed_end=row.listed_end,
             sealed_end=row.sealed_end,
-            sealed=SealedTotals(*structs.astuple(row.sealed)),
+            sealed=row.sealed,
             open={
                 (one.producer_id, one.epoch): one.first_offset
                 for one in sorted(row.open, key=attrgetter("first_offset"))
