@@ -1,6 +1,6 @@
 """One append without a producer, of any size, in one entry: all of it is in the log, or none.
 
-Records go to segment files as they arrive, which nobody sees; the entry that names them is the only step that does.
+Records go to segment files as they arrive, which no reader sees; the entry that names them is the only step that does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BulkAppend:
         """Do a call where no signal reaches it; a commit that was interrupted answers its repeat."""
         earlier = self._calls.interrupted()
         if earlier is not None and earlier.has_run and not self._calls.is_repeat(earlier, name):
-            # Of a send nobody can say whether it was taken in; a commit's outcome is told by the next commit.
+            # It is not known whether a send was taken in; a commit's outcome is told by the next commit.
             raise _cut() if earlier.name == "send" else _undecided()
         return self._calls.run_or_repeat(name, lambda: self._whole(body))
 

@@ -1,7 +1,7 @@
 """A producer for jobs of many processes: others stage in its open transaction, and it ends the transaction.
 
     producer              opens: fences older instances                                    1 entry
-    whoever it lets       stages under the producer's identity: (id, epoch)                1 entry each
+    others, by its leave  stage  under the producer's identity: (id, epoch)                1 entry each
     producer              ends the transaction, with positions, acknowledgements and the   1 entry
                           application's version
 
@@ -102,9 +102,7 @@ class _JobSession(Session):
             self._progress.committed()
             self._ended(Outcome.COMMIT)
             return result, True
-        if (
-            ends
-        ):  # the version is somebody else's: nothing of this transaction may become visible, or stay open
+        if ends:  # the version is another run's: nothing of this transaction may become visible, or stay open
             with suppress(ProducerFencedError):  # the newer instance has aborted it
                 self.abort()
             return result, False
@@ -143,7 +141,7 @@ class JobProducer(Producer):
 
     @contextmanager
     def delegated(self) -> Iterator[Delegation]:
-        """Let somebody else stage in the open transaction while the block runs, in one entry.
+        """Let another process stage in the open transaction while the block runs, in one entry.
 
         Yields the identity under which that is done, and behind which entry: so it is done once, also when whoever does it
         is started twice. Records that were sent before are staged first: they come first in
@@ -152,7 +150,7 @@ class JobProducer(Producer):
         Requests: 1 GET when nothing was staged, else 1 for each entry since; and a flush when records wait.
 
         Raises InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError:
-        the transaction was ended by somebody else.
+        the transaction was ended by another client.
         """
         delegation, before = self._do(Call.DELEGATE, self._job.delegate)
         try:
@@ -168,7 +166,7 @@ class JobProducer(Producer):
     def commit_version(self, app: AppRef) -> tuple[CommitInfo, bool]:
         """Commit the transaction together with an application's version, in one entry.
 
-        Returns what the entry did, and whether it is this transaction's: if somebody else has committed the version,
+        Returns what the entry did, and whether it is this transaction's: if another run has committed the version,
         this transaction is aborted, in one more entry unless a newer instance has done so. If nothing was sent, staged or
         to be committed, the entry holds the version only.
 

@@ -1,4 +1,4 @@
-"""The patience of a producer without transactions: what it holds is flushed after a while, whoever calls it or not."""
+"""The patience of a producer without transactions: what it holds is flushed after a while, without a call."""
 
 from __future__ import annotations
 

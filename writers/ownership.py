@@ -12,7 +12,7 @@ __all__ = ["OwnLock"]
 
 
 class OwnLock:
-    """A re-entrant lock of the process that made it. In a forked child it cannot be had, and nobody waits for it.
+    """A re-entrant lock of the process that made it. In a forked child it cannot be had, and no thread waits for it.
 
     ``what``: whose lock it is, for the error: "producer".
     """

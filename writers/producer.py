@@ -159,8 +159,8 @@ class Producer:
     def init(self) -> None:
         """Get an identity, and with a transactional id fence older instances and abort what they left open.
 
-        What one of them has prepared stays so: then the status is PREPARED, :attr:`prepared` names it, and nobody is
-        fenced before it has ended.
+        What one of them has prepared stays so: then the status is PREPARED, :attr:`prepared` names it, and no instance
+        is fenced before it has ended.
 
         Requests: 1 entry; without a transactional id 1 per process and 1,000 producers; none when one is prepared.
 
@@ -277,7 +277,7 @@ class Producer:
         InvalidInputError, NotFoundError, OffsetOutOfRangeError
             Nothing was taken; the transaction stays usable.
         ConflictError
-            Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: somebody else reads under
+            Kinds ``offsets-changed``, ``offsets-held``, ``offsets-pending``, ``member-fenced``: another client reads under
             this group; abort. The flush or the commit can still raise them, and kind ``offsets-hold-broken``.
         """
         self._session.check_unless_running(Call.SEND_OFFSETS)
@@ -292,7 +292,7 @@ class Producer:
     def acknowledge(self, subscription: AckSource, records: Records) -> None:
         """Let records of a subscription be acknowledged with the transaction, or given back with its abort.
 
-        They are written with the next flush, prepare or commit; from then on nobody else can acknowledge them, or give
+        They are written with the next flush, prepare or commit; from then on no other client can acknowledge them, or give
         them back. Requests: those of a look at the log.
 
         Parameters
@@ -329,7 +329,7 @@ class Producer:
     def flush(self) -> CommitInfo:
         """Write what is buffered.
 
-        In a transaction with ``buffer="auto"`` it goes to files that nobody sees before the commit. With "deferred",
+        In a transaction with ``buffer="auto"`` it goes to files that no reader sees before the commit. With "deferred",
         and once "auto" has become so, it is staged: 1 PUT per file, 1 batch table and 1 entry. Else it is appended to
         the log, in 1 entry.
 
@@ -338,7 +338,7 @@ class Producer:
         StorageError
             Nothing was appended; the call may be repeated (or, in status ABORT_REQUIRED, the transaction aborted).
         TransactionTimedOutError
-            The transaction was open for too long, and somebody has aborted it. Abort, and do the work again.
+            The transaction was open for too long, and another client has aborted it. Abort, and do the work again.
         CommitStateUnknownError
             Repeat the call, abort, or close.
         """
@@ -367,7 +367,7 @@ class Producer:
         """Write what is left and let the transaction wait for its outcome, in one entry: two-phase commit.
 
         From then on it can only be committed or aborted: by this producer, by the next instance of its transactional id,
-        or by anybody with ``str()`` of what this returns (``log.commit_prepared``, ``log.abort_prepared``). No time ends
+        or by any client with ``str()`` of what this returns (``log.commit_prepared``, ``log.abort_prepared``). No time ends
         it, and ``close`` leaves it as it is.
 
         Requests: 1 PUT per file, 1 batch table and 1 entry, as far as records are left; with ``buffer="inline"`` no table.

@@ -42,7 +42,7 @@ run_after_fork(_forget)
 
 
 def next_producer_id(log: TxnLog) -> int:
-    """Return a producer id that nobody else has. Requests: 1 entry per process and 1,000 ids.
+    """Return a producer id of its own. Requests: 1 entry per process and 1,000 ids.
 
     Raises TxnLogError: no block could be had; after CommitStateUnknownError the same call may be repeated.
     """
@@ -50,7 +50,7 @@ def next_producer_id(log: TxnLog) -> int:
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())
     with block.lock:
-        # Whoever took a later block may have expired meanwhile: ids below its own append nothing any more, used or not.
+        # The process with a later block may have expired meanwhile: ids below its own append nothing any more, used or not.
         first = max(block.ids.start, log.state.retired_below)
         block.ids = range(min(first, block.ids.stop), block.ids.stop)
         if not block.ids:

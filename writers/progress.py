@@ -63,7 +63,7 @@ class _Waiting(NamedTuple):
 
 
 class Progress:
-    """Positions that wait for the next entry of a transaction, and whoever wants to know that they are in force.
+    """Positions that wait for the next entry of a transaction, and the consumers that want to know that they are in force.
 
     All of it is one value, which every call replaces at once.
     """
@@ -104,7 +104,7 @@ class Progress:
         self._waiting = self._waiting._replace(offsets=(), acks=())
 
     def committed(self) -> None:
-        """Tell whoever reads that the transaction is committed."""
+        """Tell the consumers that the transaction is committed."""
         self._end(committed=True)
 
     def discard(self) -> None:

@@ -276,7 +276,7 @@ class Session:
         try:
             result = self._write(Call.COMMIT, Outcome.COMMIT)
         except InvalidTransactionStateError as error:
-            if error.kind == "transaction-aborted":  # by somebody who ended what is prepared
+            if error.kind == "transaction-aborted":  # by a client that ended the prepared transaction
                 self._ended(Outcome.ABORT)
             raise
         self._progress.committed()
@@ -292,7 +292,7 @@ class Session:
         try:
             self._check_offsets(state, offsets)
         except TxnLogError:
-            # Who is refused may wait for an instance that is dead, and nobody else might ever end its transaction.
+            # The refusal may be because of a dead instance, whose transaction nothing else might ever end.
             self._check_offsets(self._log.transactions.end_expired_if_permitted(), offsets)
         self._progress.add(offsets, source)
 
@@ -450,7 +450,7 @@ class Session:
         self._staging.adopt(topics)
         self._upload_guarded(self._staging.finish)
         self._staging.redistribute(topics)
-        # What is appended and committed in one entry needs no stage: nobody could see it open.
+        # What is appended and committed in one entry needs no stage: no reader could see it open.
         deferred = self._streams and (self.at.appended or end is None)
         appends = self._staging.appends(numbered=self.at.ref is not None, deferred=deferred)
         return Write(

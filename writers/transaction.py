@@ -65,7 +65,7 @@ class ProducerStatus(StrEnum):
     PREPARED = "prepared"
     """The transaction's outcome is decided elsewhere: it can be committed or aborted, and nothing else."""
     UNKNOWN_OUTCOME = "unknown-outcome"
-    """Nobody could tell whether the last call's entry is in the log."""
+    """It is not known whether the last call's entry is in the log."""
     FENCED = "fenced"
     """The identity can never be used again."""
     CLOSED = "closed"

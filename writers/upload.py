@@ -145,7 +145,7 @@ class TopicUpload:
 class _ConfirmedWriter(Writer):
     """An upload whose end is looked up when its answer is lost, and that is begun anew when it fails for now.
 
-    Nobody else has the key, so an object of the right size that ends as ours does is ours: what is written last is
+    No other client has the key, so an object of the right size that ends as ours does is ours: what is written last is
     a Parquet footer, which holds the checksum of everything before it. So an earlier attempt that lands late does no
     harm: it is the same object.
     """
@@ -299,7 +299,7 @@ def with_batch_table(
 
 
 def _create(store: ObjectStore, key: str, data: bytes, pauses: Pauses | None) -> None:
-    """Create an object under a key that nobody else uses; repeating an unclear attempt is harmless."""
+    """Create an object under a key of its own; repeating an unclear attempt is harmless."""
     attempt = 0
     while True:
         attempt += 1

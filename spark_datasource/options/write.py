@@ -76,7 +76,7 @@ def parse_stream_write_options(
     found = OptionValues(options, STREAM_WRITE, {"reads": READ, "batch writes": WRITE}, LATER)
     values = _write_values(found, columns, s3a)
     if values["topic"] is None:
-        # A column may hold anything at any time, and nobody watches a stream: a name mistyped once makes no topic.
+        # A column may hold anything at any time, and a stream runs unwatched: a name mistyped once makes no topic.
         values.setdefault("create_topics", False)
     own = field_values(found, StreamWriteOptions)
     found.finish()

@@ -73,7 +73,7 @@ def _known_or_new(
     expected = TopicStamp(create.topic_id, create.directory, 0, create.partitions)
     if stamp != expected:
         raise invalid_message("another topic than the one to create", topic=name, got=stamp)
-    # Somebody else may have made it meanwhile: then this creates nothing, and the records go there if it is alike.
+    # Another client may have made it meanwhile: then this creates nothing, and the records go there if it is alike.
     theirs = state.topics.get(state.topic_ids.get(name, ""))
     alike = theirs is not None and theirs.created.partitions == create.partitions
     count = _partition_count(theirs, stamp) if theirs is not None and alike else create.partitions

@@ -185,7 +185,7 @@ def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) 
 
 
 def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknownError:
-    """Return what a stream says when nobody can tell whether a batch is in the log."""
+    """Return the error of a batch whose outcome is unknown."""
     return CommitStateUnknownError(
         "the batch may or may not be in the log: the store gave no clear answer",
         kind=error.kind,

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 COMMIT_TRIES_MAX = 3
-"""How often one intent is handed in while nobody can tell whether it landed; each try has its own deadline."""
+"""How often one intent is handed in while its outcome is unknown; each try has its own deadline."""
 
 T = TypeVar("T")
 

@@ -53,7 +53,7 @@ def plan_write(options: WriteOptions, frame: StructType) -> WritePlan:
     Raises NotFoundError of kind ``no-log``; kind ``unknown-topic`` if topics are not to be created;
     InvalidInputError: the DataFrame does not fit the topic, or no topic can have its schema: every difference;
     StaleAppVersionError: the log holds a later version of ``txnAppId``; ProducerFencedError,
-    TransactionTimedOutError: the transaction that the write belongs to was ended by somebody else.
+    TransactionTimedOutError: the transaction that the write belongs to was ended by another client.
     """
     log = open_log(options.path, options.storage)
     state = log.state

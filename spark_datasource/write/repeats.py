@@ -1,6 +1,6 @@
 """Versions that are in the log already: whether they hold the rows that their repetition gives, and what follows if not.
 
-Whoever repeats a version gets "done", and its rows are left out. That is right as long as they are the rows that are there. So a version
+A run that repeats a version gets "done", and its rows are left out. That is right if the log holds the same rows. So a version
 says what it wrote, by topic (:mod:`txnformat.columns.multiset`), and its repetition is held against that. Honest repetitions may differ,
 too: ``rand()``, sums of floats after a shuffle. So what differs is an error that an option makes a warning; the run that wrote
 the version itself is only warned.
@@ -102,7 +102,7 @@ class Repetition:
     def check(self, state: LogState, version: AppVersion | None, entry: int) -> None:
         """Compare with what ``entry`` holds; nothing when that is no longer there to be read, or does not say.
 
-        Raises StaleAppVersionError of kind ``different-repeat``: the rows differ, and nobody said that they may.
+        Raises StaleAppVersionError of kind ``different-repeat``: the rows differ, and ``allowed`` is not set.
         Nothing was written.
         """
         if version is None or version.content is None:

@@ -1,6 +1,6 @@
 """Which topic the rows of a write go to: always one, or the one that a column names.
 
-A routed write meets its topics in tasks, where nobody follows the log. So the driver pins what every topic that
+A routed write meets its topics in tasks, which do not follow the log. So the driver pins what every topic that
 exists looks like, and how one that does not exist would be made, and ships that; a task and the driver come to the
 same answer about a name. Ids of new topics are derived from the name and a random number of the write.
 """

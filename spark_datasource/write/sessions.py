@@ -8,7 +8,7 @@ DataFrame's own session is made active, if the thread has none that knows the fo
 writes are as they were.
 
 Tables of a catalog are refused at the same place: Spark would make the table first, append the rows, and then hand the
-table's options to nobody, so that it could never be read. Where ``register`` was not called Spark does just that.
+table's options to no source, so that it could never be read. Where ``register`` was not called Spark does just that.
 
 In Spark Connect the server makes the session active, and nothing of this is needed or done.
 """

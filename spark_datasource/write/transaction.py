@@ -93,7 +93,7 @@ class SparkTransaction:
     storage_options : mapping of str to str, optional
         Credentials, endpoint, … of S3; by default Spark's own settings of s3a, and the environment. The Spark jobs get them.
     deferred_timeout_ms : int
-        How long the transaction may stay open after its last write before anybody may abort it; 1 to 7 days.
+        How long the transaction may stay open after its last write before any client may abort it; 1 to 7 days.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class SparkTransaction:
         ProducerFencedError
             A newer instance of this job has begun: stop.
         TransactionTimedOutError
-            It was open for too long, and somebody has aborted it.
+            It was open for too long, and another client has aborted it.
         PySparkException
             Whatever fails the job that is not of txnlog, as Spark tells it.
         """
@@ -239,7 +239,7 @@ class SparkTransaction:
         Raises
         ------
         StaleAppVersionError
-            The log holds a later version. Nobody was fenced.
+            The log holds a later version. No instance was fenced.
         NotFoundError
             Kind ``no-log``.
         TxnLogError
@@ -252,7 +252,7 @@ class SparkTransaction:
         except BaseException:
             if not is_new:
                 raise
-            # Nobody leaves what nobody has entered: if it has begun although the caller was interrupted, it ends here.
+            # A transaction that was not entered is not left: if it has begun although the caller was interrupted, it ends here.
             self._calls.note_interrupted()
             self._calls.run(FORSAKE, self._forsake)
             raise
@@ -336,7 +336,7 @@ class SparkTransaction:
         self._phase = _Phase.OVER  # until it has begun
         self._log = self._open_log()
         try:
-            # Before anybody is fenced, and again as of the entry that fences: somebody may have committed between.
+            # Before any instance is fenced, and again as of the entry that fences: another one may have committed between.
             if not self._check_version(self._log.state):
                 self._producer = JobProducer(self._log, self._id, deferred_timeout_ms=self._timeout_ms)
                 self._producer.init()
@@ -361,7 +361,7 @@ class SparkTransaction:
             self._log.close()
 
     def _leave(self, error: BaseException | None) -> None:
-        """End the transaction; whoever leaves it again is told the same."""
+        """End the transaction; leaving it again gives the same answer."""
         log, producer = self._log, self._producer
         if log is None:
             raise InternalError("a transaction that was left before it was entered")
@@ -438,7 +438,7 @@ class SparkTransaction:
             ) from self._failure
 
     def _commit(self, producer: JobProducer) -> tuple[CommitInfo, bool]:
-        """Commit, and return also whether it is this transaction that did it; repeat what nobody can tell about."""
+        """Commit, and return also whether it is this transaction that did it; repeat a commit whose outcome is unknown."""
         for tries_left in reversed(range(COMMIT_TRIES_MAX)):
             try:
                 if self._app is None:

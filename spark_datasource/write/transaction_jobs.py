@@ -139,7 +139,7 @@ def check_frame(df: object) -> None:
 def run_job(df: DataFrame, options: Mapping[str, str], path: str) -> None:
     """Run the job of a write, and raise what it fails with: an error of txnlog without what Spark tells around it."""
     if is_classic(df.sparkSession):
-        activate(df.sparkSession)  # this may be any thread, and nobody need have registered the format
+        activate(df.sparkSession)  # this may be any thread, and the format need not be registered
     try:
         df.write.format("txnlog").mode("append").options(**options).save(path)
     except Exception as error:

@@ -148,7 +148,7 @@ def main() -> NoReturn:
     if COMPLETE_VARIABLE in os.environ:  # a shell asks for completions
         application.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
     code = run(sys.argv[1:])
-    with contextlib.suppress(OSError):  # whoever read it has gone, and the code says so
+    with contextlib.suppress(OSError):  # the reader has gone, and the code says so
         sys.stdout.flush()
     sys.stderr.flush()
     # Python's own end is left out: a thread of Arrow that lets go of a Python object just then would abort the process

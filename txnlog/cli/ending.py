@@ -156,7 +156,7 @@ def end_expired(place: Place, as_json: bool) -> None:
 
 
 def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransaction]:
-    """Do it, once somebody has agreed to what would be done."""
+    """Do it, once the user has agreed to what would be done."""
     if dry_run:
         return end(dry_run=True)
     if not sure:

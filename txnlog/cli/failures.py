@@ -33,7 +33,7 @@ INTERNAL = 70
 INTERRUPTED = 130
 """As a shell says of a program that SIGINT ended."""
 BROKEN_PIPE = 141
-"""Likewise SIGPIPE: whoever read our output has gone."""
+"""Likewise SIGPIPE: the reader of our output has gone."""
 
 EXIT_CODES: Mapping[type[TxnLogError], int] = {
     errors.InvalidInputError: USAGE,

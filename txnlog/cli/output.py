@@ -1,6 +1,6 @@
 """Printing: JSON for programs; for people tables, drawn with rich on a terminal and plainly aligned elsewhere.
 
-Names and values in a log are anybody's, and a terminal does what control characters say. So everything that a command
+Names and values in a log may be hostile, and a terminal does what control characters say. So everything that a command
 prints goes through this module: text for people always shows such characters escaped; what programs read (JSON, CSV,
 Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
 """
@@ -129,7 +129,7 @@ def show_lines(text: str, file: TextIO) -> None:
 
 
 class Guarded:
-    """A terminal's standard error for text that no command makes: warnings, log lines, tracebacks, whoever prints them."""
+    """A terminal's standard error for text that no command makes: warnings, log lines, tracebacks of any library."""
 
     def __init__(self, file: TextIO) -> None:
         self.unguarded = file

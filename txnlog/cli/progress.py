@@ -16,7 +16,7 @@ class Advance(Protocol):
     """Moves the bar."""
 
     def __call__(self, done: int, total: int | None, text: str) -> None:
-        """Show that ``done`` of ``total`` is done; None when nobody knows how much there is."""
+        """Show that ``done`` of ``total`` is done; None when the whole is not known."""
 
 
 @contextmanager

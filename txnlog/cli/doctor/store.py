@@ -74,7 +74,7 @@ def check_promises(store: ObjectStore, clock: Clock, ids: Ids) -> list[Check]:
         if check.problem is None:
             checks.append(AREA.ok(check.name, check.promise))
             continue
-        # Nobody but a cleaner needs to delete.
+        # Only cleaning needs to delete.
         status = Status.WARNING if check.name == "delete" else Status.PROBLEM
         checks.append(Check(AREA, check.name, status, str(check.problem), check.problem.hint or _RIGHTS))
     if any(check.status is Status.PROBLEM for check in checks):

@@ -136,7 +136,7 @@ def _float(value: Any, largest: float, type_: pa.DataType) -> float:
         return _SPECIAL_FLOATS[value]
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _unfit(value, type_)
-    if value > largest or value < -largest:  # 1e999 would become infinity, which nobody wrote
+    if value > largest or value < -largest:  # 1e999 would become infinity, which the input does not say
         raise _unfit(value, type_, ': out of range; infinity is written "Infinity"')
     return float(value)
 

@@ -49,7 +49,7 @@ class Source(NamedTuple):
 
     pieces: Iterator[Piece]
     total: int | None
-    """Bytes, or rows of a Parquet file; None when nobody knows."""
+    """Bytes, or rows of a Parquet file; None when it is not known."""
     close: Callable[[], None] = lambda: None
     """Ends what reads the file."""
 
