@@ -1,6 +1,7 @@
 """Data files: immutable Parquet objects that hold a topic's records without their offsets.
 
-``writer`` writes batches as runs of whole row groups. ``reader`` fetches only the bytes that are asked for, by row group and column. Before pyarrow
+``writer`` writes batches as runs of whole row groups. ``reader`` asks only for the row groups and columns that
+are wanted; ``segment_object`` fetches their bytes and compares checksums. Before pyarrow
 gets a byte, its checksum is compared, and ``footer``, ``footer_shape``, ``footer_schema``, ``thrift_compact`` and ``pages`` check what the file declares:
 they cannot end the process, whatever the bytes are. The entry names size, checksum and footer of each file.
 

@@ -10,30 +10,26 @@ WHOLE_BYTES_MAX at a time: row groups that decode to more are read by rows.
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, StorageError, repr_of
+from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.segments.ahead import ahead
 from txnformat.segments.footer import (
     Chunk,
     ChunkStatistics,
-    Footer,
     FooterError,
-    decode_footer,
     encode_footer,
 )
-from txnformat.segments.footer_shape import Leaf, shape_of
+from txnformat.segments.footer_shape import Leaf
 from txnformat.segments.pages import whole_values, with_values
 from txnformat.segments.pages_ahead import Looked, look_at_pages
 from txnformat.segments.ranged_file import RangedFile
-from txnformat.segments.writer import CHUNK_CRC32_KEY
+from txnformat.segments.segment_object import SegmentObject, together
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
@@ -54,11 +50,6 @@ PART_BYTES_MAX = 16 * 1024 * 1024
 WINDOWS_AHEAD = 2
 """Windows on their way while the caller works on the one before them."""
 
-FOOTER_BYTES_MAX = 256 * 1024 * 1024
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 
 class _Window(NamedTuple):
     groups: list[int]
@@ -66,14 +57,6 @@ class _Window(NamedTuple):
     """The asked ones of each row group, in the order of its leaves."""
     decoded: int
     """Bytes, about, if the footer says the truth."""
-
-
-class _Place(NamedTuple):
-    start: int
-    """First byte in the object (inclusive)."""
-    length: int
-    crc32: int | None
-    """None in files of other writers."""
 
 
 class _Asked(NamedTuple):
@@ -113,13 +96,11 @@ class SegmentFileReader:
         threads: int = WINDOWS_AHEAD,
         alone: bool = True,
     ) -> None:
-        self._store = store
+        self._object = SegmentObject(store, file, schema)
         self._file = file
         self._schema = schema
         self._threads = threads
         self._alone = alone
-        self._footer: Footer | None = None
-        self._checksums: str | None = None
         self._asked: _Asked | None = None
 
     def read(
@@ -142,7 +123,7 @@ class SegmentFileReader:
     ) -> Iterator[pa.RecordBatch]:
         """Do what :meth:`read` does, but fetch and decode the first window now, and return the iterator over all."""
         columns = tuple(columns)  # what is known of them is kept by this object
-        known = self._metadata().shape.columns
+        known = self._object.footer().shape.columns
         unknown = [name for name in columns if name not in known]
         if unknown:
             raise InvalidInputError(
@@ -198,7 +179,7 @@ class SegmentFileReader:
         self, row_groups: Sequence[int], column: str
     ) -> tuple[pa.DataType, list[ChunkStatistics | None]] | None:
         """Return a column's type in the file, and its statistics by row group. None for a column that is nested."""
-        footer = self._metadata()
+        footer = self._object.footer()
         type_ = self._schema.field(column).type
         if type_.num_fields:
             return None
@@ -207,14 +188,16 @@ class SegmentFileReader:
         try:
             return type_, [footer.statistics(group, leaf) for group in row_groups]
         except FooterError as error:
-            raise self._refused(error) from error
+            raise self._object.refused(error) from error
 
     def check_row_groups(self, row_groups: Sequence[int]) -> None:
         """Raise CorruptDataError about row groups that the file does not have."""
-        known = len(self._metadata().groups)
+        known = len(self._object.footer().groups)
         for group in row_groups:
             if not 0 <= group < known:
-                raise self._corrupt("a row group that the log names is not there", f"below {known}", group)
+                raise self._object.corrupt(
+                    "a row group that the log names is not there", f"below {known}", group
+                )
 
     @property
     def columns(self) -> Sequence[str]:
@@ -224,16 +207,16 @@ class SegmentFileReader:
 
     def row_group_rows(self, row_group: int) -> int:
         """Return the number of records of a row group."""
-        return self._metadata().groups[row_group].rows
+        return self._object.footer().groups[row_group].rows
 
     def row_group_counts(self) -> list[int]:
         """Return the number of records of every row group, in order."""
-        return [group.rows for group in self._metadata().groups]
+        return [group.rows for group in self._object.footer().groups]
 
     def chunk_bytes(self) -> int:
         """Return the bytes of all column chunks together."""
         names = self._schema.names
-        groups = range(len(self._metadata().groups))
+        groups = range(len(self._object.footer().groups))
         return sum(chunk.length for group in groups for chunk in self._chunks(group, names))
 
     def _counts(self, row_groups: Sequence[int], batch_rows_max: int) -> Iterator[pa.RecordBatch]:
@@ -245,55 +228,17 @@ class SegmentFileReader:
                 yield pa.RecordBatch.from_struct_array(nothing)
                 left -= count
 
-    def _metadata(self) -> Footer:
-        """Return the footer, fetched and checked at the first call."""
-        if self._footer is not None:
-            return self._footer
-        file = self._file
-        if not 0 < file.footer_bytes <= min(file.size, FOOTER_BYTES_MAX):
-            raise self._corrupt(
-                "a segment file cannot have such a footer",
-                f"1 to {min(file.size, FOOTER_BYTES_MAX)} bytes",
-                file.footer_bytes,
-            )
-        end = file.size - file.footer_bytes
-        data = self._fetch(end, file.footer_bytes)
-        digest = hashlib.sha256(data).hexdigest()
-        if digest != file.footer_sha256:
-            raise self._corrupt("the footer of a segment file has another hash", file.footer_sha256, digest)
-        try:
-            footer = decode_footer(data, shape_of(self._schema), end)
-        except FooterError as error:
-            raise self._refused(error) from error
-        if footer.rows != file.rows:
-            raise self._corrupt("a segment file has another number of records", file.rows, footer.rows)
-        self._checksums = self._parse_checksums(footer)
-        self._footer = footer
-        return footer
-
-    def _parse_checksums(self, footer: Footer) -> str | None:
-        found = footer.metadata.get(CHUNK_CRC32_KEY)
-        if found is None:
-            return None
-        digits = 8 * len(footer.groups) * len(footer.shape.leaves)
-        text: str = found.decode("ascii", "replace")
-        if len(text) != digits or found.strip(b"0123456789abcdef"):
-            raise self._corrupt(
-                "the chunk checksums of a segment file are malformed", f"{digits} hex digits", text
-            )
-        return text
-
     def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
         """Return the chunks of columns in a row group."""
         known = self._known(columns).chunks
         found = known.get(group)
         if found is None:
-            footer = self._metadata()
+            footer = self._object.footer()
             leaves = footer.shape.columns
             try:
                 found = [footer.chunk(group, leaf) for name in columns for leaf in leaves[name]]
             except FooterError as error:
-                raise self._refused(error) from error
+                raise self._object.refused(error) from error
             known[group] = found
         return found
 
@@ -301,7 +246,7 @@ class SegmentFileReader:
         """Return what is known of columns: the last ones are kept, for they are asked for several times."""
         known = self._asked  # other threads may ask for other columns
         if known is None or known.columns is not columns:
-            shape = self._metadata().shape
+            shape = self._object.footer().shape
             leaves = [shape.leaves[leaf] for name in columns for leaf in shape.columns[name]]
             schema = pa.schema([self._schema.field(name) for name in columns])
             known = self._asked = _Asked(columns, leaves, schema, {})
@@ -333,14 +278,14 @@ class SegmentFileReader:
 
     def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
         """Fetch and check one window, and decode it unless that is too much for one piece."""
-        ranges = self._fetch_chunks(window.groups, columns)
+        ranges = self._fetch(window.groups, columns)
         looked = self._look(ranges, window.groups, columns)
         if looked.decoded > WHOLE_BYTES_MAX:
             return _Parts(ranges, window.groups)
         parts = min(len(columns), pa.cpu_count()) if alone else 1
         if parts == 1:
             return self._decode(ranges, window.groups, columns, looked)
-        tables = _together(
+        tables = together(
             lambda names: self._decode(ranges, window.groups, names, looked),
             [columns[part::parts] for part in range(parts)],
             threads=parts,
@@ -348,13 +293,18 @@ class SegmentFileReader:
         arrays = {name: table.column(name) for table in tables for name in table.column_names}
         return pa.Table.from_arrays([arrays[name] for name in columns], names=list(columns))
 
+    def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
+        shape = self._object.footer().shape
+        leaves = [leaf for name in columns for leaf in shape.columns[name]]
+        return self._object.fetch_chunks(leaves, {group: self._chunks(group, columns) for group in groups})
+
     def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> Looked:
         """Look at the pages of columns, before a decoder gets them."""
         chunks = [(group, self._chunks(group, columns)) for group in groups]
         try:
             return look_at_pages(ranges, chunks, self._known(columns).leaves)
         except FooterError as error:
-            raise self._refused(error) from error
+            raise self._object.refused(error) from error
 
     def _opened(
         self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
@@ -362,13 +312,15 @@ class SegmentFileReader:
         """Return pyarrow's reader of a file that has these row groups and columns only."""
         rows = [self.row_group_rows(group) for group in groups]
         chunks = [self._chunks(group, columns) for group in groups]
-        footer = encode_footer(self._metadata().shape.part(columns), list(zip(rows, chunks, strict=True)))
+        footer = encode_footer(
+            self._object.footer().shape.part(columns), list(zip(rows, chunks, strict=True))
+        )
         return pq.ParquetFile(
             pa.PythonFile(RangedFile(self._file.key, self._file.size, ranges), mode="r"),
             metadata=pq.read_metadata(pa.BufferReader(footer)),
             read_dictionary=[name for name in columns if name in looked.numbered],
             pre_buffer=False,
-            page_checksum_verification=self._checksums is None,
+            page_checksum_verification=not self._object.has_checksums,
         )
 
     def _decode(
@@ -421,7 +373,7 @@ class SegmentFileReader:
             self._check_decoded(batch, batch.num_rows, columns, looked)
             yield batch
         if done != self.row_group_rows(group):
-            raise self._corrupt(
+            raise self._object.corrupt(
                 "row groups of a segment file are not what its footer says", self.row_group_rows(group), done
             )
 
@@ -430,7 +382,7 @@ class SegmentFileReader:
 
     def not_decoded(self, error: BaseException) -> CorruptDataError:
         """Return what to raise about what a decoder raised."""
-        return self._corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
+        return self._object.corrupt("row groups of a segment file cannot be decoded", "Parquet", error)
 
     def _check_decoded(
         self, found: pa.Table | pa.RecordBatch, rows: int, columns: Sequence[str], looked: Looked
@@ -444,98 +396,9 @@ class SegmentFileReader:
             for name, type_ in zip(schema.names, schema.types, strict=True)
         ]
         if found.num_rows != rows or schema.names != list(columns) or types != wanted:
-            raise self._corrupt(
+            raise self._object.corrupt(
                 "row groups of a segment file are not what its footer says", rows, found.num_rows
             )
-
-    def _fetch_chunks(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
-        """Return start to content of the runs of adjacent chunks; as many at a time as the store likes."""
-        shape = self._metadata().shape
-        leaves = [leaf for name in columns for leaf in shape.columns[name]]
-        self._check_places(groups, columns)
-        places: list[_Place] = []
-        for group in set(groups):  # one may be asked for twice
-            first = group * len(shape.leaves)
-            for leaf, chunk in zip(leaves, self._chunks(group, columns), strict=True):
-                places.append(_Place(chunk.start, chunk.length, self._crc32(first + leaf)))
-        runs: list[list[_Place]] = []
-        end = 0
-        for place in sorted(places):
-            if end > place.start:
-                raise self._corrupt("column chunks of a segment file overlap", f"from {end} on", place.start)
-            if runs and end == place.start:
-                runs[-1].append(place)
-            else:
-                runs.append([place])
-            end = place.start + place.length
-        contents = _together(self._fetch_run, runs, threads=self._store.reads_in_flight)
-        return {run[0].start: data for run, data in zip(runs, contents, strict=True)}
-
-    def _check_places(self, groups: Sequence[int], columns: Sequence[str]) -> None:
-        """Raise CorruptDataError about chunks that lie among those of another row group."""
-        footer = self._metadata()
-        try:
-            for group in groups:
-                begin, end = footer.row_group_place(group)
-                for chunk in self._chunks(group, columns):
-                    if not begin <= chunk.start <= chunk.start + chunk.length <= end:
-                        raise FooterError(
-                            "column chunks of a segment file overlap those of another row group",
-                            f"from {begin} to {end}",
-                            (chunk.start, chunk.length),
-                        )
-        except FooterError as error:
-            raise self._refused(error) from error
-
-    def _crc32(self, place: int) -> int | None:
-        return None if self._checksums is None else int(self._checksums[8 * place : 8 * place + 8], 16)
-
-    def _fetch_run(self, run: list[_Place]) -> bytes:
-        """Return the content of adjacent chunks, each compared with its checksum."""
-        start = run[0].start
-        data = self._fetch(start, run[-1].start + run[-1].length - start)
-        view = memoryview(data)
-        for chunk in run:
-            part = view[chunk.start - start : chunk.start - start + chunk.length]
-            if chunk.crc32 is not None and zlib.crc32(part) != chunk.crc32:
-                raise self._corrupt(
-                    "a column chunk of a segment file has another checksum",
-                    f"{chunk.crc32:08x}",
-                    f"{zlib.crc32(part):08x}",
-                    start=chunk.start,
-                    length=chunk.length,
-                )
-        return data
-
-    def _fetch(self, start: int, length: int) -> bytes:
-        try:
-            return self._store.get_range(self._file.key, start, length)
-        except NotFoundError as error:
-            raise NotFoundError(
-                "a segment file that the log names is gone",
-                kind="segment-file-missing",
-                hint="it was deleted outside txnlog: restore it, or run a verification of the log",
-                store=self._store.url,
-                object=self._file.key,
-            ) from error
-        except StorageError as error:
-            if error.kind != "invalid-range":
-                raise
-            raise self._corrupt("a segment file is too short", f"{self._file.size} bytes", error) from error
-
-    def _refused(self, error: FooterError) -> CorruptDataError:
-        return self._corrupt(error.what, error.expected, error.got)
-
-    def _corrupt(self, what: str, expected: object, got: object, **values: Any) -> CorruptDataError:
-        return CorruptDataError(
-            what,
-            hint="the object was damaged after it was written: restore it from a copy",
-            store=self._store.url,
-            object=self._file.key,
-            expected=expected if isinstance(expected, int) else str(expected),
-            got=got if isinstance(got, int) else str(got),
-            **values,
-        )
 
 
 class _Decoding:
@@ -552,13 +415,3 @@ class _Decoding:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (pa.ArrowException, OSError, ValueError)) and not isinstance(error, MemoryError):
             raise self._reader.not_decoded(error) from error
-
-
-def _together(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> list[Result]:
-    """Return ``function(item)`` of each item, done by up to ``threads`` threads; 1 is the caller's."""
-    if threads == 1:
-        return [function(item) for item in items]
-    threads = min(threads, len(items))
-    return list(
-        ahead(function, items, threads=threads, weight=lambda _: 1, weight_max=threads, count_max=threads)
-    )

@@ -141,7 +141,7 @@ def test_column_chunks_that_overlap_are_refused_before_they_are_fetched(step: in
 
 
 def requests(reader: Any) -> int:
-    return int(reader._store.counts.count(Operation.GET_RANGE))
+    return int(reader._object._store.counts.count(Operation.GET_RANGE))
 
 
 @pytest.mark.parametrize(("second", "third"), [(4, 4), (8, 12), (44, 4)])
