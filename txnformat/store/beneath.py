@@ -20,7 +20,12 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-__all__ = ["Tree", "Way", "identity", "nothing_there"]
+from txnformat.errors import StorageError
+
+__all__ = ["Tree", "Way", "identity", "nothing_there", "read_exactly", "read_whole"]
+
+_READ_BYTES = 1 << 20
+"""Bytes of one read of a file that has another size than it had."""
 
 T = TypeVar("T")
 
@@ -173,3 +178,38 @@ def _not_a_file(mode: int, path: str) -> OSError:
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, "is a directory", path)
     return OSError(errno.ENXIO, "is no regular file", path)  # what the system says of a socket
+
+
+def read_exactly(file: int, start: int, length: int, path: str) -> bytes:
+    """Return bytes ``[start, start + length)``; a single read returns at most about 2 GiB."""
+    parts: list[bytes] = []
+    while length:
+        part = os.pread(file, length, start)
+        if not part:
+            raise StorageError(
+                "the file became shorter while it was read",
+                kind="invalid-range",
+                hint="something other than txnlog changes files below the root: stop it",
+                path=path,
+            )
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_whole(file: int, size: int, most: int) -> bytes | int:
+    """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read of it."""
+    if size > most:
+        return size
+    data = os.read(file, size + 1)  # the one more tells that there is no more
+    if len(data) == size:
+        return data
+    parts = [data]  # it grows, or is above the 2 GiB of one call
+    count = len(data)
+    while part := os.read(file, min(most + 1 - count, _READ_BYTES)):
+        parts.append(part)
+        count += len(part)
+        if count > most:
+            return count
+    return b"".join(parts)

@@ -37,7 +37,7 @@ from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.shield import shielded
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
-from txnformat.store.beneath import Tree, Way, identity, nothing_there
+from txnformat.store.beneath import Tree, Way, identity, nothing_there, read_exactly, read_whole
 from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
@@ -50,9 +50,6 @@ TEMPORARY_PREFIX = ".tmp-"
 
 PATHS_KEPT = 64
 """Paths of keys that were asked for last."""
-
-READ_BYTES = 1 << 20
-"""What is read at once of a file that has another size than it had."""
 
 DIRECTORY_ATTEMPTS_MAX = 3
 """How often a directory is made anew when somebody removes it under us."""
@@ -136,7 +133,7 @@ class LocalStore:
         path = self._readable_path(key)
         most = object_bytes_max(key) if bytes_max is None else bytes_max
         try:
-            data = self._tree.read(path, lambda file, size: _read_all(file, size, most))
+            data = self._tree.read(path, lambda file, size: read_whole(file, size, most))
         except (FileNotFoundError, NotADirectoryError):
             self._check_root()
             return None
@@ -171,7 +168,7 @@ class LocalStore:
 
         def read(file: int, size: int) -> bytes:
             check_range(self.url, key, start, length, size)
-            return _read_exactly(file, start, length, path)
+            return read_exactly(file, start, length, path)
 
         try:
             return self._tree.read(path, read)
@@ -535,38 +532,3 @@ def _is_key_part(name: str) -> bool:
     except UnicodeEncodeError:  # a file name that is not UTF-8, or a lone surrogate
         return False
     return True
-
-
-def _read_exactly(file: int, start: int, length: int, path: str) -> bytes:
-    """Return bytes ``[start, start + length)``; a single read returns at most about 2 GiB."""
-    parts: list[bytes] = []
-    while length:
-        part = os.pread(file, length, start)
-        if not part:
-            raise StorageError(
-                "the file became shorter while it was read",
-                kind="invalid-range",
-                hint="something other than txnlog changes files below the root: stop it",
-                path=path,
-            )
-        parts.append(part)
-        start += len(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _read_all(file: int, size: int, most: int) -> bytes | int:
-    """Return the bytes of an open file; of one with more than ``most`` how many it has, and nothing is read of it."""
-    if size > most:
-        return size
-    data = os.read(file, size + 1)  # the one more tells that there is no more
-    if len(data) == size:
-        return data
-    parts = [data]  # it grows, or is above the 2 GiB of one call
-    count = len(data)
-    while part := os.read(file, min(most + 1 - count, READ_BYTES)):
-        parts.append(part)
-        count += len(part)
-        if count > most:
-            return count
-    return b"".join(parts)
