@@ -99,9 +99,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the youngest open transaction holds the last stable offset",
-        "txnformat/core/records/visibility.py",
-        "first_unstable = min(open_first_offsets, default=None)",
-        "first_unstable = max(open_first_offsets, default=None)",
+        "txnformat/core/records/state.py",
+        "islice(self.open.values(), 1)",
+        "islice(reversed(self.open.values()), 1)",
         (
             (PSM, "testFirstUnstableOffset"),
             (LOG, "testFetchUpToLastStableOffset"),
@@ -137,8 +137,8 @@ MUTATIONS = (
     Mutation(
         "an index entry's last stable offset counts its own transaction",
         "txnformat/core/records/state.py",
-        "stable = min(others.values(), default=offset + 1)",
-        "stable = min(self.open.values(), default=offset + 1)",
+        "stable = next(iter(others.values()), offset + 1)",
+        "stable = next(iter(self.open.values()), offset + 1)",
         ((PSM, "testLastStableOffsetCompletedTxn"), (LOG, "testTransactionIndexUpdated")),
     ),
     Mutation(

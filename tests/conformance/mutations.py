@@ -195,6 +195,8 @@ def _main(arguments: list[str]) -> int:
     )
     asked = parser.parse_args(arguments)
     chosen = [one for one in MUTATIONS if all(name in one.name for name in asked.name)]
+    if not chosen:
+        parser.error(f"no mutation has all of this in its name: {' '.join(asked.name)}")
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(asked.jobs) as pool:
         original = copy_to(Path(temporary) / "original")
