@@ -81,12 +81,12 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[str]:
-    """A hostile store: it answers with all headers that it got, as the text of an error."""
+    """A hostile store: it answers with all headers that it got, as the code and the text of an error."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def _answer(self) -> None:
             told = escape(" ".join(f"{name} is {value}" for name, value in self.headers.items()))
-            body = f"<Error><Code>AccessDenied</Code><Message>{told}</Message></Error>".encode()
+            body = f"<Error><Code>{told}</Code><Message>{told}</Message></Error>".encode()
             self.send_response(403)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -6,12 +6,14 @@ credentials. :func:`guard_loggers` puts a filter on these libraries' loggers; it
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
@@ -45,6 +47,13 @@ CHARS_MIN = 4
 ANYWHERE_CHARS_MIN = 8
 """From here on (inclusive) a value is masked wherever it stands. A shorter one may be a part of words: masked there too it would garble
 the text, and show what it is. So it is masked where no letter, digit or underscore is before or behind it."""
+
+ESCAPES_MAX = 16
+"""Backslashes that may stand for one (inclusive): a text that was escaped four times."""
+
+_SAME = re.compile(r"[\w.~:+=%!@#$^*(){}\[\]|;,? -]*", re.ASCII)
+"""Texts that every notation leaves as they are."""
+_PART = re.compile(rf"{_SAME.pattern[:-1]}+|\\+|.", re.ASCII | re.DOTALL)
 
 _NAMED = re.compile(
     r"""((?:(?:x-amz-security-token|x-amz-s3session-token|x-aws-ec2-metadata-token|secret_?access_?key|session_?token
@@ -101,12 +110,37 @@ def _known() -> list[str]:
 
 
 def hidden(text: str, value: str) -> str:
-    """Return ``text`` with a mask for each place where a secret value stands."""
+    """Return ``text`` with a mask for each place where a secret value stands, as it is or with escapes."""
+    if not value:
+        return text
     if len(value) >= ANYWHERE_CHARS_MIN:
-        return text.replace(value, MASK)
+        return text.replace(value, MASK) if _SAME.fullmatch(value) else re.sub(_pattern(value), MASK, text)
     # A character that is written as an escape, %2F or \\n, is a delimiter too.
     start = r"(?:(?<!\w)|(?<=%[0-9A-Fa-f]{2})|(?<=\\[a-z]))"
-    return re.sub(rf"{start}{re.escape(value)}(?!\w)", MASK, text) if value else text
+    return re.sub(rf"{start}{_pattern(value)}(?!\w)", MASK, text)
+
+
+def _pattern(value: str) -> str:
+    """Return what finds a value in text: as it is, in a repr (of text or bytes), in JSON and in XML, also in a repr of those."""
+    return "".join(
+        re.escape(part)
+        if _SAME.fullmatch(part)
+        else rf"\\{{{len(part)},{len(part) * ESCAPES_MAX}}}"
+        if part.startswith("\\")
+        else _forms(part)
+        for part in _PART.findall(value)
+    )
+
+
+def _forms(char: str) -> str:
+    """Return what finds a character that some notations write with an escape."""
+    data = char.encode("utf-8", "surrogatepass")
+    found = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], escape(char), f"\\{char}"}
+    each = (
+        re.escape(one).replace(r"\\", rf"\\{{1,{ESCAPES_MAX}}}")
+        for one in sorted(found, key=len, reverse=True)
+    )
+    return f"(?:{'|'.join(each)})"
 
 
 def masked(text: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Callable
+from html import escape
 
 import pytest
 
@@ -13,6 +16,7 @@ from txnformat.store.secrets import (
     CHARS_MIN,
     REMEMBERED_MAX,
     guard_loggers,
+    hidden,
     hide_in,
     masked,
     remember,
@@ -76,6 +80,34 @@ def test_known_values_are_masked_wherever_they_are_also_in_urls() -> None:
     remember(f"value-{number:03}" for number in range(REMEMBERED_MAX))
     assert masked("value-000 value-063") == "*** ***"
     assert masked(CANARY) == CANARY, "forgotten: their number is bounded"
+
+
+@pytest.mark.parametrize("secret", ["a\\b'c\"d/e&f", "\\" * 9, "se\\'c", "ü\n<secret>", "/+=/+=/+="])
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize(
+    "written",
+    [
+        repr,
+        lambda text: repr(text.encode()),
+        lambda text: repr(f'it\'s "{text}"'),
+        json.dumps,
+        lambda text: json.dumps(text).replace("/", r"\/"),
+        escape,
+    ],
+    ids=["text", "bytes", "quotes", "JSON", "slashes", "XML"],
+)
+def test_a_secret_is_masked_in_the_notations_of_others(
+    secret: str, times: int, written: Callable[[str], str]
+) -> None:
+    text = f"CANARY1{secret}CANARY2"
+    for _ in range(times if written is not escape else 1):
+        text = written(text)
+    for shown in (
+        S3Options(token=f"CANARY1{secret}CANARY2").mask(text),
+        hidden(text, f"CANARY1{secret}CANARY2"),
+    ):
+        assert "CANARY" not in shown
+        assert "***" in shown
 
 
 def test_log_lines_and_their_exceptions_are_masked_before_any_handler(

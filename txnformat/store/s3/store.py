@@ -340,6 +340,7 @@ class S3Store:
             where = self.url if key is None else f"{self.url}/{key}"
             failure = failure_of(error, operation, where)
             hide_in(failure.error, self.options.mask)
+            failure = failure._replace(code=self.options.mask(failure.code))
         else:
             self._learn(sent, answer)
             return answer
