@@ -12,6 +12,7 @@ from typing import TypeVar
 from txnformat.core.folding import At, corrupt
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.field_types import LOG_TIME_MS_MAX
 from txnformat.keys import (
     check_topics_file,
     check_topics_sidecar,
@@ -83,7 +84,8 @@ def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
 def check_snapshot(state: LogState, name: str) -> None:
     """Raise CorruptDataError about a state, decoded from snapshot ``name``, whose parts name what is not there.
 
-    That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, file, batch table or open transaction that the snapshot lacks.
+    That is a file or sidecar of another topic (kind ``invalid-key``), or a topic, segment, file, batch table, open transaction, or
+    what is pending in one, that the snapshot lacks; and a time that no entry has.
     """
     topics = directories(state)
     for topic_id, number in _named_partitions(state):
@@ -91,6 +93,8 @@ def check_snapshot(state: LogState, name: str) -> None:
         if number >= state.topics[topic_id].partitions:
             raise _missing(name, "partition", (topic_id, number))
     _check_open(state, name)
+    _check_pending(state, name)
+    _check_rows(state, name)
     for segment in state.segments:
         directory = _there(topics, segment.topic_id, "topic", name)
         for named in _sidecars(segment):
@@ -115,6 +119,39 @@ def _check_open(state: LogState, name: str) -> None:
         for key, first in known.partitions.items():
             if opened.pop((key, (known.producer_id, known.epoch)), None) != first:
                 raise _missing(name, "transaction", (*key, known.producer_id, known.epoch))
+
+
+def _check_pending(state: LogState, name: str) -> None:
+    """Refuse positions and acknowledgements that are pending by ids which do not name them, and ids that name those that are not pending."""
+    pending: set[object] = {(one, holder) for one, group in state.groups.items() for holder in group.pending}
+    pending.update(
+        (key, holder)
+        for key, subscription in state.subscriptions.items()
+        for holder in subscription.holders()
+    )
+    named: set[object] = {
+        (one, holder)
+        for holder, known in state.transactional_ids.items()
+        for one in chain(known.groups, known.subscriptions)
+    }
+    for wanted in pending ^ named:
+        raise _missing(name, "transaction" if wanted in pending else "pending position", wanted)
+
+
+def _check_rows(state: LogState, name: str) -> None:
+    """Refuse rows of partitions that name segments of other topics or none, or are of times that no entry has."""
+    topic_of = {
+        number: segment.topic_id
+        for number, segment in zip(state.segments.numbers(), state.segments, strict=True)
+    }
+    for key, partition in state.partitions.items():
+        for number in set(partition.segments.array()["segment"].tolist()):
+            if topic_of.get(number) != key.topic_id:
+                raise _missing(name, "segment", number)
+        for rows in (partition.extents, partition.markers):
+            times = rows.array()["timestamp_ms"]
+            if len(times) and not 0 <= times.min() <= times.max() <= LOG_TIME_MS_MAX:
+                raise _missing(name, "time", int(times.max()))
 
 
 def _named_partitions(state: LogState) -> Iterator[tuple[str, int]]:

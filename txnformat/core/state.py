@@ -24,7 +24,7 @@ from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError, repr_of
-from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Text
+from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -89,7 +89,7 @@ class ProducerIdBlock(msgspec.Struct, frozen=True, gc=False):
     last: Count
     """Inclusive."""
     entry: Count
-    timestamp_ms: Count = 0
+    timestamp_ms: LogTime = 0
     """Log time of that entry."""
 
 

@@ -8,17 +8,22 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.unit.core.full_state import FULL, LOG_ID, ORDERS, checkpoint_of
+from tests.unit.core.full_state import AUDIT, FULL, LOG_ID, ORDERS, checkpoint_of
 from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry, encode_entry
 from txnformat.core.groups.state import GroupState
+from txnformat.core.ranges import Ranges
 from txnformat.core.records.state import PartitionState
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.snapshot.rows import PartitionRow, StagedSequencesRow, StartRow
 from txnformat.core.state import LogState
+from txnformat.core.subscriptions.state import PendingAcks
+from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import CorruptDataError
+from txnformat.field_types import LOG_TIME_MS_MAX
 from txnformat.keys import LOG_PREFIX, boundary_key, entry_key
 from txnformat.log import TxnLog
+from txnformat.persistent import Columns, Vector
 from txnformat.store.memory import MemoryStore
 from txnformat.types import TopicPartition
 from txnformat.verify.log import verify_log
@@ -51,6 +56,50 @@ def _with_group(change: Callable[[GroupState], GroupState]) -> LogState:
     return replace(FULL, groups={name: change(one) for name, one in FULL.groups.items()})
 
 
+def _with_id(change: Callable[[str, TransactionalIdState], TransactionalIdState]) -> LogState:
+    """Return the full state with what is known of each id changed that has positions and acknowledgements pending."""
+    ids = {
+        name: change(name, known) if known.groups and known.subscriptions else known
+        for name, known in FULL.transactional_ids.items()
+    }
+    assert ids != FULL.transactional_ids
+    return replace(FULL, transactional_ids=ids)
+
+
+def _with_acks(pending: dict[str, PendingAcks]) -> LogState:
+    return replace(
+        FULL,
+        subscriptions={
+            key: replace(
+                one,
+                partitions={
+                    number: replace(acks, pending=pending) for number, acks in one.partitions.items()
+                },
+            )
+            for key, one in FULL.subscriptions.items()
+        },
+    )
+
+
+def _with_rows(field: str, column: str, value: int) -> LogState:
+    """Return the full state with a value in the rows of one kind of all partitions."""
+
+    def changed(columns: Columns) -> Columns:
+        rows = columns.array().copy()
+        rows[column] = value
+        return Columns(rows.dtype, (rows,) if len(rows) else ())
+
+    assert any(len(getattr(one, field)) for one in FULL.partitions.values())
+    return replace(
+        FULL,
+        partitions={
+            key: replace(one, **{field: changed(getattr(one, field))}) for key, one in FULL.partitions.items()
+        },
+    )
+
+
+FULL_OTHER = {ORDERS.topic_id: AUDIT.topic_id, AUDIT.topic_id: ORDERS.topic_id}
+LATE_MS = LOG_TIME_MS_MAX + 1
 NO_TOPIC = str(uuid.UUID(int=1, version=4))
 
 CONTRADICTIONS: dict[str, Callable[[], LogState]] = {
@@ -99,6 +148,58 @@ CONTRADICTIONS: dict[str, Callable[[], LogState]] = {
             for key, one in FULL.subscriptions.items()
         },
     ),
+    "positions of an id that is not there": lambda: _with_group(
+        lambda one: replace(one, pending={f"{name}?": found for name, found in one.pending.items()})
+    ),
+    "positions of an id that does not name the group": lambda: _with_id(
+        lambda name, known: replace(known, groups=frozenset())
+    ),
+    "an id with positions in a group that has none": lambda: _with_group(
+        lambda one: replace(one, pending={})
+    ),
+    "an id with positions in a group that is not there": lambda: replace(FULL, groups={}),
+    "acknowledgements of an id that is not there": lambda: _with_acks(
+        {"another": PendingAcks(Ranges.of([(9, 10)]))}
+    ),
+    "acknowledgements of an id that does not name the subscription": lambda: _with_id(
+        lambda name, known: replace(known, subscriptions=frozenset())
+    ),
+    "an id with acknowledgements in a subscription that has none": lambda: _with_acks({}),
+    "an id with acknowledgements in a subscription that is not there": lambda: replace(
+        FULL, subscriptions={}
+    ),
+    "a segment that is not there": lambda: _with_rows("segments", "segment", 2**31),
+    "a segment of another topic": lambda: replace(
+        FULL,
+        segments=Vector.numbered(
+            list(FULL.segments.numbers()),
+            [msgspec.structs.replace(one, topic_id=FULL_OTHER[one.topic_id]) for one in FULL.segments],
+            FULL.segments.end,
+        ),
+    ),
+    "an extent of the year 10000": lambda: _with_rows("extents", "timestamp_ms", LATE_MS),
+    "a marker of the year 10000": lambda: _with_rows("markers", "timestamp_ms", LATE_MS),
+    "an extent from before 1970": lambda: _with_rows("extents", "timestamp_ms", -1),
+    "a group of the year 10000": lambda: _with_group(lambda one: replace(one, used_ms=LATE_MS)),
+    "a position of the year 10000": lambda: _with_group(
+        lambda one: replace(
+            one, committed={key: at._replace(timestamp_ms=LATE_MS) for key, at in one.committed.items()}
+        )
+    ),
+    "a subscription of the year 10000": lambda: replace(
+        FULL, subscriptions={key: replace(one, used_ms=LATE_MS) for key, one in FULL.subscriptions.items()}
+    ),
+    "an id used in the year 10000": lambda: _with_id(lambda name, known: replace(known, used_ms=LATE_MS)),
+    "a transaction of the year 10000": lambda: _with_id(
+        lambda name, known: replace(known, started_ms=LATE_MS)
+    ),
+    "a block of the year 10000": lambda: replace(
+        FULL, blocks={first: replace(one, timestamp_ms=LATE_MS) for first, one in FULL.blocks.items()}
+    ),
+    "a producer of the year 10000": lambda: replace(
+        FULL, producers={number: one._replace(timestamp_ms=LATE_MS) for number, one in FULL.producers.items()}
+    ),
+    "a log of the year 10000": lambda: replace(FULL, timestamp_ms=LATE_MS),
 }
 
 
@@ -129,7 +230,7 @@ def test_a_log_that_begins_with_such_a_snapshot_is_verified_and_the_finding_name
         log_id=log_id,
         write_id="w",
         previous=state.entry_sha256,
-        timestamp_ms=state.timestamp_ms + 1,
+        timestamp_ms=min(state.timestamp_ms + 1, LOG_TIME_MS_MAX),
         engine="e",
         operations=(named,),
         intents=("i",),

@@ -14,6 +14,7 @@ from txnformat.core.wire.typed import fail
 from txnformat.field_types import (
     Count,
     Flag,
+    LogTime,
     Name,
     PartitionNumber,
     Positive,
@@ -65,7 +66,7 @@ class CommittedRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
     """A position that is in force."""
 
     entry: Count
-    timestamp_ms: Count
+    timestamp_ms: LogTime
 
 
 class PendingPositionRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
@@ -91,7 +92,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
     committed: tuple[CommittedRow, ...]
     pending: tuple[PendingRow, ...]
     used_entry: Count
-    used_ms: Count
+    used_ms: LogTime
 
 
 def encode_group(name: str, group: GroupState) -> GroupRow:

@@ -26,6 +26,7 @@ from txnformat.field_types import (
     Count,
     Flag,
     Item,
+    LogTime,
     PartitionCount,
     PartitionNumber,
     Positive,
@@ -108,12 +109,12 @@ class TransactionalIdRow(Struct, frozen=True, omit_defaults=True):
     status: TransactionStatus
     partitions: tuple[StartRow, ...]
     started_entry: Count | UnsetType | None = UNSET
-    started_ms: Count | UnsetType | None = UNSET
+    started_ms: LogTime | UnsetType | None = UNSET
     last_end: LastEnd | UnsetType | None = UNSET
     timeout_ms: TimeoutMs = TIMEOUT_MS
     deferred_timeout_ms: TimeoutMs = DEFERRED_TIMEOUT_MS
     used_entry: Count = 0
-    used_ms: Count = 0
+    used_ms: LogTime = 0
     abort_only: Flag = 0
     staged: tuple[StagedFlush, ...] = ()
     staged_sequences: tuple[StagedSequencesRow, ...] | UnsetType = UNSET
@@ -127,7 +128,7 @@ class ProducerRow(Struct, frozen=True):
 
     producer_id: Count
     entry: Count
-    timestamp_ms: Count
+    timestamp_ms: LogTime
 
 
 class AppVersionRow(Struct, frozen=True, omit_defaults=True):
@@ -208,7 +209,7 @@ class StateRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     log_id: Text
     entry: Count
     entry_sha256: Sha256
-    timestamp_ms: Count
+    timestamp_ms: LogTime
     features: FeaturesRow
     topics: tuple[TopicRow, ...]
     transactional_ids: tuple[TransactionalIdRow, ...]

@@ -8,7 +8,7 @@ from txnformat.core.operation_codec import check_ranges
 from txnformat.core.ranges import Ranges
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks, SubscriptionState
-from txnformat.field_types import Count, PartitionNumber, ReaderName, TransactionalId, Uuid
+from txnformat.field_types import Count, LogTime, PartitionNumber, ReaderName, TransactionalId, Uuid
 
 __all__ = ["AcksRow", "PendingAcksRow", "SubscriptionRow", "decode_subscription", "encode_subscription"]
 
@@ -40,7 +40,7 @@ class SubscriptionRow(Struct, frozen=True):
     partitions: tuple[AcksRow, ...]
     created_entry: Count
     used_entry: Count
-    used_ms: Count
+    used_ms: LogTime
 
 
 def encode_subscription(key: SubscriptionKey, subscription: SubscriptionState) -> SubscriptionRow:
