@@ -443,3 +443,15 @@ def test_a_store_that_fails_now_and_then_is_no_damage(store: MemoryStore) -> Non
         store, lambda operation, key, call: Fault(FaultKind.FAIL_BEFORE) if call in (1, 2) else None
     )
     assert verify_log(faulty, clock=QuickClock()).problems == ()
+
+
+def test_what_is_in_the_way_of_the_next_entry_is_a_problem(
+    tmp_path: Path, template: dict[str, bytes]
+) -> None:
+    store = LocalStore(tmp_path / "root")
+    for key, data in template.items():
+        store.put(key, data)
+    last = max(number for key in template if (number := keys.parse_entry_key(key)) is not None)
+    blocked = keys.entry_key(last + 1)
+    (tmp_path / "root" / blocked).mkdir()
+    assert found(verify_log(store, clock=QuickClock())) == {("unreadable", blocked)}

@@ -168,6 +168,10 @@ def _uninferable(value: Any, depth: int) -> str | None:
         return f"an array of {value.ndim} dimensions; pass lists"
     if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
         return REPEATED
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        return "an array with masked elements, which would be stored; pass a list with None in their places"
+    if isinstance(value, datetime.time) and datetime.time.tzinfo.__get__(value) is not None:
+        return f"{shown(value)} has a zone, which a time column cannot hold"
     if depth and (is_numpy_time or (isinstance(value, np.ndarray) and value.dtype.kind in "mM")):
         return f"{shown(value)} is a time of numpy inside a list; pass one of datetime"
     if (is_numpy_time or isinstance(value, np.ndarray)) and _has_no_unit(value.dtype):

@@ -277,7 +277,11 @@ class _Verification:
             if (name := _named_after(key)) is not None and name.born > last
         ]
         missing = keys.entry_key(last + 1)
-        if told and self._fetch(missing) is None:
+        found = self._fetch(missing)
+        if isinstance(found, StorageError):
+            advice = "remove what is in its place: neither readers nor writers come beyond it"
+            self._record.add_error(ProblemKind.UNREADABLE, missing, found, advice)
+        if told and found is None:
             born, key = max(told)
             what = f"the newest entries are missing: {key} was made after entry {born}"
             advice = "restore them from a copy; a writer that goes on from here loses them"

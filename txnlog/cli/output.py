@@ -8,7 +8,6 @@ Prometheus' format) is exact in a pipe or a file, and on a terminal escaped.
 from __future__ import annotations
 
 import codecs
-import datetime
 import json
 import re
 import sys
@@ -17,6 +16,7 @@ from dataclasses import asdict, is_dataclass
 from enum import Enum
 from typing import Any, BinaryIO, TextIO
 
+from txnformat.columns.far_times import iso_time
 from txnformat.errors import printable
 
 __all__ = [
@@ -43,11 +43,8 @@ _NOTHING = "-"
 
 
 def instant(ms: int | None) -> str | None:
-    """Return log time as ISO 8601, UTC."""
-    if ms is None:
-        return None
-    time = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return log time as ISO 8601, UTC; years outside of 0 to 9999 with a sign and at least six digits, as ISO has them."""
+    return None if ms is None else f"{iso_time(ms, 1_000, 3)}Z"
 
 
 def plain_values(value: Any) -> Any:

@@ -430,6 +430,18 @@ DATA = {
         pd.DataFrame([[1]], columns=pd.Index(["\ud800"], dtype=object)),
         SCHEMA,
     ),
+    "pandas: an array with a mask": (
+        pd.DataFrame({"x": pd.Series([np.ma.array([1, 424242], mask=[0, 1]), [3]], dtype=object)}),
+        pa.schema([pa.field("x", list_of(pa.int64()))]),
+    ),
+    "pandas: a time with a zone": (
+        pd.DataFrame({"x": pd.Series([datetime.time(1, 2, tzinfo=datetime.UTC)], dtype=object)}),
+        pa.schema([pa.field("x", pa.time64("us"))]),
+    ),
+    "pandas: a time with a zone in a list": (
+        pd.DataFrame({"x": [[datetime.time(1, 2, tzinfo=datetime.UTC)]]}),
+        pa.schema([pa.field("x", list_of(pa.time64("us")))]),
+    ),
     "pandas: an interval": (pd.DataFrame({"x": pd.interval_range(0, 2)}), SCHEMA),
     "polars: a decimal too fine": (pl.DataFrame({"x": [1]}, schema={"x": pl.Int128}), SCHEMA),
     "polars: addresses": (

@@ -165,6 +165,7 @@ def test_what_a_condition_becomes(text: str, expected: object) -> None:
         ("s = 'open", "not SQL"),
         ("(" * 3_000 + "b" + ")" * 3_000, "nested too deeply"),
         ("NOT " * 100 + "b", "nested too deeply"),
+        ("a" + "::int" * 300 + " = 1", "nested too deeply"),
         ("i = 1 OR " * (WHERE_CHARS_MAX // 9) + "i = 1 OR i = 1", "at most 262144"),
     ],
 )  # fmt: skip
