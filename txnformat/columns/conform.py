@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import other_case
+from txnformat.columns.far_times import far_times
 from txnformat.columns.row_values import checked_values, shown, uninferable
 from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
 from txnformat.columns.text import bad_texts, without_hidden_texts
@@ -46,6 +47,7 @@ def conform(
         table = _from_foreign(data)
     is_same = table.schema.equals(schema)
     if is_same and check_text and is_plain_and_sound(table, schema):
+        _check_times(table, schema)
         return _unmarked(table)
     if not is_same and not has_text_names(table.schema):
         raise _mismatch(["a column or a field has a name that is not UTF-8"])
@@ -58,6 +60,7 @@ def conform(
         _check_text(table)
         table = without_hidden_texts(table)
     _check_variants(table, schema)
+    _check_times(table, schema)
     return _unmarked(table)
 
 
@@ -152,6 +155,13 @@ def _check_text(table: pa.Table) -> None:
     problems = [f"column {bad.column!r:.300}, row {bad.row}: {bad}" for bad in bad_texts(table)]
     if problems:
         raise _mismatch(_shortened(problems))
+
+
+def _check_times(table: pa.Table, schema: pa.Schema) -> None:
+    found = islice(far_times(table, schema), PROBLEMS_MAX + 1)
+    problems = [f"column {far.column!r:.300}, row {far.row}: {far}" for far in found]
+    if problems:
+        raise _mismatch([*problems[:PROBLEMS_MAX], *["and more"] * (len(problems) > PROBLEMS_MAX)])
 
 
 def _check_variants(table: pa.Table, schema: pa.Schema) -> None:

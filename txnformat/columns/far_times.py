@@ -1,10 +1,117 @@
-"""Dates and instants of any year as ISO 8601. Python's own end at the years 1 and 9999."""
+"""Times that Python has not: dates and instants outside of the years 1 to 9999.
+
+Arrow holds them; its conversions to Python's values fail. So they are refused where rows enter, and those that are stored
+already are shown as text.
+"""
 
 from __future__ import annotations
 
-__all__ = ["iso_date", "iso_time"]
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from txnformat.columns.arrow_sizes import OfSchema
+
+__all__ = [
+    "DATE_MAX",
+    "DATE_MIN",
+    "INSTANT_US_MAX",
+    "INSTANT_US_MIN",
+    "FarTime",
+    "as_python",
+    "far_columns",
+    "far_times",
+    "iso_date",
+    "iso_time",
+    "shown_far",
+]
+
+INSTANT_US_MIN, INSTANT_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""First and last moment of the years 1 to 9999 (inclusive), in microseconds since 1970: Python has no others."""
+
+DATE_MIN, DATE_MAX = -719_162, 2_932_896
+"""First and last day of the years 1 to 9999 (inclusive), in days since 1970."""
+
+_BOUNDS: dict[int, tuple[Any, int, int]] = {
+    pa.date32().id: (np.int32, DATE_MIN, DATE_MAX),
+    pa.timestamp("us").id: (np.int64, INSTANT_US_MIN, INSTANT_US_MAX),
+}
+"""By the number of a type in a topic's schema: that of its values, and the smallest and largest that Python has."""
 
 _DAY_S = 86_400
+
+
+class FarTime(NamedTuple):
+    """A value that Python has not, or that has one inside."""
+
+    column: str
+    row: int
+    """From 0, of what was looked at."""
+    text: str
+
+    def __str__(self) -> str:
+        """Return what is wrong, without column and row."""
+        return f"{self.text} lies outside of the years 1 to 9999"
+
+
+def far_times(table: pa.Table, schema: pa.Schema) -> Iterator[FarTime]:
+    """Yield every value of a table that Python has not, column by column, by row.
+
+    ``schema`` is canonical, and that of the table; best always the same object, for what is known of it is kept. Costs a pass over
+    the numbers of each column of times; which row it is is looked up only when there is one.
+    """
+    for number in _timed_columns(schema):
+        type_, first = schema.types[number], 0
+        for chunk in table.column(number).iterchunks():
+            if not _is_near(chunk, type_):
+                for row in _far_rows(chunk, type_):
+                    yield FarTime(schema.names[number], first + row, f"{as_python(chunk[row])!s:.80}")
+            first += len(chunk)
+
+
+def far_columns(batch: pa.RecordBatch) -> list[int]:
+    """Return the numbers of the columns without fields that have such values."""
+    return [
+        number
+        for number in _timed_columns(batch.schema)
+        if not batch.schema.types[number].num_fields
+        and not _is_near(batch.column(number), batch.schema.types[number])
+    ]
+
+
+def shown_far(array: Any) -> Any:
+    """Return a column of times as text: those that Python has as Arrow writes them, the others as ISO 8601."""
+    far = _far_mask(array, array.type)
+    near = pc.if_else(far, pa.scalar(None, array.type), array).cast(pa.string())
+    texts = pa.array(
+        [str(as_python(one)) if is_far else None for one, is_far in zip(array, far.to_pylist(), strict=True)],
+        pa.string(),
+    )
+    return pc.if_else(far, texts, near)
+
+
+def as_python(scalar: Any) -> Any:
+    """Return a value of Python for a value of Arrow; text in place of each time that Python has not."""
+    type_ = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pt.is_map(type_):
+        return [(as_python(pair["key"]), as_python(pair["value"])) for pair in scalar.values]
+    if pt.is_list(type_) or pt.is_large_list(type_) or pt.is_fixed_size_list(type_):
+        return [as_python(one) for one in scalar.values]
+    if pt.is_struct(type_):
+        return {field.name: as_python(scalar[number]) for number, field in enumerate(type_)}
+    bounds = _BOUNDS.get(type_.id)
+    if bounds is None or bounds[1] <= scalar.value <= bounds[2]:
+        return scalar.as_py()
+    if pt.is_date(type_):
+        return iso_date(scalar.value)
+    return iso_time(scalar.value, 1_000_000, 6) + ("" if type_.tz is None else "Z")
 
 
 def iso_date(day: int) -> str:
@@ -30,3 +137,62 @@ def iso_time(value: int, per_second: int, digits: int) -> str:
     day, second = divmod(seconds, _DAY_S)
     fraction = f".{part:0{digits}}" if digits else ""
     return f"{iso_date(day)}T{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}{fraction}"
+
+
+def _timed(schema: pa.Schema) -> tuple[int, ...]:
+    return tuple(number for number, type_ in enumerate(schema.types) if _holds_times(type_))
+
+
+_timed_columns = OfSchema(_timed)
+
+
+def _holds_times(type_: pa.DataType) -> bool:
+    return type_.id in _BOUNDS or any(
+        _holds_times(type_.field(number).type) for number in range(type_.num_fields)
+    )
+
+
+def _is_near(array: Any, type_: pa.DataType) -> bool:
+    """Return whether Python has all values; False may be a false alarm: what lies behind a null, or outside of a slice."""
+    if not len(array):
+        return True
+    bounds = _BOUNDS.get(type_.id)
+    if bounds is not None:
+        dtype, low, high = bounds
+        values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], dtype)[
+            array.offset : array.offset + len(array)
+        ]
+        return bool(low <= np.minimum.reduce(values) and np.maximum.reduce(values) <= high)
+    if pt.is_map(type_):
+        parts = [array.keys, array.items]
+    elif pt.is_struct(type_):
+        parts = [array.field(number) for number in range(type_.num_fields)]
+    else:
+        parts = [array.values]
+    return all(_is_near(part, part.type) for part in parts if _holds_times(part.type))
+
+
+def _far_mask(array: Any, type_: pa.DataType) -> Any:
+    """Return where a column of times has values that Python has not; false at nulls."""
+    dtype, low, high = _BOUNDS[type_.id]
+    numbers = array.view(pa.from_numpy_dtype(dtype))
+    return pc.fill_null(pc.or_(pc.less(numbers, low), pc.greater(numbers, high)), False)
+
+
+def _far_rows(array: Any, type_: pa.DataType) -> Iterator[int]:
+    if type_.id in _BOUNDS:
+        yield from np.flatnonzero(_far_mask(array, type_).to_numpy(zero_copy_only=False)).tolist()
+        return
+    yield from (row for row, scalar in enumerate(array) if _has_far(scalar))
+
+
+def _has_far(scalar: Any) -> bool:
+    type_ = scalar.type
+    if not scalar.is_valid or not _holds_times(type_):
+        return False
+    bounds = _BOUNDS.get(type_.id)
+    if bounds is not None:
+        return not bounds[1] <= scalar.value <= bounds[2]
+    if pt.is_struct(type_):
+        return any(_has_far(scalar[number]) for number in range(type_.num_fields))
+    return any(map(_has_far, scalar.values))

@@ -1,6 +1,6 @@
 """Arrow data as Python's values; text that is not UTF-8, which only another program writes, is said clearly.
 
-Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them.
+Arrow takes any bytes for text, and hands them out; Python's strings cannot hold them. Times that Python has not are text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txnformat.columns.far_times import as_python
 from txnformat.columns.text import bad_texts
 from txnformat.errors import CorruptDataError
 
@@ -16,7 +17,7 @@ __all__ = ["column_values", "to_pylist"]
 
 
 def to_pylist(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Return rows as dicts.
+    """Return rows as dicts; a time that Python has not (the year 10000) is its text in ISO 8601.
 
     Raises CorruptDataError: kind ``invalid-text``: a text column has bytes that are not UTF-8; the first such row is named.
     """
@@ -24,13 +25,21 @@ def to_pylist(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = data.to_pylist()
     except UnicodeDecodeError as error:
         raise _invalid(data, error) from None
+    except (OverflowError, ValueError):
+        columns = [column_values(data, name) for name in data.schema.names]
+        return [dict(zip(data.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
     return rows
 
 
 def column_values(data: pa.RecordBatch | pa.Table, name: str) -> list[Any]:
     """Return the values of one column; otherwise as :func:`to_pylist`."""
     try:
-        values: list[Any] = data.column(name).to_pylist()
+        try:
+            values: list[Any] = data.column(name).to_pylist()
+        except UnicodeDecodeError:
+            raise
+        except (OverflowError, ValueError):
+            return [as_python(scalar) for scalar in data.column(name)]
     except UnicodeDecodeError as error:
         raise _invalid(data, error) from None
     return values

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.columns.far_times import DATE_MAX, DATE_MIN, INSTANT_US_MAX, INSTANT_US_MIN
+
 __all__ = ["checked_values", "is_exact_decimal", "is_far_decimal", "shown", "uninferable"]
 
 DECIMAL_EXPONENT_MAX = 76
@@ -39,12 +41,6 @@ DEPTH_MAX = 64
 REPEATED = "an array repeats one element without holding it; pass a copy"
 
 DAY_US = 86_400_000_000
-
-INSTANT_US_MIN, INSTANT_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""First and last moment of the years 1 to 9999 (inclusive), in microseconds since 1970: Python has no others."""
-
-DATE_MIN, DATE_MAX = -719_162, 2_932_896
-"""First and last day of the years 1 to 9999 (inclusive), in days since 1970."""
 
 FLOAT32_END = (2.0 - 2.0**-24) * 2.0**127
 """From here on (inclusive) a float becomes infinite in 32 bits."""
@@ -164,12 +160,8 @@ def _uninferable(value: Any, depth: int) -> str | None:
     is_numpy_time = isinstance(value, np.datetime64 | np.timedelta64)
     if isinstance(value, int | np.integer | datetime.datetime | datetime.timedelta) and not is_numpy_time:
         return _inexact(value)
-    if isinstance(value, np.ndarray) and value.ndim != 1:
-        return f"an array of {value.ndim} dimensions; pass lists"
-    if isinstance(value, np.ndarray) and 0 in value.strides and value.size > 1:
-        return REPEATED
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        return "an array with masked elements, which would be stored; pass a list with None in their places"
+    if isinstance(value, np.ndarray) and (problem := _unfit_array(value)) is not None:
+        return problem
     if isinstance(value, datetime.time) and datetime.time.tzinfo.__get__(value) is not None:
         return f"{shown(value)} has a zone, which a time column cannot hold"
     if depth and (is_numpy_time or (isinstance(value, np.ndarray) and value.dtype.kind in "mM")):
@@ -185,6 +177,16 @@ def _uninferable(value: Any, depth: int) -> str | None:
     if depth == DEPTH_MAX:
         return f"{shown(value)} is nested deeper than {DEPTH_MAX} levels"
     return next((found for part in parts if (found := _uninferable(part, depth + 1)) is not None), None)
+
+
+def _unfit_array(value: np.ndarray[Any, Any]) -> str | None:
+    if value.ndim != 1:
+        return f"an array of {value.ndim} dimensions; pass lists"
+    if 0 in value.strides and value.size > 1:
+        return REPEATED
+    if np.ma.is_masked(value):
+        return "an array with masked elements, whose values would be stored; pass a list with None in their places"
+    return None
 
 
 def _has_no_unit(dtype: np.dtype[Any]) -> bool:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import io
+from collections.abc import Sequence
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from txnformat.columns.arrow_types import list_of, map_of, struct_of
+from txnformat.columns.conform import conform
 from txnformat.columns.far_times import iso_date, iso_time
+from txnformat.columns.pylist import column_values, to_pylist
+from txnformat.errors import InvalidInputError
 from txnlog.cli.output import instant
+from txnlog.cli.records.csv_output import write_csv
+from txnlog.cli.records.json_values import Binary, encoder
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 
@@ -46,3 +56,91 @@ def test_log_time_is_shown_as_before() -> None:
     assert instant(None) is None
     assert instant(0) == "1970-01-01T00:00:00.000Z"
     assert instant(1_795_424_267_622) == "2026-11-23T08:57:47.622Z"
+
+
+DATE, UTC, NTZ = pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+FAR: list[tuple[pa.DataType, int, int, str]] = [
+    (DATE, 0, 2_932_897, "+010000-01-01"),
+    (DATE, 0, -719_163, "0000-12-31"),
+    (UTC, 0, 253_402_300_800_000_000, "+010000-01-01T00:00:00.000000Z"),
+    (UTC, 0, -62_135_596_800_000_001, "0000-12-31T23:59:59.999999Z"),
+    (NTZ, 0, 2**63 - 1, "+294247-01-10T04:00:54.775807"),
+]
+"""Type, a number that Python has, one that it has not, and how that is shown."""
+
+
+def numbers(values: Sequence[int | None], type_: pa.DataType) -> Any:
+    return pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
+
+
+def nested(array: Any) -> list[Any]:
+    """Return columns of lists, maps, structs, and structs of lists, with the values of an array inside."""
+    count = len(array)
+    each = pa.array(range(count + 1), pa.int32())
+    lists = pa.ListArray.from_arrays(each, array, type=list_of(array.type))
+    texts = pa.array([str(number) for number in range(count)])
+    maps = pa.MapArray.from_arrays(each, texts, array, type=map_of(pa.string(), array.type))
+    structs = pa.StructArray.from_arrays([array], fields=list(struct_of(["f"], [array.type])))
+    return [lists, maps, structs, pa.StructArray.from_arrays([lists], names=["g"])]
+
+
+@pytest.mark.parametrize(("type_", "near", "far", "text"), FAR)
+@pytest.mark.parametrize("check_text", [True, False])
+def test_what_python_has_not_is_refused_with_its_column_and_row(
+    type_: pa.DataType, near: int, far: int, text: str, check_text: bool
+) -> None:
+    array = numbers([near, None, far], type_)
+    for column in (array, pa.chunked_array([array[:1], array[1:]]), *nested(array)):
+        schema = pa.schema([("v", column.type)])
+        with pytest.raises(InvalidInputError, match="column 'v', row 2: ") as caught:
+            conform(pa.table({"v": column}, schema), schema, check_text=check_text)
+        assert text in str(caught.value)
+        assert caught.value.kind == "schema-mismatch"
+        conform(pa.table({"v": column[:2]}, schema), schema)  # what lies behind a slice is not sent
+
+
+@pytest.mark.parametrize(("type_", "near", "far", "text"), FAR)
+def test_what_lies_behind_a_null_is_no_value(type_: pa.DataType, near: int, far: int, text: str) -> None:
+    array = numbers([near, far], type_)
+    hidden = pa.Array.from_buffers(type_, 2, [pa.py_buffer(b"\x01"), array.buffers()[1]])
+    schema = pa.schema([("v", type_)])
+    assert conform(pa.table({"v": hidden}, schema), schema).column("v").null_count == 1
+
+
+def test_an_error_names_a_few_rows() -> None:
+    schema = pa.schema([("v", DATE)])
+    with pytest.raises(InvalidInputError, match="and more") as caught:
+        conform(pa.table({"v": numbers([2**31 - 1] * 1_000, DATE)}, schema), schema)
+    assert len(caught.value.problems) == 21
+
+
+@pytest.mark.parametrize(("type_", "near", "far", "text"), FAR)
+def test_what_is_stored_is_shown(type_: pa.DataType, near: int, far: int, text: str) -> None:
+    array = numbers([near, None, far], type_)
+    first = array[0].as_py()
+    batch = pa.record_batch({"v": array})
+    assert to_pylist(batch) == [{"v": first}, {"v": None}, {"v": text}]
+    assert column_values(pa.table({"v": array}), "v") == [first, None, text]
+    lists, maps, structs, inner = nested(array)
+    assert [to_pylist(pa.table({"v": one}))[2]["v"] for one in (lists, maps, structs, inner)] == [
+        [text],
+        [("2", text)],
+        {"f": text},
+        {"g": [text]},
+    ]
+    for column in (array, lists, maps, structs, inner):
+        encode = encoder(column.type, Binary.UTF8)
+        assert text in str([encode(value) for value in column_values(pa.table({"v": column}), "v")])
+
+
+@pytest.mark.parametrize(("type_", "near", "far", "text"), FAR)
+def test_csv_shows_it(type_: pa.DataType, near: int, far: int, text: str) -> None:
+    batches = [
+        pa.record_batch({"n": [1, 2], "v": numbers(values, type_)})
+        for values in ([near, near], [near, far], [near, None])
+    ]
+    file = io.BytesIO()
+    write_csv(iter(batches), batches[0].schema, file, Binary.UTF8, no_formulas=False)
+    lines = file.getvalue().decode().splitlines()
+    shown = lines[1].partition(",")[2]
+    assert lines == ['"n","v"', f"1,{shown}", f"2,{shown}", f'1,"{shown}"', f'2,"{text}"', f"1,{shown}", "2,"]

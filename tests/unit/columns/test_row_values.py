@@ -431,7 +431,7 @@ DATA = {
         SCHEMA,
     ),
     "pandas: an array with a mask": (
-        pd.DataFrame({"x": pd.Series([np.ma.array([1, 424242], mask=[0, 1]), [3]], dtype=object)}),
+        pd.DataFrame({"x": pd.Series([np.ma.array([1, 424242], mask=[False, True]), [3]], dtype=object)}),
         pa.schema([pa.field("x", list_of(pa.int64()))]),
     ),
     "pandas: a time with a zone": (

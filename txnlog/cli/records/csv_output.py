@@ -30,6 +30,8 @@ def write_csv(
     import pyarrow.csv as pc
     import pyarrow.types as pt
 
+    from txnformat.columns.far_times import far_columns
+
     nested = [
         f"column {field.name!r:.300} of type {field.type}" for field in schema if pt.is_nested(field.type)
     ]
@@ -54,7 +56,24 @@ def write_csv(
                 _column(column, field, binary, no_formulas=no_formulas)
                 for column, field in zip(batch.columns, schema, strict=True)
             ]
-            writer.write_batch(pa.record_batch(columns, schema=written))
+            if far := far_columns(batch):
+                _write_far(columns, far, written, file)
+            else:
+                writer.write_batch(pa.record_batch(columns, schema=written))
+
+
+def _write_far(columns: list[Any], far: list[int], schema: pa.Schema, file: BinaryIO) -> None:
+    """Write a batch with times that Python has not: pyarrow shows nonsense in their places, so these columns are text."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    from txnformat.columns.far_times import shown_far
+
+    for number in far:
+        columns[number] = shown_far(columns[number])
+        schema = schema.set(number, pa.field(schema.names[number], pa.string()))
+    with pc.CSVWriter(file, schema, write_options=pc.WriteOptions(include_header=False)) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

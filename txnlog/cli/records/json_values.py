@@ -243,9 +243,9 @@ def _encoder(type_: pa.DataType, binary: Binary) -> Convert:
     if pt.is_binary(type_):
         return lambda value: _bytes_json(value, binary)
     if pt.is_timestamp(type_):
-        return lambda value: value.isoformat().replace("+00:00", "Z")
-    if pt.is_date(type_) or pt.is_time(type_):
-        return lambda value: value.isoformat()
+        return lambda value: value if type(value) is str else value.isoformat().replace("+00:00", "Z")
+    if pt.is_date(type_) or pt.is_time(type_):  # text: a time that Python has not
+        return lambda value: value if type(value) is str else value.isoformat()
     if pt.is_decimal(type_):
         return lambda value: format(value, "f")
     if pt.is_boolean(type_) or pt.is_integer(type_) or pt.is_string(type_):
