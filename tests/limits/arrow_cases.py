@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tests.limits.case import Case
+from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
@@ -59,6 +61,35 @@ def _file(schema: pa.Schema, batches: int, rows: int, text: int) -> bytes:
     return data
 
 
+APART: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    "partition": lambda rows: rows % 10_000,
+    "index_size": lambda rows: rows,
+    "base_offset": lambda rows: rows,
+    "file": lambda rows: rows,
+    "records": np.ones_like,
+    "row_group_count": np.ones_like,
+}
+"""Columns of rows that have little in common, by the rows' numbers."""
+
+
+def _make_apart(schema: pa.Schema, rows: int, folder: Path) -> int:
+    """Write a file of one batch whose rows name as many things as they can, with one text in each dictionary."""
+    numbers = np.arange(rows)
+    arrays = []
+    for field in schema:
+        if pa.types.is_dictionary(field.type):
+            places = pa.array(np.zeros(rows, np.int32))
+            arrays.append(pa.DictionaryArray.from_arrays(places, pa.array([TEXTS.get(field.name, "x")])))
+        elif schema is INDEX_SCHEMA and field.name == "partition":
+            arrays.append(pa.array(np.zeros(rows, np.int32)))
+        else:
+            values = APART.get(field.name, np.zeros_like)(numbers)
+            arrays.append(pa.array(values.astype(field.type.to_pandas_dtype())))
+    data = encode_arrow_file(pa.record_batch(arrays, schema=schema))
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
 def _make(schema: pa.Schema, batches: int, rows: int, text: int, folder: Path) -> int:
     data = _file(schema, batches, rows, text)
     (folder / "object").write_bytes(data)
@@ -89,6 +120,17 @@ def _cases() -> list[Case]:
             ("most", f"{most:,} rows of zeros, the most that are decoded", 1, most, 1),
             ("batches", f"{BATCHES} batches of {BATCH_ROWS:,} rows", BATCHES, BATCH_ROWS, 1),
         ]
+        if schema is INDEX_SCHEMA or schema is LIST_SCHEMA:
+            found.append(
+                Case(
+                    f"{name.strip('.').replace(' ', '-')}-apart",
+                    f"`{name}`: a file for each row"
+                    if schema is INDEX_SCHEMA
+                    else f"{name}: a row for each partition, sizes that differ",
+                    partial(_make_apart, schema, most),
+                    partial(_use, decode),
+                )
+            )
         if any(pa.types.is_dictionary(field.type) for field in schema):
             text = TEXT // 50 if "list" in name else TEXT  # keys are that long already
             shapes.append(("text", "dictionaries of one text of 50 MB and more", 1, 1_000, text))

@@ -279,7 +279,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "JSON of an entry or a snapshot, for each byte as stored (at least 1 MiB)": (),
     "the same, above 4 MiB: memory by the number of its values, for each byte as stored": (),
     "intents in one entry": ("txnformat.core.entry:OPERATIONS_MAX",),
-    "decompressed sidecar, segment list or batch table; or 100 times what is stored, if that is more": (
+    "decompressed sidecar, segment list or batch table; or 64 times what is stored, if that is more": (
         "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
     "decompressed page of a data file; or 100 times what is stored, if that is more": (

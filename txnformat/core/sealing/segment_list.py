@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
+from txnformat.columns.arrow_messages import decoded_bytes_max
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.state import SEGMENT
 from txnformat.core.wire.document import METADATA_BYTES_MAX
@@ -68,7 +69,7 @@ def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[Segme
 def encode_segment_list(segments: ListedSegments) -> bytes | None:
     """Return the bytes of a segment list: the same for the same segments and versions of the libraries.
 
-    None: it would be larger than what readers decode (METADATA_BYTES_MAX).
+    None: it would be larger than what readers decode.
     """
     listed = [(key, part) for key in sorted(segments) for part in segments[key]]
     rows = np.array([part.row for _, part in listed], SEGMENT)
@@ -86,9 +87,8 @@ def encode_segment_list(segments: ListedSegments) -> bytes | None:
         }
     arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in SCHEMA]
     batch = pa.record_batch(arrays, schema=SCHEMA)
-    if batch.nbytes > METADATA_BYTES_MAX:
-        return None
-    return encode_arrow_file(batch)
+    data = encode_arrow_file(batch)
+    return data if batch.nbytes <= min(decoded_bytes_max(len(data)), METADATA_BYTES_MAX) else None
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -109,29 +109,35 @@ def decode_segment_list(
     rows = rows_of(table, SEGMENT)
     records = _records(table, named, directories)
     found: dict[TopicPartition, list[SegmentPart]] = {}
-    for number, (topic_id, partition) in enumerate(
-        zip(_values(table, "topic_id"), table.column("partition").to_pylist(), strict=True)
+    ends: dict[TopicPartition, int] = {}
+    columns = (table.column(name).to_pylist() for name in ("partition", "start_offset", "end_offset"))
+    for record, row, topic_id, partition, start, end in zip(
+        records, rows, _values(table, "topic_id"), *columns, strict=True
     ):
-        part = SegmentPart(records[number], rows[number])
-        parts = found.setdefault(TopicPartition(topic_id, partition), [])
-        if parts and parts[-1].range.end != part.range.start:
-            raise _corrupt(named, f"a gap before offset {part.range.start} of {topic_id}/{partition}")
-        parts.append(part)
+        key = TopicPartition(topic_id, partition)
+        if ends.setdefault(key, start) != start:
+            raise _corrupt(named, f"a gap before offset {start} of {topic_id}/{partition}")
+        ends[key] = end
+        found.setdefault(key, []).append(SegmentPart(record, row))
     return {key: tuple(parts) for key, parts in found.items()}
 
 
 def _records(table: pa.Table, named: ObjectRecord, directories: Mapping[str, str]) -> list[SegmentRecord]:
     # A list may have very many rows with few values: each is made once.
     topic_ids = _values(table, "topic_id")
-    objects: dict[tuple[Any, ...], ObjectRecord] = {}
     sidecars = []
     for sidecar, parse in _SIDECARS.items():
         columns = [_values(table, f"{sidecar}_{name}") for name in ("key", "size", "sha256")]
-        one = [
-            objects.get(values) or objects.setdefault(values, ObjectRecord(*values)) if values[0] else None
-            for values in zip(*columns, strict=True)
-        ]
-        for key in {record.key for record in one if record is not None}:
+        objects: dict[str, ObjectRecord] = {}
+        one: list[ObjectRecord | None] = []
+        for key, size, sha256 in zip(*columns, strict=True):
+            record = objects.get(key)
+            if record is None and key:
+                record = objects[key] = ObjectRecord(key, size, sha256)
+            elif record is not None and (record.size != size or record.sha256 != sha256):
+                raise _corrupt(named, f"two sizes or hashes of {key}")
+            one.append(record)
+        for key in objects:
             keys.check_key(key, parse, where=named.key)
         for topic_id, key in {
             (topic, record.key) for topic, record in zip(topic_ids, one, strict=True) if record
@@ -139,12 +145,19 @@ def _records(table: pa.Table, named: ObjectRecord, directories: Mapping[str, str
             if topic_id in directories:
                 keys.check_topics_sidecar(key, directories[topic_id], where=named.key)
         sidecars.append(one)
-    known: dict[tuple[Any, ...], SegmentRecord] = {}
+    known: dict[str, SegmentRecord] = {}
     found = []
-    for values in zip(topic_ids, *sidecars, strict=True):
-        if values[1] is None:
+    for topic_id, index, markers, txnindex in zip(topic_ids, *sidecars, strict=True):
+        if index is None:
             raise _corrupt(named, "a segment without an .index")
-        found.append(known.get(values) or known.setdefault(values, SegmentRecord(*values)))
+        segment = known.get(index.key)
+        if segment is None:
+            segment = known[index.key] = SegmentRecord(topic_id, index, markers, txnindex)
+        elif (
+            segment.topic_id != topic_id or segment.markers is not markers or segment.txnindex is not txnindex
+        ):
+            raise _corrupt(named, f"two segments with {index.key}")
+        found.append(segment)
     return found
 
 

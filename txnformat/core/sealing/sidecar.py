@@ -166,18 +166,32 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     if len(rows) and not 0 <= rows["outcome"].min() <= rows["outcome"].max() <= max(BatchOutcome):
         raise _corrupt(named, "a batch has an outcome that is none")
     numbers, first = np.unique(rows["file"], return_index=True)
-    columns = [table.column(name).take(pa.array(first)).to_pylist() for name in _FILE_FIELDS]
+    texts = table.column("file_key").chunk(0).dictionary
+    if len(numbers) > len(texts):
+        raise _corrupt(named, f"{len(numbers)} files with {len(texts)} keys")
     names = FileRecord.__struct_fields__
+    columns = [_file_values(table.column(name).chunk(0), first) for name in _FILE_FIELDS]
     try:
-        records = msgspec.convert(
-            [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)], list[FileRecord]
-        )
+        records = [
+            msgspec.convert(dict(zip(names, values, strict=True)), FileRecord)
+            for values in zip(*columns, strict=True)
+        ]
     except msgspec.ValidationError as error:
         raise _corrupt(named, f"a file is none: {error}") from None
-    for record in records:
-        keys.check_key(record.key, keys.parse_data_key, where=named.key)
-        keys.check_topics_file(record.key, named.key.partition("/")[0], where=named.key)
+    for key in {record.key for record in records}:
+        keys.check_key(key, keys.parse_data_key, where=named.key)
+        keys.check_topics_file(key, named.key.partition("/")[0], where=named.key)
     return SegmentIndex(rows, dict(zip(numbers.tolist(), records, strict=True)))
+
+
+def _file_values(column: Any, places: Any) -> list[Any]:
+    """Return the values of a column at some places, each text made once."""
+    found = column.take(pa.array(places))
+    if not pa.types.is_dictionary(column.type):
+        values: list[Any] = found.to_pylist()
+        return values
+    texts = found.dictionary.to_pylist()
+    return [texts[index] for index in found.indices.to_pylist()]
 
 
 def decode_markers(data: bytes | None, named: ObjectRecord) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
+from txnformat.columns import arrow_messages
+from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
 from txnformat.core.drafts import replace
@@ -28,6 +31,13 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import Seal, SealedPartition
 from txnformat.core.records.batch_table import encode_batch_table
+from txnformat.core.records.state import SEGMENT
+from txnformat.core.sealing.segment_list import (
+    ListedSegments,
+    SegmentPart,
+    decode_segment_list,
+    encode_segment_list,
+)
 from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     BatchOutcome,
@@ -47,7 +57,7 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
 from txnformat.store.requests import Operation as RequestKind
-from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, TopicPartition
+from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, SegmentRecord, TopicPartition
 from txnlog_testing.seal_of import CountedIds
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.strategies import make_append, make_topic
@@ -231,6 +241,60 @@ def test_an_index_that_is_named_but_makes_no_sense_is_refused() -> None:
         with pytest.raises(CorruptDataError) as caught:
             decode_index(data, ObjectRecord(RECORD.index.key, len(data), sha256_hex(data)))
         assert caught.value.kind == "corrupt-sidecar"
+
+
+def test_an_index_has_no_more_files_than_keys_of_files() -> None:
+    """A million numbers of files with one key compress to nothing, and each would become an object."""
+    index = decode_index(*SEALED.read(RECORD.index))
+    rows = np.repeat(index.rows[:1], 3)
+    rows["base_offset"] = rows["file"] = np.arange(3)
+    file = next(iter(index.files.values()))
+    whole = encode_index(rows, dict.fromkeys(range(3), file))
+    assert decode_index(
+        whole, ObjectRecord(RECORD.index.key, len(whole), sha256_hex(whole))
+    ).files == dict.fromkeys(range(3), file)
+    batch = pa.ipc.open_file(pa.BufferReader(whole)).get_batch(0)
+    columns = [
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in batch.columns
+    ]
+    place = batch.schema.names.index("file_key")
+    columns[place] = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0], pa.int32()), pa.array([file.key]))
+    data = encode_arrow_file(pa.record_batch(columns, schema=batch.schema))
+    with pytest.raises(CorruptDataError, match="3 files with 1 keys"):
+        decode_index(data, ObjectRecord(RECORD.index.key, len(data), sha256_hex(data)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda one: replace(one, index=replace(one.index, size=one.index.size + 1)), "two sizes or hashes"),
+        (lambda one: replace(one, index=replace(one.index, sha256="f" * 64)), "two sizes or hashes"),
+        (lambda one: replace(one, topic_id=str(uuid.UUID(int=1, version=4))), "two segments with"),
+        (lambda one: replace(one, txnindex=None), "two segments with"),
+    ],
+)
+def test_a_segment_list_says_one_thing_of_a_sidecar(
+    change: Callable[[SegmentRecord], SegmentRecord], told: str
+) -> None:
+    row = np.zeros(1, SEGMENT)[0]
+    parts: ListedSegments = {
+        TopicPartition(one.topic_id, number): (SegmentPart(one, row),)
+        for number, one in enumerate((RECORD, change(RECORD)))
+    }
+    data = encode_segment_list(parts)
+    assert data is not None
+    with pytest.raises(CorruptDataError, match=told):
+        decode_segment_list(data, ObjectRecord("_txnlog/x", len(data), sha256_hex(data)), {})
+
+
+def test_a_segment_list_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: ListedSegments = {
+        TopicPartition(RECORD.topic_id, 0): (SegmentPart(RECORD, np.zeros(1, SEGMENT)[0]),)
+    }
+    assert encode_segment_list(parts) is not None
+    monkeypatch.setattr(arrow_messages, "WHOLE_BYTES_MAX", 100)
+    monkeypatch.setattr(arrow_messages, "RATIO_MAX", 0)
+    assert encode_segment_list(parts) is None
 
 
 def test_segments_go_to_the_list_and_are_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
