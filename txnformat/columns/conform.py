@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import other_case
-from txnformat.columns.far_times import far_times
+from txnformat.columns.far_times import far_times, has_near_times
 from txnformat.columns.row_values import checked_values, shown, uninferable
 from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
 from txnformat.columns.text import bad_texts, without_hidden_texts
@@ -158,6 +158,8 @@ def _check_text(table: pa.Table) -> None:
 
 
 def _check_times(table: pa.Table, schema: pa.Schema) -> None:
+    if has_near_times(table, schema):
+        return
     found = islice(far_times(table, schema), PROBLEMS_MAX + 1)
     problems = [f"column {far.column!r:.300}, row {far.row}: {far}" for far in found]
     if problems:

@@ -6,6 +6,7 @@ already are shown as text.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "as_python",
     "far_columns",
     "far_times",
+    "has_near_times",
     "iso_date",
     "iso_time",
     "shown_far",
@@ -37,11 +39,25 @@ INSTANT_US_MIN, INSTANT_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_99
 DATE_MIN, DATE_MAX = -719_162, 2_932_896
 """First and last day of the years 1 to 9999 (inclusive), in days since 1970."""
 
-_BOUNDS: dict[int, tuple[Any, int, int]] = {
-    pa.date32().id: (np.int32, DATE_MIN, DATE_MAX),
-    pa.timestamp("us").id: (np.int64, INSTANT_US_MIN, INSTANT_US_MAX),
+
+class _Bounds(NamedTuple):
+    """The values of a type that Python has."""
+
+    dtype: Any
+    width: int
+    unpack: Any
+    low: int
+    high: int
+    """Inclusive, as ``low``."""
+
+
+_BOUNDS = {
+    pa.date32().id: _Bounds(np.int32, 4, struct.Struct("=i").unpack_from, DATE_MIN, DATE_MAX),
+    pa.timestamp("us").id: _Bounds(
+        np.int64, 8, struct.Struct("=q").unpack_from, INSTANT_US_MIN, INSTANT_US_MAX
+    ),
 }
-"""By the number of a type in a topic's schema: that of its values, and the smallest and largest that Python has."""
+"""By the number of a type in a topic's schema."""
 
 _DAY_S = 86_400
 
@@ -65,8 +81,8 @@ def far_times(table: pa.Table, schema: pa.Schema) -> Iterator[FarTime]:
     ``schema`` is canonical, and that of the table; best always the same object, for what is known of it is kept. Costs a pass over
     the numbers of each column of times; which row it is is looked up only when there is one.
     """
-    for number in _timed_columns(schema):
-        type_, first = schema.types[number], 0
+    for number, type_, _ in _timed_columns(schema):
+        first = 0
         for chunk in table.column(number).iterchunks():
             if not _is_near(chunk, type_):
                 for row in _far_rows(chunk, type_):
@@ -74,13 +90,28 @@ def far_times(table: pa.Table, schema: pa.Schema) -> Iterator[FarTime]:
             first += len(chunk)
 
 
+def has_near_times(table: pa.Table, schema: pa.Schema) -> bool:
+    """Return whether Python has all times of a table, in one quick look; False may be a false alarm, as :func:`far_times` tells."""
+    for number, type_, bounds in _timed_columns(schema):
+        for chunk in table.column(number).chunks:
+            if len(chunk) == 1 and bounds is not None:  # sends of single records pay for nothing else
+                if (
+                    not bounds.low
+                    <= bounds.unpack(chunk.buffers()[1], chunk.offset * bounds.width)[0]
+                    <= bounds.high
+                ):
+                    return False
+            elif not _is_near(chunk, type_):
+                return False
+    return True
+
+
 def far_columns(batch: pa.RecordBatch) -> list[int]:
     """Return the numbers of the columns without fields that have such values."""
     return [
         number
-        for number in _timed_columns(batch.schema)
-        if not batch.schema.types[number].num_fields
-        and not _is_near(batch.column(number), batch.schema.types[number])
+        for number, type_, bounds in _timed_columns(batch.schema)
+        if bounds is not None and not _is_near(batch.column(number), type_)
     ]
 
 
@@ -107,7 +138,7 @@ def as_python(scalar: Any) -> Any:
     if pt.is_struct(type_):
         return {field.name: as_python(scalar[number]) for number, field in enumerate(type_)}
     bounds = _BOUNDS.get(type_.id)
-    if bounds is None or bounds[1] <= scalar.value <= bounds[2]:
+    if bounds is None or bounds.low <= scalar.value <= bounds.high:
         return scalar.as_py()
     if pt.is_date(type_):
         return iso_date(scalar.value)
@@ -139,8 +170,13 @@ def iso_time(value: int, per_second: int, digits: int) -> str:
     return f"{iso_date(day)}T{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}{fraction}"
 
 
-def _timed(schema: pa.Schema) -> tuple[int, ...]:
-    return tuple(number for number, type_ in enumerate(schema.types) if _holds_times(type_))
+def _timed(schema: pa.Schema) -> tuple[tuple[int, pa.DataType, _Bounds | None], ...]:
+    """Return number and type of each column with times; with its bounds unless the times are inside."""
+    return tuple(
+        (number, type_, _BOUNDS.get(type_.id))
+        for number, type_ in enumerate(schema.types)
+        if _holds_times(type_)
+    )
 
 
 _timed_columns = OfSchema(_timed)
@@ -158,11 +194,10 @@ def _is_near(array: Any, type_: pa.DataType) -> bool:
         return True
     bounds = _BOUNDS.get(type_.id)
     if bounds is not None:
-        dtype, low, high = bounds
-        values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], dtype)[
+        values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], bounds.dtype)[
             array.offset : array.offset + len(array)
         ]
-        return bool(low <= np.minimum.reduce(values) and np.maximum.reduce(values) <= high)
+        return bool(bounds.low <= np.minimum.reduce(values) and np.maximum.reduce(values) <= bounds.high)
     if pt.is_map(type_):
         parts = [array.keys, array.items]
     elif pt.is_struct(type_):
@@ -174,9 +209,10 @@ def _is_near(array: Any, type_: pa.DataType) -> bool:
 
 def _far_mask(array: Any, type_: pa.DataType) -> Any:
     """Return where a column of times has values that Python has not; false at nulls."""
-    dtype, low, high = _BOUNDS[type_.id]
-    numbers = array.view(pa.from_numpy_dtype(dtype))
-    return pc.fill_null(pc.or_(pc.less(numbers, low), pc.greater(numbers, high)), False)
+    bounds = _BOUNDS[type_.id]
+    numbers = array.view(pa.from_numpy_dtype(bounds.dtype))
+    is_far = pc.or_(pc.less(numbers, bounds.low), pc.greater(numbers, bounds.high))
+    return pc.fill_null(is_far, False)
 
 
 def _far_rows(array: Any, type_: pa.DataType) -> Iterator[int]:
@@ -192,7 +228,7 @@ def _has_far(scalar: Any) -> bool:
         return False
     bounds = _BOUNDS.get(type_.id)
     if bounds is not None:
-        return not bounds[1] <= scalar.value <= bounds[2]
+        return not bounds.low <= scalar.value <= bounds.high
     if pt.is_struct(type_):
         return any(_has_far(scalar[number]) for number in range(type_.num_fields))
     return any(map(_has_far, scalar.values))

@@ -70,8 +70,9 @@ def verify_log(
     its own are read here. ``progress``: called with a VerifyProgress, on the calling thread. Raises NotFoundError: kind
     ``no-log``: there is neither format.json nor any entry; StorageError: the store cannot be listed.
 
-    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry, bundle, snapshot, batch table and sidecar, 1
-    ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all bytes of every file.
+    Requests: 3 LISTs (of 1,000 objects each on cloud stores), 1 GET per entry and for the slot after the last, 1 per bundle,
+    snapshot, batch table and sidecar, 1 ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all
+    bytes of every file.
     """
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
