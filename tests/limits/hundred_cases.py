@@ -16,14 +16,17 @@ from tests.limits.case import Case
 from tests.limits.document_cases import LOG, MIB, entry_of, open_root, plain_entry, state_before
 from txnformat import keys
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
+from txnformat.core.app_versions.state import VersionAt
+from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import AppVersion, Checkpoint
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
+from txnformat.core.snapshot.state import encode_state
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, decode, encode
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
-from txnformat.core.wire.document import packed
+from txnformat.core.wire.document import packed, plain_json
 from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.errors import FormatError
 from txnformat.log import TxnLog
@@ -130,7 +133,15 @@ def _number() -> bytes:
     return packed(b'{"x":[' + b"0," * (125 * MIB) + b"0]}")
 
 
+def _versions() -> bytes:
+    apps = {("n", str(number)): VersionAt(1, 0) for number in range(380_000)}
+    return packed(plain_json(encode_state(replace(_EMPTY, app_versions=apps))))
+
+
 _ROWS = {"extents": EXTENT, "markers": MARKER, "aborted": ABORTED, "segments": SEGMENT}
+
+
+_BESIDE: dict[str, Callable[[], bytes]] = {"state": _versions, "extents": partial(_most, EXTENT)}
 
 
 def _use_snapshot(folder: Path) -> object:
@@ -182,6 +193,12 @@ CASES = (
                 "all",
                 "as many rows of zeros as are decoded, in each of its tables",
                 {name: partial(_most, dtype) for name, dtype in _ROWS.items()},
+            ),
+            ("versions", "380,000 versions of applications", {"state": _versions}),
+            (
+                "versions-tables",
+                "the same, and as many extents of zeros as are decoded",
+                _BESIDE,
             ),
             ("state", "250 MiB of one number", {"state": _number}),
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
-from txnformat.columns.arrow_messages import ArrowFileError, check_declared
+from txnformat.columns.arrow_messages import ArrowFileError, check_declared, decoded_bytes_max
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.ownership import check_snapshot
@@ -26,7 +26,17 @@ from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT
 from txnformat.core.snapshot.rows import StateRow
 from txnformat.core.snapshot.state import Tables, decode_state, encode_state, read_state
 from txnformat.core.state import LogState
-from txnformat.core.wire.document import METADATA_BYTES_MAX, check_cost, packed, plain_json, plain_text
+from txnformat.core.wire.document import (
+    METADATA_BYTES_MAX,
+    OBJECT_BYTES_MIN,
+    PARSED_BYTES_PER_BYTE,
+    check_cost,
+    packed,
+    parsed_bytes,
+    plain_chunks,
+    plain_json,
+    plain_text,
+)
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.types import FileRecord, ObjectRecord
@@ -83,7 +93,9 @@ def state_digest(state: LogState) -> str:
 
 
 def _digest(parts: _Parts) -> str:
-    digest = hashlib.sha256(plain_json(parts.state))
+    digest = hashlib.sha256()
+    for text in plain_chunks(parts.state):
+        digest.update(text)
     for rows in parts.rows:
         digest.update(rows.view(np.uint8).data if len(rows) else b"")
     for number, file in zip(parts.files.numbers(), parts.files, strict=True):
@@ -123,6 +135,7 @@ def encode_snapshot(state: LogState) -> bytes:
     made = _stream(outer, None)
     try:
         check_cost(plain, len(made), name="snapshot")
+        _check_declared(data[1:], "snapshot", len(made), _beside(plain, len(made)))
     except CorruptDataError as error:
         raise InvalidInputError(
             f"a snapshot would have {len(plain)} bytes of JSON in {len(made)}, more than any reader takes",
@@ -184,10 +197,13 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     outer = _read(data, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
-    said = read_state(plain_text(sections["state"].to_pybytes(), name=name, stored=len(data)), name)
+    text = plain_text(sections["state"].to_pybytes(), name=name, stored=len(data))
+    others = _beside(text, len(data))
+    said = read_state(text, name)
+    del text
     _expect(name, "log_id", log_id, said.log_id)
     _expect(name, "entry", entry, said.entry)
-    _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data))
+    _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data), others)
     tables = Tables(
         _rows(sections["extents"], EXTENT, name),
         _rows(sections["markers"], MARKER, name),
@@ -201,9 +217,14 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     return state
 
 
-def _check_declared(streams: Iterable[Any], name: str, stored: int) -> None:
-    """Raise CorruptDataError unless Arrow streams of one object declare no more together than it may hold."""
-    declared = 0
+def _beside(text: bytes, stored: int) -> int:
+    """Return how much less the tables may declare because of what the JSON takes: they take twice that, as columns and as rows."""
+    most = PARSED_BYTES_PER_BYTE * max(stored, OBJECT_BYTES_MIN)
+    return max(0, decoded_bytes_max(stored) - max(0, most - parsed_bytes(text)) // 2)
+
+
+def _check_declared(streams: Iterable[Any], name: str, stored: int, declared: int = 0) -> None:
+    """Raise CorruptDataError unless Arrow streams of one object declare no more together than it may hold, beside what is ``declared`` already."""
     try:
         for data in streams:
             declared += check_declared(memoryview(data).cast("B"), stored, declared)

@@ -52,6 +52,7 @@ from txnformat.core.state import (
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
+from txnformat.core.wire.document import plain_json
 from txnformat.core.wire.typed import Typed, fail
 from txnformat.errors import UnsupportedFeatureError
 from txnformat.field_types import LOG_PARTITIONS_MAX, Positive
@@ -214,10 +215,11 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         record = SegmentRecord(segment.topic_id, segment.index, segment.markers, segment.txnindex)
         segments.append((segment.number, record))
     check_table_key(row.segment_list or None, f"{name}.segment_list")
+    schemas: dict[bytes, TopicSchema] = {}  # topics may be many and alike: each schema is made once
     topics = {
         topic.topic_id: topic
         for index, one in enumerate(row.topics)
-        for topic in (_topic(one, f"{name}.topics[{index}]"),)
+        for topic in (_topic(one, schemas, f"{name}.topics[{index}]"),)
     }
     partition_count = sum(topic.partitions for topic in topics.values())
     if partition_count > LOG_PARTITIONS_MAX:
@@ -284,11 +286,13 @@ def _features(row: FeaturesRow) -> Features:
     return features
 
 
-def _topic(row: TopicRow, path: str) -> TopicState:
+def _topic(row: TopicRow, known: dict[bytes, TopicSchema], path: str) -> TopicState:
     created = decode_operation(row.create, _INTENTS_MAX, path=f"{path}.create")
     if not isinstance(created, CreateTopic):
         fail(path, "create", "create_topic operation", row.create)
-    schema = TopicSchema.from_json(created.fields, created.key_columns, created.timestamp_column)
+    described = (created.fields, created.key_columns, created.timestamp_column)
+    text = plain_json(described)
+    schema = known.get(text) or known.setdefault(text, TopicSchema.from_json(*described))
     for fields in row.schemas:
         schema = next_version(schema, fields) or fail(
             path, "schemas", "versions that follow each other", row.schemas

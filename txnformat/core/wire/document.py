@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +13,8 @@ from txnformat.store.object_sizes import METADATA_BYTES_MAX, SMALL_BYTES_MAX
 
 __all__ = [
     "METADATA_BYTES_MAX",
+    "OBJECT_BYTES_MIN",
+    "PARSED_BYTES_PER_BYTE",
     "SMALL_BYTES_MAX",
     "UNCOUNTED_BYTES_MAX",
     "ZSTD_MAGIC",
@@ -22,6 +25,7 @@ __all__ = [
     "packed",
     "parsed_bytes",
     "plain_bytes_max",
+    "plain_chunks",
     "plain_json",
     "plain_text",
 ]
@@ -34,6 +38,9 @@ PARSED_BYTES_PER_BYTE = 224
 OBJECT_BYTES_MIN = 1024 * 1024
 UNCOUNTED_BYTES_MAX = 4 * 1024 * 1024
 """Up to here plain JSON is parsed without an estimate: it takes thirty times its size at most."""
+
+CHUNK = 1_000
+"""Members of a list that :func:`plain_chunks` makes at once."""
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 COMPRESS_BYTES_MIN = 16 * 1024
@@ -60,6 +67,24 @@ def encode_json(value: object) -> bytes:
 def plain_json(value: object) -> bytes:
     """Return canonical JSON as it is before it is compressed."""
     return _CANONICAL.encode(value)
+
+
+def plain_chunks(value: msgspec.Struct) -> Iterator[bytes]:
+    """Yield :func:`plain_json` in pieces: the members of each long tuple by the thousand."""
+    long = {
+        name: found
+        for name in value.__struct_fields__
+        if isinstance(found := getattr(value, name), tuple) and len(found) > CHUNK
+    }
+    marks = {name: (f"\0{name}",) for name in long}
+    rest = plain_json(msgspec.structs.replace(value, **marks))
+    for name in sorted(long):
+        before, _, rest = rest.partition(b"[" + plain_json(marks[name][0]) + b"]")
+        yield before + b"["
+        for start in range(0, len(long[name]), CHUNK):
+            yield (b"," if start else b"") + plain_json(long[name][start : start + CHUNK])[1:-1]
+        yield b"]"
+    yield rest
 
 
 def packed(data: bytes) -> bytes:
