@@ -114,7 +114,7 @@ class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
     intent: Count = 0
 
 
-class CreateTopic(Struct, frozen=True, tag_field="operation", tag="create_topic"):
+class CreateTopic(Struct, frozen=True, gc=False, tag_field="operation", tag="create_topic"):
     """A topic comes to be, with empty partitions 0 to ``partitions`` - 1."""
 
     topic_id: Uuid

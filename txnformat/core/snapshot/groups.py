@@ -42,7 +42,7 @@ MemberName = Annotated[
 ]
 
 
-class MemberRow(Struct, frozen=True):
+class MemberRow(Struct, frozen=True, gc=False):
     """A group's member."""
 
     name: MemberName
@@ -50,7 +50,7 @@ class MemberRow(Struct, frozen=True):
     joined_entry: Count
 
 
-class PositionRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PositionRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A position in a partition (the first three), or a foreign one (the next two)."""
 
     topic_id: Uuid | None = None
@@ -62,27 +62,27 @@ class PositionRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     order: Count
 
 
-class CommittedRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+class CommittedRow(PositionRow, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A position that is in force."""
 
     entry: Count
     timestamp_ms: LogTime
 
 
-class PendingPositionRow(PositionRow, frozen=True, omit_defaults=True, kw_only=True):
+class PendingPositionRow(PositionRow, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A position of a transaction."""
 
     holds: Flag
 
 
-class PendingRow(Struct, frozen=True):
+class PendingRow(Struct, frozen=True, gc=False):
     """The positions of a transaction."""
 
     transactional_id: TransactionalId
     positions: tuple[PendingPositionRow, ...]
 
 
-class GroupRow(Struct, frozen=True, kw_only=True):
+class GroupRow(Struct, frozen=True, gc=False, kw_only=True):
     """A group."""
 
     group: ReaderName

@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-class FeaturesRow(Struct, frozen=True):
+class FeaturesRow(Struct, frozen=True, gc=False):
     """Names of features, sorted."""
 
     reader: tuple[Item, ...]
@@ -66,7 +66,7 @@ class FeaturesRow(Struct, frozen=True):
     maintenance: tuple[Item, ...]
 
 
-class TopicRow(Struct, frozen=True, omit_defaults=True):
+class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A topic."""
 
     created_entry: Count
@@ -77,7 +77,7 @@ class TopicRow(Struct, frozen=True, omit_defaults=True):
     schemas: tuple[Any, ...] = ()
 
 
-class StartRow(Struct, frozen=True):
+class StartRow(Struct, frozen=True, gc=False):
     """Where a transaction begins in a partition."""
 
     topic_id: Uuid
@@ -85,7 +85,7 @@ class StartRow(Struct, frozen=True):
     first_offset: Count
 
 
-class StagedSequencesRow(Struct, frozen=True):
+class StagedSequencesRow(Struct, frozen=True, gc=False):
     """What a transaction has staged in a partition."""
 
     topic_id: Uuid
@@ -93,14 +93,14 @@ class StagedSequencesRow(Struct, frozen=True):
     appends: tuple[AppendedRange, ...]
 
 
-class SubscriptionKeyRow(Struct, frozen=True):
+class SubscriptionKeyRow(Struct, frozen=True, gc=False):
     """A subscription, by its name."""
 
     topic_id: Uuid
     subscription: ReaderName
 
 
-class TransactionalIdRow(Struct, frozen=True, omit_defaults=True):
+class TransactionalIdRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A transactional id."""
 
     transactional_id: Text
@@ -123,7 +123,7 @@ class TransactionalIdRow(Struct, frozen=True, omit_defaults=True):
     subscriptions: tuple[SubscriptionKeyRow, ...] = ()
 
 
-class ProducerRow(Struct, frozen=True):
+class ProducerRow(Struct, frozen=True, gc=False):
     """A producer without a transactional id."""
 
     producer_id: Count
@@ -131,7 +131,7 @@ class ProducerRow(Struct, frozen=True):
     timestamp_ms: LogTime
 
 
-class AppVersionRow(Struct, frozen=True, omit_defaults=True):
+class AppVersionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """An application's version."""
 
     namespace: Text
@@ -141,14 +141,14 @@ class AppVersionRow(Struct, frozen=True, omit_defaults=True):
     instances: tuple[Item, ...] = ()
 
 
-class WindowRow(Struct, frozen=True):
+class WindowRow(Struct, frozen=True, gc=False):
     """Ids of intents."""
 
     first: Count
     entries: tuple[tuple[str, ...], ...]
 
 
-class OpenRow(Struct, frozen=True):
+class OpenRow(Struct, frozen=True, gc=False):
     """An open transaction of a partition."""
 
     producer_id: Count
@@ -156,7 +156,7 @@ class OpenRow(Struct, frozen=True):
     first_offset: Count
 
 
-class SequencesRow(Struct, frozen=True):
+class SequencesRow(Struct, frozen=True, gc=False):
     """What a partition remembers of a producer."""
 
     producer_id: Count
@@ -164,7 +164,7 @@ class SequencesRow(Struct, frozen=True):
     appends: tuple[AppendedRange, ...]
 
 
-class PartitionRow(Struct, frozen=True):
+class PartitionRow(Struct, frozen=True, gc=False):
     """A partition, and how many rows of the tables are its own."""
 
     topic_id: Uuid
@@ -188,21 +188,21 @@ class SegmentRow(SegmentRecord, frozen=True, kw_only=True):
     number: Count
 
 
-class SealedRow(Struct, frozen=True):
+class SealedRow(Struct, frozen=True, gc=False):
     """All of them, and the number that the next one gets."""
 
     segments: tuple[SegmentRow, ...]
     end: Count
 
 
-class NumberedRow(Struct, frozen=True):
+class NumberedRow(Struct, frozen=True, gc=False):
     """How many rows a table of numbered objects has, and the number that the next one gets."""
 
     rows: Count
     end: Count
 
 
-class StateRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class StateRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """The whole section."""
 
     format: Positive

@@ -15,7 +15,7 @@ __all__ = ["AcksRow", "PendingAcksRow", "SubscriptionRow", "decode_subscription"
 Pairs = tuple[tuple[Count, Count], ...]
 
 
-class PendingAcksRow(Struct, frozen=True):
+class PendingAcksRow(Struct, frozen=True, gc=False):
     """What a transaction has acknowledged in a partition."""
 
     transactional_id: TransactionalId
@@ -23,7 +23,7 @@ class PendingAcksRow(Struct, frozen=True):
     position: Count | None = None
 
 
-class AcksRow(Struct, frozen=True):
+class AcksRow(Struct, frozen=True, gc=False):
     """What is acknowledged in a partition."""
 
     partition: PartitionNumber
@@ -32,7 +32,7 @@ class AcksRow(Struct, frozen=True):
     pending: tuple[PendingAcksRow, ...]
 
 
-class SubscriptionRow(Struct, frozen=True):
+class SubscriptionRow(Struct, frozen=True, gc=False):
     """A subscription."""
 
     topic_id: Uuid
