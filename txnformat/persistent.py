@@ -20,14 +20,10 @@ T = TypeVar("T")
 Rows = npt.NDArray[Any]
 
 
-def _joined(parts: Sequence[Rows], size: int, dtype: np.dtype[Any]) -> Rows:
-    """Return the parts as one array; for structured rows several times cheaper than ``np.concatenate``."""
-    joined = np.empty(size, dtype)
-    end = 0
-    for part in parts:
-        joined[end : end + len(part)] = part
-        end += len(part)
-    return joined
+def _joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
+    """Return the parts as one array that cannot be changed; of structured rows bytes are copied several times faster than items."""
+    contiguous: list[Any] = [np.ascontiguousarray(part, dtype) for part in parts]
+    return np.frombuffer(b"".join(contiguous), dtype)
 
 
 class Columns:
@@ -54,7 +50,7 @@ class Columns:
         while kept and len(chunks[kept - 1]) <= 2 * size:
             kept -= 1
             size += len(chunks[kept])
-        merged = rows if kept == len(chunks) else _joined((*chunks[kept:], rows), size, self.dtype)
+        merged = rows if kept == len(chunks) else _joined((*chunks[kept:], rows), self.dtype)
         merged.flags.writeable = False
         grown = Columns(self.dtype)
         grown._chunks = (*chunks[:kept], merged)
@@ -65,7 +61,7 @@ class Columns:
         """Return all rows as one read-only array, oldest first; O(rows) when there are several chunks."""
         if len(self._chunks) == 1:
             return self._chunks[0]
-        return np.concatenate(self._chunks) if self._chunks else np.empty(0, self.dtype)
+        return _joined(self._chunks, self.dtype)
 
     def since(self, start: int) -> Rows:
         """Return the rows from index ``start`` (inclusive) on; costs only the chunks they lie in."""
@@ -77,7 +73,7 @@ class Columns:
             if begin <= start:
                 break
             end = begin
-        return np.concatenate(found[::-1]) if found else np.empty(0, self.dtype)
+        return _joined(found[::-1], self.dtype)
 
     def drop(self, count: int) -> Columns:
         """Return a table without the first ``count`` rows; O(rows that stay)."""

@@ -61,13 +61,14 @@ def _in_process(step: str, case: Case, folder: str) -> dict[str, Any]:
 def _step(step: str, case: Case, folder: Path) -> dict[str, Any]:
     if step == "make":
         return {"size": case.make(folder)}
+    given = case.prepare(folder) if case.prepare else folder
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX))
     before = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     start = time.process_time()
     error = None
     try:
-        outcome = str(case.use(folder))
+        outcome = str(case.use(given))
     except TxnLogError as raised:
         outcome = f"`{raised.kind}`"
     except BaseException as raised:  # noqa: BLE001 - what it is belongs into the table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["MEMORY_MAX", "SECONDS_MAX", "Case"]
 
@@ -25,5 +26,7 @@ class Case:
     """Row of the table: which object, and what it claims."""
     make: Callable[[Path], int]
     """Writes it below an empty folder, in a process of its own; returns the bytes of the hostile object."""
-    use: Callable[[Path], object]
-    """Reads it. Raises a TxnLogError, or returns what the table says was read instead."""
+    use: Callable[[Any], object]
+    """Reads it, given the folder. Raises a TxnLogError, or returns what the table says was read instead."""
+    prepare: Callable[[Path], object] | None = None
+    """Makes what ``use`` is given in place of the folder; not measured: what the reader had before the object came."""

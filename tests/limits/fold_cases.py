@@ -180,15 +180,18 @@ def _make(build: Callable[[], Built], folder: Path) -> int:
     return len(data)
 
 
-def _fold(folder: Path) -> object:
-    state = pickle.loads((folder / "state").read_bytes())
-    data = (folder / "object").read_bytes()
+def _prepared(folder: Path) -> tuple[LogState, bytes]:
+    return pickle.loads((folder / "state").read_bytes()), (folder / "object").read_bytes()
+
+
+def _fold(given: tuple[LogState, bytes]) -> object:
+    state, data = given
     apply(state, decode_entry(data, state.entry + 1), sha256_hex(data))
     return "folded"
 
 
 CASES = tuple(
-    Case(f"fold-of-{key}", f"entry: {what}", partial(_make, build), _fold)
+    Case(f"fold-of-{key}", f"entry: {what}", partial(_make, build), _fold, _prepared)
     for key, what, build in (
         ("long-name", "a topic with a name of 10,000,000 letters above 9,000 columns", _long_name),
         (
