@@ -9,6 +9,7 @@ conflict changes nothing, and its transaction stays open: the caller aborts it.
 | cumulative, in a transaction | pending | ``ack-pending`` | individual ones join it; ``ack-pending`` unless it is further than the last | ``already-acknowledged`` if all is |
 | plain individual | acknowledged | ``ack-pending`` | | ``already-acknowledged`` |
 | plain cumulative | acknowledged | ``ack-pending`` | | ``already-acknowledged`` if all is |
+| seek, never in a transaction | the position moves | ``ack-pending`` | | the position moves |
 | negative (:func:`check_nack`) | redelivered | ``ack-pending`` | ``ack-pending`` | ``already-acknowledged`` |
 
 The rules are those of Pulsar's pending acknowledgements; :mod:`txnformat.core.subscriptions.state` says where they are stricter.
