@@ -96,7 +96,7 @@ def parse_stream_offset(value: object) -> StreamOffset:
         )
     try:
         return msgspec.convert(None if version is None else value, StreamOffset)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # UnicodeError: half a surrogate pair
         raise InvalidInputError(
             f"the checkpoint has {str(value)!r:.200}, which is no offset of txnlog",
             kind="invalid-checkpoint",

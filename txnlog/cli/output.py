@@ -16,8 +16,8 @@ from dataclasses import asdict, is_dataclass
 from enum import Enum
 from typing import Any, BinaryIO, TextIO
 
-from txnformat.columns.far_times import iso_time
 from txnformat.errors import printable
+from txnformat.moments import iso_time
 
 __all__ = [
     "Guarded",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from html import escape
 
 import pytest
 
 from txnformat.errors import VALUE_CHARS_MAX, StorageError
+from txnformat.store import secrets
 from txnformat.store.s3.options import S3Options
 from txnformat.store.secrets import (
     ANYWHERE_CHARS_MIN,
@@ -23,6 +25,12 @@ from txnformat.store.secrets import (
 )
 
 CANARY = "CANARYx/y+z=="
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of the process gave secrets that are words, such as ``nothing``."""
+    monkeypatch.setattr(secrets, "_values", OrderedDict())
 
 
 @pytest.mark.parametrize(
