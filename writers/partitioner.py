@@ -212,7 +212,7 @@ def _mix_tails(state: Hashes, data: Bytes, starts: Positions, lengths: Positions
 def _offsets_and_data(keys: Any) -> tuple[Positions, Bytes]:
     """Return the offsets, shape (n + 1,), and the bytes of a large_binary array, without a copy."""
     _, offsets, data = keys.buffers()
-    positions = np.frombuffer(offsets, np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    positions = np.frombuffer(offsets, np.int64, len(keys) + 1, keys.offset * 8)
     return positions, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
 

@@ -166,9 +166,10 @@ def _is_near(array: Any, type_: pa.DataType) -> bool:
         return True
     bounds = _BOUNDS.get(type_.id)
     if bounds is not None:
-        values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], bounds.dtype)[
-            array.offset : array.offset + len(array)
-        ]
+        # By count: a buffer's length need not be a multiple of the width.
+        values: npt.NDArray[Any] = np.frombuffer(
+            array.buffers()[1], bounds.dtype, len(array), array.offset * bounds.width
+        )
         return bool(bounds.low <= np.minimum.reduce(values) and np.maximum.reduce(values) <= bounds.high)
     if pt.is_map(type_):
         parts = [array.keys, array.items]

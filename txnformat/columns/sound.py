@@ -129,7 +129,9 @@ def _check_places(array: Any, type_: pa.DataType) -> None:
     if len(array) < 2:
         return
     is_large = pt.is_large_string(type_) or pt.is_large_list(type_)
-    bounds: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], np.int64 if is_large else np.int32)
-    bounds = bounds[array.offset : array.offset + len(array) + 1]
+    width = 8 if is_large else 4
+    bounds: npt.NDArray[Any] = np.frombuffer(
+        array.buffers()[1], f"i{width}", len(array) + 1, array.offset * width
+    )
     if not (bounds[1:] >= bounds[:-1]).all():
         raise ValueError(f"a {type_} ends before it begins")

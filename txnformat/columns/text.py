@@ -139,8 +139,9 @@ def is_sound_text(array: Any, type_: pa.DataType) -> bool:
 
 
 def _bounds(array: Any, offsets: Any, type_: pa.DataType) -> npt.NDArray[Any]:
-    bounds: npt.NDArray[Any] = np.frombuffer(offsets, np.int32 if type_.id == _TEXT else np.int64)
-    return bounds[array.offset : array.offset + len(array) + 1]
+    dtype, width = (np.int32, 4) if type_.id == _TEXT else (np.int64, 8)
+    bounds: npt.NDArray[Any] = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * width)
+    return bounds
 
 
 def _is_sound_together(bounds: npt.NDArray[Any], data: Any) -> bool:

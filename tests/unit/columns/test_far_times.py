@@ -12,6 +12,7 @@ import pytest
 
 from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.conform import conform
+from txnformat.columns.far_times import far_columns, far_times, has_near_times
 from txnformat.columns.pylist import column_values, to_pylist
 from txnformat.errors import InvalidInputError
 from txnformat.moments import iso_date, iso_time
@@ -144,3 +145,19 @@ def test_csv_shows_it(type_: pa.DataType, near: int, far: int, text: str) -> Non
     lines = file.getvalue().decode().splitlines()
     shown = lines[1].partition(",")[2]
     assert lines == ['"n","v"', f"1,{shown}", f"2,{shown}", f'1,"{shown}"', f'2,"{text}"', f"1,{shown}", "2,"]
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us", tz="UTC"), pa.date32()], ids=str)
+def test_a_buffer_may_have_padding_of_any_length(type_: pa.DataType) -> None:
+    column = pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(b"\0" * (type_.bit_width // 4 + 3))])
+    schema = pa.schema([("at", type_)])
+    for one in (column, column.slice(1), column.slice(0, 0), pa.Array.from_buffers(type_, 0, [None, None])):
+        table = pa.table({"at": one})
+        assert has_near_times(table, schema)
+        assert list(far_times(table, schema)) == []
+        assert (
+            far_columns(
+                table.combine_chunks().to_batches()[0] if len(one) else pa.record_batch([one], ["at"])
+            )
+            == []
+        )

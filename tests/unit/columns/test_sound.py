@@ -144,3 +144,22 @@ def test_the_quick_look_sees_what_arrows_own_look_refuses() -> None:
 def test_the_quick_look_leaves_other_types_to_the_thorough_one(place: str) -> None:
     table = pa.table({"c": inside(TEXTS)[place]})
     assert is_plain_and_sound(table, table.schema) == (place == "text")
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_buffer_of_offsets_may_have_padding_of_any_length(type_: pa.DataType, as_list: bool) -> None:
+    width = np.int64 if pa.types.is_large_string(type_) else np.int32
+    offsets = pa.py_buffer(np.array([0, 1, 3], width).tobytes() + b"\0\0\0")
+    texts = pa.Array.from_buffers(type_, 2, [None, offsets, pa.py_buffer(b"abc")])
+    column = texts
+    if as_list:
+        kind = (pa.large_list if width is np.int64 else pa.list_)(type_)
+        places = pa.py_buffer(np.array([0, 1, 2], width).tobytes() + b"\0\0\0")
+        column = pa.Array.from_buffers(kind, 2, [None, places], children=[texts])
+    for one in (column, column.slice(1), column.slice(0, 0)):
+        table = pa.table({"c": one})
+        table.validate()
+        assert list(unsound_columns(table)) == []
+        assert list(bad_texts(table)) == []
+        assert conform(table, table.schema).column("c").to_pylist() == one.to_pylist()

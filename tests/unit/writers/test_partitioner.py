@@ -248,3 +248,12 @@ def test_the_keyless_records_of_a_batch_share_one_turn() -> None:
 def test_a_batch_of_keyed_records_takes_no_turn() -> None:
     _, turn = assign_partitions([pa.array(["a", "b"])], 5, 3)
     assert turn == 3
+
+
+def test_a_buffer_of_offsets_may_have_padding_of_any_length() -> None:
+    offsets = pa.py_buffer(np.array([0, 1, 3], np.int64).tobytes() + b"\0\0\0")
+    keys = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, pa.py_buffer(b"abc")])
+    assert murmur2_of_array(keys).tolist() == [murmur2(b"a"), murmur2(b"bc")]
+    assert murmur2_of_array(keys.slice(1)).tolist() == [murmur2(b"bc")]
+    numbers = pa.Array.from_buffers(pa.int64(), 2, [None, pa.py_buffer(b"\0" * 19)])
+    assert encode_keys([numbers.slice(1)]).to_pylist() == [b"\0" * 8]

@@ -1,0 +1,68 @@
+"""The batch reader on the driver. No session needed."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_datasource.datasource import TxnLogDataSource
+from spark_datasource.read.splits import Split
+from txnformat.errors import ConflictError
+from txnformat.log import TxnLog
+from writers.bulk import BulkAppend
+
+
+@pytest.fixture
+def source(log: TxnLog, path: str) -> TxnLogDataSource:
+    """Two topics of one record each."""
+    for topic in ("a", "b"):
+        log.create_topic(topic, pa.schema([("n", pa.int64())]))
+        with BulkAppend(log) as bulk:
+            bulk.send(topic, [{"n": 1}])
+            bulk.commit()
+    return TxnLogDataSource({"path": path, "topic": "a,b"})
+
+
+def test_topics_that_are_gone_are_named(source: TxnLogDataSource) -> None:
+    """A log that was restored to an older state, and has grown since, may be without them."""
+    reader = source.reader(source.schema())
+    pin = reader._pin
+    reader._pin = replace(pin, topics=(pin.topics[0], replace(pin.topics[1], topic_id="gone")))
+    with pytest.raises(ConflictError, match="topics of this DataFrame are not in the log") as caught:
+        reader.partitions()
+    assert (caught.value.kind, caught.value.values["topics"]) == ("log-replaced", ["b"])
+    assert not {"expected", "got"} & set(caught.value.values)
+
+
+def test_another_log_is_told_by_its_id(source: TxnLogDataSource) -> None:
+    reader = source.reader(source.schema())
+    found = reader._pin.log_id
+    reader._pin = replace(reader._pin, log_id="another")
+    with pytest.raises(ConflictError, match="not the one that this DataFrame was loaded from") as caught:
+        reader.partitions()
+    assert (caught.value.values["expected"], caught.value.values["got"]) == ("another", found)
+
+
+def test_a_split_is_equal_to_itself_only_and_has_a_hash(source: TxnLogDataSource) -> None:
+    """It is one of Spark's objects; what it holds may be megabytes, which nothing compares."""
+    (split,) = source.reader(source.schema()).partitions()
+    assert isinstance(split, Split)
+    other = pickle.loads(pickle.dumps(split))
+    assert other.parts == split.parts
+    assert len({split, other}) == 2
+    assert split == split  # noqa: PLR0124 - what is tested
+
+
+def test_a_read_loads_no_writer() -> None:
+    """Each Python worker of Spark would."""
+    code = (
+        "import sys, spark_datasource.read.reader, spark_datasource.stream.reader; "
+        "print([name for name in sys.modules if name.startswith('writers')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
