@@ -36,6 +36,13 @@ def orders(log: TxnLog) -> TxnLog:
     return log
 
 
+def test_partitions_of_an_append_begin_with_their_offsets(txnlog: Command, orders: TxnLog) -> None:
+    found = [op for line in txnlog("dump", "entries", "--json").lines for op in line["operations"]]
+    parts = [part for op in found if op["operation"] == "append" for part in op["partitions"]]
+    assert [list(part)[:3] for part in parts] == [["partition", "base_offset", "records"]] * 3
+    assert "base_sequence" in parts[0]
+
+
 def test_batches_have_the_fields_of_kafka_dump_log(txnlog: Command, orders: TxnLog) -> None:
     found = txnlog("dump", "batches", "orders", "--json").lines
     fields = (

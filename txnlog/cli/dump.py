@@ -72,12 +72,21 @@ def entries(
             "checksum": has_checksum(data),
             "size": len(data),
             "intents": list(entry.intents),
-            "operations": [encode_operation(operation) for operation in entry.operations],
+            "operations": [_in_order_of_offsets(encode_operation(one)) for one in entry.operations],
         }
         if as_json:
             print_json(document, indent=None)
         else:
             _show_entry(document)
+
+
+def _in_order_of_offsets(operation: dict[str, Any]) -> dict[str, Any]:
+    """Return an operation; the partitions of an append begin with their offsets, as batches do."""
+    if operation["operation"] != "append":
+        return operation
+    first = ("partition", "base_offset", "records")
+    parts = [{**{name: part[name] for name in first}, **part} for part in operation["partitions"]]
+    return {**operation, "partitions": parts}
 
 
 def _numbers(place: Place, start: int | None, end: int | None) -> Iterator[int]:
