@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_datasource.options.offsets import END, StartOrEnd
 from spark_datasource.options.storage import NO_STORAGE, Storage
@@ -21,7 +21,9 @@ from txnformat.core.intents import AppRef
 from txnformat.errors import InvalidInputError
 from txnformat.field_types import PARTITIONS_MAX
 from txnformat.types import IsolationLevel
-from writers.job import Delegation
+
+if TYPE_CHECKING:
+    from writers.job import Delegation
 
 __all__ = [
     "BYTES_PER_PARTITION_DEFAULT",
@@ -193,7 +195,11 @@ class ReadOptions:
 
     def _refuse(self, only: str, text: str) -> None:
         problems = [
-            text.format(name) for name, one in READ.items() if one.only == only and name in self.given
+            text.format(name)
+            for one in READ.values()
+            if one.only == only
+            for name in (one.name, one.alias)
+            if name in self.given
         ]
         if problems:
             raise InvalidInputError(problems, kind="invalid-option")

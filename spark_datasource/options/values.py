@@ -117,12 +117,16 @@ class OptionValues:
             option.name: self._one_of(option.name, option.alias) for option in known.values() if option.alias
         }
 
-    def _one_of(self, name: str, alias: str) -> str:
-        """Return under which of its two names an option was given."""
+    def _one_of(self, name: str, alias: str) -> list[str]:
+        """Return under which of its two names an option was given; the first when they differ, which is a problem."""
         value, other = self._values.get(name.lower()), self._values.get(alias.lower())
         if value and other and value != other:
-            self.problems.append(f"options {name} and {alias} mean the same and differ")
-        return alias if other and not value else name
+            self.problems.append(
+                f"options {name} and {alias} mean the same and differ: {value!r:.100} and {other!r:.100}; give one of them"
+            )
+        if value and value == other:
+            return [name, alias]
+        return [alias if other and not value else name]
 
     def finish(self) -> None:
         """Raise when there was any problem."""
@@ -140,11 +144,13 @@ class OptionValues:
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None when it is absent or empty."""
-        return self._values.get(self._written.get(name, name).lower()) or None
+        return self._values.get(self._written.get(name, [name])[0].lower()) or None
 
     def refuse(self, name: str, advice: str) -> None:
         """Note that an option's text is not what it takes."""
-        self.problems.append(f"option {self._written.get(name, name)} is {self.text(name)!r:.100}; {advice}")
+        names = self._written.get(name, [name])
+        what = f"option {names[0]} is" if len(names) == 1 else f"options {' and '.join(names)} are"
+        self.problems.append(f"{what} {self.text(name)!r:.100}; {advice}")
 
     def storage(self) -> dict[str, str]:
         """Return the options ``storage.<name>``, without the prefix."""
@@ -201,7 +207,7 @@ class OptionValues:
             return None if text is None else choices(text.lower())
         except ValueError:
             *others, last = choices
-            self.problems.append(f"option {name} is {text!r:.100}; use {', '.join(others)} or {last}")
+            self.refuse(name, f"use {', '.join(others)} or {last}")
             return None
 
     def timestamp(self, name: str) -> int | None:

@@ -15,6 +15,7 @@ from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split
 from spark_datasource.worker.logs import check_same, open_log
+from txnformat.errors import ConflictError
 
 __all__ = ["TxnLogBatchReader"]
 
@@ -38,16 +39,11 @@ class TxnLogBatchReader(DataSourceReader):
         options, pin = self._options, self._pin
         log = open_log(options.path, options.storage)
         state = log.state
-        is_there = all(one.topic_id in state.topics for one in pin.topics)
-        check_same(
-            state,
-            log.url,
-            pin.log_id if is_there else "",
-            pin.entry,
-            "the log is not the one that this DataFrame was loaded from",
-            hint="load it again",
-            topic=str(options.topics),
-        )
+        what, hint = "the log is not the one that this DataFrame was loaded from", "load it again"
+        check_same(state, log.url, pin.log_id, pin.entry, what, hint=hint, topic=str(options.topics))
+        if gone := [one.name for one in pin.topics if one.topic_id not in state.topics]:
+            what = "topics of this DataFrame are not in the log any more"
+            raise ConflictError(what, kind="log-replaced", hint=hint, path=log.url, topics=gone)
         if options.order is Order.COMMIT:
             plans = [
                 plan_commits(log, state, read, topic.topic_id, pin.since, pin.entry)

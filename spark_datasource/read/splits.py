@@ -71,7 +71,7 @@ class SealedPart(NamedTuple):
     range: SealedRange
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Split(InputPartition):
     """What one task reads: all that it needs besides the reader, so that it asks the log for nothing."""
 

@@ -30,7 +30,7 @@ from spark_datasource.stream.messages import PROPERTIES, Batch, StreamUpload, as
 from spark_datasource.worker.logs import COMMIT_TRIES_MAX, forget_log, log_with_id
 from spark_datasource.write.commit import commit_intent
 from spark_datasource.write.plan import WritePlan, plan_write
-from spark_datasource.write.repeats import Repetition, rows_of, version_in
+from spark_datasource.write.repeats import Repetition, rows_of
 from spark_datasource.write.task import upload_task
 from txnformat.core.intents import AppRef, CommitResult, Write
 from txnformat.core.operations import AppVersion
@@ -179,7 +179,8 @@ def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) 
         values={"query_id": stamp.query_id, "batch_id": stamp.batch_id},
     ).check(
         log.state,
-        version_in(result.operations, AppRef(STREAM_NAMESPACE, stamp.query_id, stamp.batch_id)),
+        AppRef(STREAM_NAMESPACE, stamp.query_id, stamp.batch_id),
+        result.operations,
         result.entry,
     )
 

@@ -9,7 +9,7 @@ the version itself is only warned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,11 @@ from spark_datasource.write.messages import TaskUpload
 from txnformat.columns.multiset import NO_ROWS, Multiset
 from txnformat.core.app_versions.state import Content, TopicContent
 from txnformat.core.intents import AppRef
-from txnformat.core.operations import AppVersion, Operation
+from txnformat.core.operations import Append, AppVersion, Operation
 from txnformat.core.state import LogState
 from txnformat.errors import StaleAppVersionError
 
-__all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of", "version_in"]
+__all__ = ["NOT_COMPARABLE", "Repetition", "content_of", "differences", "rows_of"]
 
 logger = logging.getLogger("txnlog")
 
@@ -40,11 +40,6 @@ def rows_of(tasks: Iterable[TaskUpload]) -> dict[str, Multiset] | None:
         for topic, rows in task.contents.items():
             found[topic] = found.get(topic, NO_ROWS) + rows
     return found
-
-
-def version_in(operations: Iterable[Operation], app: AppRef) -> AppVersion | None:
-    """Return the version of an application that an entry holds."""
-    return next((op for op in operations if isinstance(op, AppVersion) and app.is_held_by(op)), None)
 
 
 def content_of(rows: Mapping[str, Multiset], topic_ids: Mapping[str, str]) -> Content:
@@ -99,13 +94,19 @@ class Repetition:
     values: Mapping[str, Any] = field(default_factory=dict)
     """That tell which version it is."""
 
-    def check(self, state: LogState, version: AppVersion | None, entry: int) -> None:
-        """Compare with what ``entry`` holds; nothing when that is no longer there to be read, or does not say.
+    def check(self, state: LogState, app: AppRef, operations: Sequence[Operation], entry: int) -> None:
+        """Compare with the operations of ``entry``, which holds the version; none: it is no longer there to be read.
+
+        A version that does not say what it wrote can only be counted: other numbers are a warning.
 
         Raises StaleAppVersionError of kind ``different-repeat``: the rows differ, and ``allowed`` is not set.
         Nothing was written.
         """
-        if version is None or version.content is None:
+        version = next((op for op in operations if isinstance(op, AppVersion) and app.is_held_by(op)), None)
+        if version is None:
+            return
+        if version.content is None:
+            self._count(operations, version.intent, entry)
             return
         found = differences(state, version.content, self.rows)
         if not found:
@@ -129,3 +130,17 @@ class Repetition:
             entry=entry,
             topics=told,
         )
+
+    def _count(self, operations: Sequence[Operation], intent: int, entry: int) -> None:
+        appends = [op for op in operations if isinstance(op, Append) and op.intent == intent]
+        there = sum(part.records for op in appends for part in op.partitions)
+        given = None if self.rows is None else sum(found.records for found in self.rows.values())
+        if there != given:
+            logger.warning(
+                "%s is in the log already, with %d rows (entry %d); its repetition gave %s, which are left out: the source or the "
+                "query does not give the same rows again",
+                self.what,
+                there,
+                entry,
+                "rows of which some fit no topic" if given is None else f"{given} rows",
+            )

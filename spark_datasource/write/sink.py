@@ -18,7 +18,7 @@ from spark_datasource.worker.logs import check_planned, open_log
 from spark_datasource.write.commit import Target, commit_intent, write_of
 from spark_datasource.write.messages import Destination, TaskUpload, invalid_message, of_tasks
 from spark_datasource.write.plan import WritePlan, plan_write
-from spark_datasource.write.repeats import Repetition, rows_of, version_in
+from spark_datasource.write.repeats import Repetition, rows_of
 from spark_datasource.write.routing import OneTopic
 from spark_datasource.write.task import compare_task, upload_task
 from txnformat.columns.multiset import Multiset
@@ -113,7 +113,7 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
                 allowed=self._plan.options.allow_different,
                 hint=_DIFFERENT,
                 values={"app_id": app.app_id, "version": app.version},
-            ).check(log.state, version_in(operations, app), entry)
+            ).check(log.state, app, operations, entry)
 
     def _write(self, log: TxnLog, tasks: list[TaskUpload]) -> Write:
         """Return what to commit."""

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 from spark_datasource.options.write import parse_write_options
+from spark_datasource.write.repeats import Repetition
 from spark_datasource.write.sink import TxnLogBatchWriter, plan_write
 from tests.unit.spark_datasource.stream_steps import FRAME, ROUTED, Cluster, Query, files, rows, table
-from txnformat.columns.multiset import multiset_of
+from txnformat.columns.multiset import Multiset, multiset_of
 from txnformat.core.entry import decode_entry
 from txnformat.core.intents import AppRef, Write
-from txnformat.core.operations import AppVersion
+from txnformat.core.operations import Append, AppendedPartition, AppVersion
+from txnformat.core.operations import Operation as LogOperation
 from txnformat.errors import InvalidInputError, StaleAppVersionError
 from txnformat.keys import entry_key
 from txnformat.log import TxnLog
@@ -218,13 +220,21 @@ def test_a_repetition_is_compared_with_what_a_snapshot_is_far_behind(
 
 
 def test_a_batch_that_did_not_say_what_it_wrote_is_done(
-    cluster: Cluster, query: Query, log: TxnLog, path: str
+    cluster: Cluster, query: Query, log: TxnLog, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another program may have committed the number: there is nothing to compare."""
+    """Another program may have committed the number: only rows can be counted, whichever run repeats it."""
     app = AppRef("spark-stream", "query", 0, "run-1")
     log.committer.commit(log.committer.intend(Write(app=app)))
     entry = log.refresh().entry
-    Query(cluster, path, run="run-2", topic="t").write(0, numbered(0, 10))
+    again = Query(cluster, path, run="run-2", topic="t")
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        again.write(0, table())
+    assert caplog.messages == []
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        again.write(0, numbered(0, 10))
+    (warning,) = caplog.messages
+    assert warning.startswith("batch 0 of query query is in the log already, with 0 rows")
+    assert f"(entry {entry}); its repetition gave 10 rows, which are left out" in warning
     assert log.refresh().entry == entry
 
 
@@ -321,12 +331,54 @@ def test_a_topic_of_a_routed_write_is_compared_by_itself(
     assert log.refresh().entry == entry
 
 
-def test_a_version_that_did_not_say_what_it_wrote_is_done(log: TxnLog, path: str) -> None:
+@pytest.mark.parametrize("topic", ["t", None])
+def test_a_version_that_did_not_say_what_it_wrote_is_done(
+    log: TxnLog, path: str, topic: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     log.create_topic("t", pa.schema([("n", pa.int64()), ("text", pa.string())]))
-    log.committer.commit(log.committer.intend(Write(app=AppRef("spark-batch", "t/job", 7))))
+    app = AppRef("spark-batch", f"{topic or '*'}/job", 7)
+    log.committer.commit(log.committer.intend(Write(app=app)))
     entry = log.refresh().entry
-    Job(path, topic="t").write(numbered(0, 10))
+    job = Job(path, **({} if topic is None else {"topic": topic}))
+    given = numbered(0, 10) if topic else table(*range(10), topics=dict.fromkeys(range(10), "t"))
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        job.write(given)
+    (warning,) = caplog.messages
+    assert f"with 0 rows (entry {entry}); its repetition gave 10 rows" in warning
     assert (log.refresh().entry, rows(log)) == (entry, [])
+
+
+def test_rows_of_a_version_that_did_not_say_what_it_wrote_are_counted(
+    log: TxnLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of its own intent, not of others in the same entry."""
+    part = AppendedPartition(0, 5, 1, "0" * 16, 1, 0, 0, base_sequence=-1, base_offset=0)
+    app = AppRef("spark-batch", "t/job", 7)
+    held: tuple[LogOperation, ...] = (
+        *(
+            Append(
+                topic_id="t",
+                producer_id=-1,
+                epoch=-1,
+                partition_count=1,
+                files=(),
+                partitions=(part,),
+                intent=number,
+            )
+            for number in (0, 1)
+        ),
+        AppVersion(app.namespace, app.app_id, app.version, intent=1),
+    )
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        for count in (5, 10):
+            rows = {"t": Multiset(count, 0, 0)}
+            Repetition(what="it", rows=rows, allowed=False, hint="").check(log.state, app, held, 3)
+        Repetition(what="it", rows=None, allowed=False, hint="").check(log.state, app, held, 3)
+    told = "it is in the log already, with 5 rows (entry 3); its repetition gave"
+    assert [message.split(", which are")[0] for message in caplog.messages] == [
+        f"{told} 10 rows",
+        f"{told} rows of which some fit no topic",
+    ]
 
 
 def test_a_write_without_a_version_is_not_hashed(log: TxnLog, path: str) -> None:

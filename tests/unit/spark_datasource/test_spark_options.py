@@ -13,7 +13,9 @@ import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.failures import code_of, coded
+from spark_datasource.options.declared import READ
 from spark_datasource.options.read import parse_read_options
+from spark_datasource.options.values import Option
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
 from spark_datasource.read.splits import SPLIT_BYTES_MIN, TopicPlan, TopicRead, cut, split_count
 from txnformat.core.records.scan import PLANNED, PartitionPlan
@@ -41,6 +43,39 @@ def test_keys_come_in_any_letter_case_and_aliases_mean_the_same() -> None:
 def test_a_relative_path_is_made_absolute_and_a_url_is_left() -> None:
     assert parse_read_options({"path": "log", "topic": "t"}).path == str(Path.cwd() / "log")
     assert parse_read_options({"path": "file:///log", "topic": "t"}).path == "file:///log"
+
+
+def test_a_bad_value_under_both_names_names_both() -> None:
+    both = {"maxRowsPerTrigger": "0", "maxOffsetsPerTrigger": "0"}
+    assert problems({**PATH, **both}) == [
+        "options maxRowsPerTrigger and maxOffsetsPerTrigger are '0'; use an integer from 1 on"
+    ]
+    differ = problems({**PATH, **both, "maxOffsetsPerTrigger": "-5"})
+    assert differ[0] == (
+        "options maxRowsPerTrigger and maxOffsetsPerTrigger mean the same and differ: '0' and '-5'; give one of them"
+    )
+    assert problems({**PATH, "isolationLevel": "none"})[0].startswith("option isolationLevel is 'none'; use ")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(name, one) for one in READ.values() if one.only for name in (one.name, one.alias) if name],
+)
+def test_an_option_of_one_kind_of_read_is_refused_by_the_other_under_each_of_its_names(
+    name: str, option: Option
+) -> None:
+    found = parse_read_options({**PATH, name: option.example})
+    others, own = found.check_batch, found.check_stream
+    if option.only == "batch":
+        others, own = own, others
+    own()
+    with pytest.raises(InvalidInputError, match=f"option {name} is for ") as caught:
+        others()
+    assert len(caught.value.problems) == 1
+
+
+def test_no_alias_is_left_out_of_the_kinds_of_reads() -> None:
+    assert {one.alias for one in READ.values() if one.only and one.alias} == {"maxOffsetsPerTrigger"}
 
 
 @pytest.mark.parametrize(
