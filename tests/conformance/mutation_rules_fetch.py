@@ -139,8 +139,8 @@ FETCH = (
     Mutation(
         "a transaction is late only after its time",
         "txnformat/core/transactions/listing.py",
-        "now_ms >= expires_ms",
-        "now_ms > expires_ms",
+        "now_ms >= known.expires_ms",
+        "now_ms > known.expires_ms",
         ((REPLICAS, "testPartitionsWithLateTransactionsCount"),),
     ),
     Mutation(

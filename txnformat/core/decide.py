@@ -69,53 +69,54 @@ def decide(state: LogState, intent: Intent) -> Verdict:
 
 
 def _decide_action(state: LogState, action: Action) -> Verdict:
-    return _DECISIONS[type(action)](state, action)
+    """Decide without regard to the window. Rejections are raised by what decides, and values from here on: the public edge raises them."""
+    try:
+        found = _DECISIONS[type(action)](state, action)
+    except TxnLogError as error:
+        return Rejected(error.with_traceback(None))
+    if isinstance(found, Done):
+        return found
+    return Included(found if isinstance(found, tuple) else (found,))
 
 
-def _allocate(state: LogState, action: AllocateIds) -> Verdict:
+def _allocate(state: LogState, action: AllocateIds) -> Operation:
     first = state.next_producer_id
-    return _included(AllocateProducerIds(action.owner, first, first + action.count - 1))
+    return AllocateProducerIds(action.owner, first, first + action.count - 1)
 
 
-def _checkpoint(state: LogState, action: TakeCheckpoint) -> Verdict:
+def _checkpoint(state: LogState, action: TakeCheckpoint) -> Operation:
     newest = state.checkpoints[-1].entry if state.checkpoints else -1
     if action.checkpoint.entry <= newest:
-        return Rejected(
-            ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
-        )
-    return _included(replace(action.checkpoint, intent=0))
+        raise ConflictError("a newer snapshot is named already", kind="checkpoint-superseded", entry=newest)
+    return replace(action.checkpoint, intent=0)
 
 
-def _create_topic(state: LogState, action: CreateTopic) -> Verdict:
+def _create_topic(state: LogState, action: CreateTopic) -> Operation | Done:
     made = state.topics.get(action.topic_id)
     if made is not None and made.name == action.name:
         return Done(made.created_entry)
     if action.name in state.topic_ids or shares_directory(action.directory, directories(state).values):
-        return Rejected(topic_exists(action.name))
+        raise topic_exists(action.name)
     if action.topic_id in state.topics:
-        return Rejected(InternalError("two topics with one id", topic_id=action.topic_id))
+        raise InternalError("two topics with one id", topic_id=action.topic_id)
     if not state.may_have(action.partitions):
-        return Rejected(_too_many(state, action.name, action.partitions, "invalid-partitions"))
-    return _included(replace(action, intent=0))
+        raise _too_many(state, action.name, action.partitions, "invalid-partitions")
+    return replace(action, intent=0)
 
 
-def _included(*operations: Operation) -> Included:
-    return Included(operations)
-
-
-def _change_topic(state: LogState, action: ChangeTopic) -> Verdict:
+def _change_topic(state: LogState, action: ChangeTopic) -> Operation:
     topic = state.topics.get(action.topic_id)
     if topic is None:
-        return Rejected(NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id))
+        raise NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id)
     try:
         operation = evolve(topic.schema, topic.partitions, action)
     except InvalidInputError as error:
         error.values["topic"] = topic.name
-        return Rejected(error.with_traceback(None))
+        raise
     more = operation.partitions - topic.partitions
     if not state.may_have(more):
-        return Rejected(_too_many(state, topic.name, more, "invalid-alter"))
-    return _included(operation)
+        raise _too_many(state, topic.name, more, "invalid-alter")
+    return operation
 
 
 def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInputError:
@@ -128,7 +129,7 @@ def _too_many(state: LogState, topic: str, more: int, kind: str) -> InvalidInput
     )
 
 
-def _seal(state: LogState, action: SealSegments) -> Verdict:
+def _seal(state: LogState, action: SealSegments) -> Operation:
     """Refuse what another process has sealed in the meantime; offsets below the last stable offset stay so."""
     seal = action.seal
     for segment in seal.segments:
@@ -137,57 +138,38 @@ def _seal(state: LogState, action: SealSegments) -> Verdict:
             partition = state.partition(TopicPartition(topic_id, part.partition))
             # Its end is above the last stable offset in a view only that is older than the one it was made from.
             if partition.sealed_end != part.start_offset or part.end_offset > partition.last_stable_offset:
-                return _superseded(
+                raise _superseded(
                     topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
                 )
     known = state.segments.end + len(seal.segments)
     if seal.segment_list is not None and not state.listed_segments < seal.listed_segments <= known:
-        return _superseded(listed_segments=state.listed_segments)
-    return _included(replace(seal, intent=0))
+        raise _superseded(listed_segments=state.listed_segments)
+    return replace(seal, intent=0)
 
 
-def _superseded(**values: object) -> Rejected:
-    return Rejected(
-        ConflictError(
-            "another process has sealed these offsets",
-            kind="seal-superseded",
-            hint="nothing is to be done",
-            **values,
-        )
+def _superseded(**values: object) -> ConflictError:
+    return ConflictError(
+        "another process has sealed these offsets",
+        kind="seal-superseded",
+        hint="nothing is to be done",
+        **values,
     )
 
 
-def _decided(
-    decide_it: Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done],
-) -> Callable[[LogState, Any], Verdict]:
-    """Return a decision that gives verdicts: rejections are values here."""
-
-    def decided(state: LogState, action: Any) -> Verdict:
-        try:
-            found = decide_it(state, action)
-        except TxnLogError as error:
-            return Rejected(error.with_traceback(None))
-        if isinstance(found, Done):
-            return found
-        return Included(found if isinstance(found, tuple) else (found,))
-
-    return decided
-
-
-_DECISIONS: dict[type[Any], Callable[[LogState, Any], Verdict]] = {
+_DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operation, ...] | Done]] = {
     Write: decide_write,
-    OpenProducer: _decided(open_producer),
-    EndTransaction: _decided(end_for_another),
+    OpenProducer: open_producer,
+    EndTransaction: end_for_another,
     AllocateIds: _allocate,
     CreateTopic: _create_topic,
     ChangeTopic: _change_topic,
     TakeCheckpoint: _checkpoint,
     SealSegments: _seal,
     ExpireIdle: expire,
-    JoinAsMember: _decided(join_group),
-    LeaveGroup: _decided(leave_group),
-    ResetOffsets: _decided(reset_offsets),
-    RemoveGroup: _decided(remove_group),
-    CreateSubscription: _decided(create_subscription),
-    DeleteSubscription: _decided(delete_subscription),
+    JoinAsMember: join_group,
+    LeaveGroup: leave_group,
+    ResetOffsets: reset_offsets,
+    RemoveGroup: remove_group,
+    CreateSubscription: create_subscription,
+    DeleteSubscription: delete_subscription,
 }

@@ -1,6 +1,6 @@
 """Deciding what concerns consumer groups: who is its member, what may be committed, what may be deleted. Pure.
 
-Rejections are raised here; :mod:`txnformat.core.decide` and :mod:`txnformat.core.records.decide` make values of them.
+Rejections are raised here; :mod:`txnformat.core.decide` makes values of them.
 """
 
 from __future__ import annotations
@@ -85,22 +85,15 @@ def commit_offsets(
     """Return the operation that commits positions of a group, in the producer's transaction or at once."""
     group = state.group(wanted.group)
     check_generation(wanted.group, group, wanted.generation)
-    transactional_id = producer.transactional_id if producer is not None and owner is not None else None
+    identity: tuple[str, int, int] | tuple[()] = ()
+    if producer is not None and owner is not None and producer.transactional_id is not None:
+        identity = (producer.transactional_id, producer.producer_id, producer.epoch)
     for offset in wanted.offsets:
         _check_offset(state, wanted, offset)
     commits: tuple[OffsetCommit | PositionCommit, ...] = (*wanted.offsets, *wanted.positions)
     for commit in commits:
-        _check_compare(state, wanted.group, group, commit, transactional_id)
-    in_transaction = producer is not None and transactional_id is not None
-    return CommitOffsets(
-        wanted.group,
-        wanted.offsets,
-        wanted.positions,
-        wanted.generation,
-        transactional_id,
-        producer.producer_id if producer is not None and in_transaction else -1,
-        producer.epoch if producer is not None and in_transaction else -1,
-    )
+        _check_compare(state, wanted.group, group, commit, identity[0] if identity else None)
+    return CommitOffsets(wanted.group, wanted.offsets, wanted.positions, wanted.generation, *identity)
 
 
 def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -> None:

@@ -37,18 +37,13 @@ def check_groups_step(before: LogState, entry: CommitEntry, after: LogState) -> 
     for transactional_id in ended:
         known = before.transactional_ids.get(transactional_id)
         named |= set(known.groups) if known is not None else set()
-    retired = max(
-        [
-            before.retired_generation,
-            *(before.groups[name].generation for name in gone if name in before.groups),
-        ]
-    )
+    left = [before.groups[name].generation for name in gone if name in before.groups]
+    retired = max([before.retired_generation, *left])
+    problems: list[str] = []
     if after.retired_generation < retired:
-        problems = [
+        problems.append(
             f"I18 entry {entry.entry}: generations up to {retired} are gone, not {after.retired_generation}"
-        ]
-    else:
-        problems = []
+        )
     problems += [f"I18 group {name}: it is still there" for name in sorted(gone) if name in after.groups]
     for name in sorted(named - gone):
         old, new = before.group(name), after.groups.get(name)
@@ -103,15 +98,11 @@ def _check_group(name: str, group: GroupState, state: LogState) -> _Problems:
             held[key] = held.get(key, 0) + 1
             if one.holds:
                 holding.add(key)
+                if key in group.committed and group.committed[key].order > one.order:
+                    yield f"I18 group {name}: what a transaction holds was committed since"
             if one.order >= group.commits:
                 yield f"I18 group {name}: position {one.order} is pending, of {group.commits} commits"
     if any(held[key] > 1 for key in holding):
         yield f"I18 group {name}: what a transaction holds is pending in another"
     if any(one.order >= group.commits for one in group.committed.values()):
         yield f"I18 group {name}: a position is from after its {group.commits} commits"
-    orders = {
-        key: one.order for pending in group.pending.values() for key, one in pending.items() if one.holds
-    }
-    for key, order in orders.items():
-        if key in group.committed and group.committed[key].order > order:
-            yield f"I18 group {name}: what a transaction holds was committed since"

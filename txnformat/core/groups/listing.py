@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from txnformat.arguments import items
 from txnformat.core.groups.operations import GroupKey
 from txnformat.core.groups.state import Committed, GroupState
 from txnformat.core.records.scan import committed
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
+from txnformat.core.transactions.listing import named_states
 from txnformat.core.transactions.state import TransactionStatus
-from txnformat.errors import InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import NotFoundError
 from txnformat.patterns import Pattern
 from txnformat.persistent import Rows
 from txnformat.types import OffsetRange, TopicPartition
@@ -173,19 +173,6 @@ def group_status(group: GroupState, now_ms: int) -> GroupStatus:
     return GroupStatus.EMPTY if group.committed or group.pending else GroupStatus.DEAD
 
 
-def _statuses(states: Iterable[str] | None) -> frozenset[GroupStatus]:
-    wanted = [states] if isinstance(states, str) else items(states or (), "states")
-    known = {status.lower(): status for status in GroupStatus}
-    unknown = [state for state in wanted if not isinstance(state, str) or state.lower() not in known]
-    if unknown:
-        raise InvalidInputError(
-            [f"{repr_of(state, 60)} is not a state of a group" for state in unknown],
-            kind="unknown-group-state",
-            hint=f"use {', '.join(GroupStatus)}",
-        )
-    return frozenset(known[state.lower()] for state in wanted)
-
-
 def known_group(state: LogState, name: str) -> GroupState:
     """Return what the log knows of a group, or raise NotFoundError of kind ``unknown-group``."""
     group = state.groups.get(name)
@@ -204,7 +191,7 @@ def list_groups(
     state: LogState, now_ms: int, *, states: Iterable[str] | None = None, pattern: str | None = None
 ) -> list[GroupListing]:
     """Return the groups that meet every condition, by name; see :meth:`Groups.list`."""
-    statuses = _statuses(states)
+    statuses = named_states(states, GroupStatus, "group", "unknown-group-state")
     names = sorted(state.groups)
     found = []
     for name in names if pattern is None else Pattern(pattern).matching(names):

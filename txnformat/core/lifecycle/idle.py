@@ -8,7 +8,7 @@ judged by log time *and* the store's: the earlier of the two.
 from __future__ import annotations
 
 from txnformat.core.drafts import replace
-from txnformat.core.intents import ExpireIdle, Included, Rejected
+from txnformat.core.intents import ExpireIdle
 from txnformat.core.operations import Expire
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED
@@ -55,9 +55,7 @@ def expirable(
         now_ms - group_retention_ms,
     )
     found = _idle(state, wanted)
-    if found is None:
-        return None
-    return replace(wanted, expire=found)
+    return None if found is None else replace(wanted, expire=found)
 
 
 def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
@@ -96,13 +94,11 @@ def _idle(state: LogState, wanted: ExpireIdle) -> Expire | None:
     )
 
 
-def expire(state: LogState, action: ExpireIdle) -> Included | Rejected:
-    """Decide: forget what of the intent's names was not used since."""
+def expire(state: LogState, action: ExpireIdle) -> Expire:
+    """Return the operation that forgets what of the intent's names was not used since; raise ConflictError if all was."""
     found = _idle(state, action)
     if found is None:
-        return Rejected(
-            ConflictError(
-                "nothing of it is idle any more", kind="nothing-expired", hint="nothing is to be done"
-            )
+        raise ConflictError(
+            "nothing of it is idle any more", kind="nothing-expired", hint="nothing is to be done"
         )
-    return Included((found,))
+    return found

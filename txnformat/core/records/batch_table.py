@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
-from txnformat.columns.arrow_file import decode_arrow_file, rows_of
+from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
 from txnformat.core.entry import sha256_hex
 from txnformat.errors import CorruptDataError
 from txnformat.field_types import SIZE_MAX
@@ -60,31 +61,12 @@ _MINIMA = {
 
 def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) -> bytes:
     """Return the Arrow IPC file (zstd) of the batches of several appends, in log order."""
-    rows = [
-        (
-            section,
-            batch.partition,
-            batch.file,
-            batch.row_group,
-            batch.row_group_count,
-            batch.records,
-            batch.size,
-            batch.min_timestamp_ms,
-            batch.max_timestamp_ms,
-        )
-        for section, batches in sections
-        for batch in batches
-    ]
+    rows = [(section, *structs.astuple(batch)) for section, batches in sections for batch in batches]
     table = np.array(rows, TABLE_ROW)
     batch = pa.record_batch(
         [pa.array(np.ascontiguousarray(table[name])) for name in TABLE_ROW.names or ()], BATCH_TABLE_SCHEMA
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(
-        sink, BATCH_TABLE_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return encode_arrow_file(batch)
 
 
 def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
@@ -99,24 +81,17 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
             got=got,
         )
     rows = rows_of(decode_arrow_file(data, BATCH_TABLE_SCHEMA, partial(_corrupt, named)), TABLE_ROW)
-    for name, minimum in _MINIMA.items():
-        if len(rows) and rows[name].min() < minimum:
-            raise CorruptDataError(
-                "a batch table holds a number that cannot be",
-                object=named.key,
-                field=name,
-                expected=f"at least {minimum}",
-                got=int(rows[name].min()),
-            )
+    for name, least in _MINIMA.items() if len(rows) else ():
+        if rows[name].min() < least:
+            raise _beyond(named, name, f"at least {least}", rows[name].min())
     if len(rows) and rows["size"].max() > SIZE_MAX:
-        raise CorruptDataError(
-            "a batch table holds a number that cannot be",
-            object=named.key,
-            field="size",
-            expected=f"at most {SIZE_MAX}",
-            got=int(rows["size"].max()),
-        )
+        raise _beyond(named, "size", f"at most {SIZE_MAX}", rows["size"].max())
     return rows
+
+
+def _beyond(named: ObjectRecord, name: str, expected: str, got: Any) -> CorruptDataError:
+    what = "a batch table holds a number that cannot be"
+    return CorruptDataError(what, object=named.key, field=name, expected=expected, got=int(got))
 
 
 def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:

@@ -15,11 +15,8 @@ from txnformat.core.groups.decide import commit_offsets
 from txnformat.core.intents import (
     AppRef,
     Done,
-    Included,
     ProducerRef,
-    Rejected,
     TopicAppend,
-    Verdict,
     Write,
 )
 from txnformat.core.operations import (
@@ -44,7 +41,6 @@ from txnformat.errors import (
     NotFoundError,
     OutOfOrderSequenceError,
     ProducerIdConflictError,
-    TxnLogError,
     UnknownProducerIdError,
 )
 from txnformat.keys import has_own_directory_only, is_topics_file
@@ -53,16 +49,8 @@ from txnformat.types import IDEMPOTENT_EPOCH, NO_EPOCH, NO_PRODUCER, TopicPartit
 __all__ = ["decide_write"]
 
 
-def decide_write(state: LogState, write: Write) -> Verdict:
-    """Decide a write; see :func:`txnformat.core.decide.decide`."""
-    try:
-        return _decide(state, write)
-    except TxnLogError as error:
-        # Rejections are values here: whoever decides tells the public edge, which raises.
-        return Rejected(error.with_traceback(None))
-
-
-def _decide(state: LogState, write: Write) -> Verdict:
+def decide_write(state: LogState, write: Write) -> tuple[Operation, ...] | Done:
+    """Return the operations of a write, Done for one that the log holds already, else raise."""
     if write.app is not None:
         done = find_version(state, write.app)
         if done is not None:
@@ -98,7 +86,7 @@ def _decide(state: LogState, write: Write) -> Verdict:
         operations += [_version(app, renamed) for app in apps]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
-    return Included(tuple(operations))
+    return tuple(operations)
 
 
 def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[CreateTopic], dict[str, str]]:

@@ -47,10 +47,7 @@ PLANNED: np.dtype[Any] = np.dtype(
         ("producer_id", "<i8"),
         ("epoch", "<i8"),
         ("entry", "<i8"),  # of the append
-        (
-            "commit_entry",
-            "<i8",
-        ),  # of the end; the append's without a transaction; -1 while undecided or aborted
+        ("commit_entry", "<i8"),  # of the end, or of an append by itself; -1 while undecided or aborted
         ("timestamp_ms", "<i8"),  # log time of the append
     ]
 )
@@ -330,12 +327,7 @@ def _entries_of(markers: Rows, producer_ids: Rows, epochs: Rows) -> Rows:
         hit = keys[places] == wanted
         found[hit] = markers["entry"][order][places[hit]]
         return found
-    by_transaction = dict(
-        zip(
-            zip(markers["producer_id"].tolist(), markers["epoch"].tolist(), strict=True),
-            markers["entry"].tolist(),
-            strict=True,
-        )
-    )
+    rows = markers[["producer_id", "epoch", "entry"]].tolist()
+    by_transaction = {(producer_id, epoch): entry for producer_id, epoch, entry in rows}
     transactions = zip(producer_ids.tolist(), epochs.tolist(), strict=True)
     return np.array([by_transaction.get(transaction, -1) for transaction in transactions], np.int64)

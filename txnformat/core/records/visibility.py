@@ -121,14 +121,7 @@ def _aborted_batches(
 
     The loop runs on Python integers: reading numpy scalars one by one costs several times as much.
     """
-    heap: list[tuple[int, int, int]] = list(
-        zip(
-            aborted["first_offset"].tolist(),
-            aborted["last_offset"].tolist(),
-            aborted["producer_id"].tolist(),
-            strict=True,
-        )
-    )
+    heap: list[tuple[int, int, int]] = aborted[["first_offset", "last_offset", "producer_id"]].tolist()
     heapify(heap)
     next_first = heap[0][0]
     never = int(np.iinfo(np.int64).max)

@@ -90,17 +90,7 @@ def _sealed(
             expected=found,
             got=named,
         )
-    row = (
-        start,
-        end,
-        number,
-        part.batches,
-        part.markers,
-        first_aborted,
-        part.aborted,
-        part.records,
-        part.size,
-    )
+    counts = (part.batches, part.markers, first_aborted, part.aborted, part.records, part.size)
     rest = (part.aborted_records, part.aborted_size, part.min_timestamp_ms, part.max_timestamp_ms)
     # A transaction's entry is needed for as long as offsets up to its marker are in the state.
     gone = int(np.searchsorted(aborted["last_offset"], end))
@@ -114,7 +104,7 @@ def _sealed(
             partition.sealed.aborted_size + part.aborted_size,
             partition.sealed.aborted_transactions + gone,
         ),
-        segments=partition.segments.append(np.array([(*row, *rest)], SEGMENT)),
+        segments=partition.segments.append(np.array([(start, end, number, *counts, *rest)], SEGMENT)),
         extents=partition.extents.drop(extent_count),
         markers=partition.markers.drop(marker_count),
         aborted=partition.aborted.drop(gone),
@@ -133,13 +123,7 @@ def _without_unused(state: LogState) -> LogState:
         in_table = extents["table"] >= 0
         files.update(extents["file"][~in_table].tolist())
         tables.update(extents["table"][in_table].tolist())
-        appends.update(
-            zip(
-                extents["first_file"][in_table].tolist(),
-                extents["file_count"][in_table].tolist(),
-                strict=True,
-            )
-        )
+        appends.update(extents[["first_file", "file_count"]][in_table].tolist())
     for name in state.undecided:
         for flush in state.transactional_ids[name].staged:
             tables.add(flush.table)

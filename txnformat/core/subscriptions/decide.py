@@ -1,6 +1,6 @@
 """Deciding what concerns subscriptions: what may be acknowledged, by whom, and what that conflicts with. Pure.
 
-Rejections are raised here; :mod:`txnformat.core.decide` and :mod:`txnformat.core.records.decide` make values of them. An intent with one
+Rejections are raised here; :mod:`txnformat.core.decide` makes values of them. An intent with one
 conflict changes nothing, and its transaction stays open: the caller aborts it.
 
 | | free | pending in another transaction | pending in the own | acknowledged |

@@ -1,6 +1,6 @@
 """Deciding what concerns a transaction as a whole: who may act in it, how it ends, who opens its id. Pure.
 
-Rejections are raised here; :mod:`txnformat.core.decide` and :mod:`txnformat.core.records.decide` make values of them.
+Rejections are raised here; :mod:`txnformat.core.decide` makes values of them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,12 @@ def _ended_before(producer: ProducerRef, owner: TransactionalIdState) -> TxnLogE
             **values,
         )
     if last is not None and is_next and last.cause is Cause.TIMEOUT:
-        return _timed_out(producer, last)
+        return TransactionTimedOutError(
+            "the transaction was open for longer than its timeout, and was aborted",
+            hint="abort, and do the work again in a new transaction; a longer timeout is a setting of the producer",
+            entry=last.entry,
+            **values,
+        )
     if last is not None and is_next and last.cause is Cause.OPERATOR:
         return _by_operator(producer, last)
     is_last = last is None or last.epoch <= producer.epoch
@@ -140,16 +145,6 @@ def _ended_before(producer: ProducerRef, owner: TransactionalIdState) -> TxnLogE
         hint="stop this instance",
         current_epoch=owner.epoch,
         **values,
-    )
-
-
-def _timed_out(producer: ProducerRef, last: LastEnd) -> TransactionTimedOutError:
-    return TransactionTimedOutError(
-        "the transaction was open for longer than its timeout, and was aborted",
-        hint="abort, and do the work again in a new transaction; a longer timeout is a setting of the producer",
-        transactional_id=producer.transactional_id,
-        epoch=producer.epoch,
-        entry=last.entry,
     )
 
 

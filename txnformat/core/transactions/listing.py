@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ __all__ = [
     "known_id",
     "list_transactions",
     "named_partition",
+    "named_states",
     "transaction_at",
 ]
 
@@ -106,18 +108,17 @@ class ProducerOfPartition:
     """None outside of a transaction."""
 
 
-def _statuses(states: Iterable[str] | None) -> frozenset[TransactionStatus]:
-    if isinstance(states, str):
-        states = [states]
-    known = {status.lower(): status for status in TransactionStatus}
-    wanted = items(states or (), "states")
+S = TypeVar("S", bound=StrEnum)
+
+
+def named_states(states: Iterable[str] | None, every: type[S], of: str, kind: str) -> frozenset[S]:
+    """Return the members of ``every`` that ``states`` names, in any case; raise InvalidInputError of ``kind`` about others."""
+    wanted = [states] if isinstance(states, str) else items(states or (), "states")
+    known = {status.lower(): status for status in every}
     unknown = [state for state in wanted if not isinstance(state, str) or state.lower() not in known]
     if unknown:
-        raise InvalidInputError(
-            [f"{repr_of(state, 60)} is not a state of a transactional id" for state in unknown],
-            kind="unknown-transaction-state",
-            hint=f"use {', '.join(TransactionStatus)}",
-        )
+        problems = [f"{repr_of(state, 60)} is not a state of a {of}" for state in unknown]
+        raise InvalidInputError(problems, kind=kind, hint=f"use {', '.join(every)}")
     return frozenset(known[state.lower()] for state in wanted)
 
 
@@ -137,8 +138,7 @@ def buffer_of(known: TransactionalIdState) -> str | None:
 
 def is_late(known: TransactionalIdState, now_ms: int) -> bool:
     """Return whether the id has an open transaction whose own time is over."""
-    expires_ms = known.expires_ms
-    return expires_ms is not None and now_ms >= expires_ms
+    return known.expires_ms is not None and now_ms >= known.expires_ms
 
 
 def list_transactions(
@@ -151,7 +151,7 @@ def list_transactions(
     producer_ids: Collection[int] | None = None,
 ) -> list[TransactionListing]:
     """Return the transactional ids that meet every condition, by name; see :meth:`Transactions.list`."""
-    statuses = _statuses(states)
+    statuses = named_states(states, TransactionStatus, "transactional id", "unknown-transaction-state")
     names = sorted(state.transactional_ids)
     found = []
     for name in names if pattern is None else Pattern(pattern).matching(names):
