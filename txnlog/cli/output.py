@@ -12,9 +12,11 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, BinaryIO, TextIO
+
+from msgspec import Struct, structs
 
 from txnformat.errors import printable
 from txnformat.moments import iso_time
@@ -50,7 +52,9 @@ def instant(ms: int | None) -> str | None:
 def plain_values(value: Any) -> Any:
     """Return a value as JSON can hold it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return plain_values(asdict(value))
+        return plain_values({one.name: getattr(value, one.name) for one in fields(value)})
+    if isinstance(value, Struct):
+        return plain_values(structs.asdict(value))
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
