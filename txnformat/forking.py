@@ -10,11 +10,12 @@ This works for every fork that goes through Python (``os.fork``, multiprocessing
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
-__all__ = ["Renewable", "generation", "renew_after_fork", "run_after_fork"]
+__all__ = ["Renewable", "generation", "renew_after_fork", "renewed_lock", "run_after_fork"]
 
 
 class Renewable(Protocol):
@@ -46,6 +47,12 @@ def renew_after_fork(thing: Renewable) -> None:
 def run_after_fork(function: Callable[[], None]) -> None:
     """Call a function in every forked child: for what a module holds."""
     _functions.append(function)
+
+
+def renewed_lock(module: dict[str, Any], name: str) -> threading.Lock:
+    """Return a lock for the global ``name`` of a module (its ``globals()``): every forked child finds another one there."""
+    run_after_fork(lambda: module.update({name: threading.Lock()}))
+    return threading.Lock()
 
 
 def _in_child() -> None:

@@ -73,11 +73,6 @@ class Groups:
         self._committer = committer
         self._sidecars = sidecars
 
-    def _refresh(self) -> tuple[LogState, int]:
-        """Return the newest state, and the store's time, or log time where that is ahead."""
-        state = self._committer.refresh()
-        return state, max(self._committer.store.store_time_ms(), state.timestamp_ms)
-
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def list(
@@ -98,7 +93,7 @@ class Groups:
         InvalidInputError
             Kinds ``unknown-group-state``, ``invalid-pattern``.
         """
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         return tuple(list_groups(state, now_ms, states=states, pattern=pattern))
 
     def describe(self, group: str) -> GroupDetails:
@@ -118,7 +113,7 @@ class Groups:
 
     def describe_all(self, groups: Iterable[str] | None = None) -> tuple[GroupDetails, ...]:
         """Describe several groups (all, by name, without an argument) as of one moment; as :meth:`describe` each."""
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         names = sorted(state.groups) if groups is None else items(groups, "groups")
         count = partial(count_records, self._sidecars, state)
         return tuple(describe_group(state, check_reader_name(name, "group"), now_ms, count) for name in names)
@@ -179,7 +174,7 @@ class Groups:
         """
         target = read_target(to, topic)
         check_reader_name(group, "group")
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         found = state.group(group) if create else known_group(state, group)
         partitions = items(partitions, "partitions")
         keys = reset_keys(state, found, topic, partitions, target)
@@ -225,7 +220,7 @@ class Groups:
             Kind ``offsets-pending``: open transactions have positions of it. Kind ``group-active``: it has a live member.
         """
         check_reader_name(group, "group")
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         positions = len(known_group(state, group).committed)
         action = RemoveGroup(group, now_ms, force)
         if dry_run:

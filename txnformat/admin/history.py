@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from txnformat import keys
-from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
+from txnformat.core.entry import CommitEntry, decode_entry, missing_entry, sha256_hex
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.operation_codec import operation_name
 from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
@@ -22,8 +22,8 @@ from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
-from txnformat.protocol.effects import GetObject, Steps
-from txnformat.protocol.reads import get_object, read_boundary, simultaneous
+from txnformat.protocol.effects import Steps
+from txnformat.protocol.reads import get_object, read_boundary, read_slots
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
 
@@ -279,7 +279,7 @@ class _Backwards:
             else:
                 lowest = max(end + 1, number - size + 1, bundle_first(number) if size == BATCH_MAX else 0)
                 slots = range(number, lowest - 1, -1)
-                found = self._run(_slots(slots))
+                found = self._run(read_slots(slots))
                 for slot, data in zip(slots, found, strict=True):
                     read = self._check(slot, data) if isinstance(data, bytes) else self._deleted(slot)
                     if read is None:
@@ -314,12 +314,7 @@ class _Backwards:
     def _deleted(self, number: int) -> _Read | None:
         """Return a deleted entry out of its bundle; None when it is not to be had any more."""
         if number >= self._run(read_boundary()):
-            raise CorruptDataError(
-                "a commit entry is missing: later ones are there",
-                kind="missing-entry",
-                hint="restore it from a copy; verify lists everything that is wrong",
-                object=keys.entry_key(number),
-            )
+            raise missing_entry(number)
         reads = self._bundled(number)
         return next(reads, None) if reads is not None else None
 
@@ -343,10 +338,6 @@ class _Backwards:
                 return None
             expected = reads[-1].entry.previous
         return iter(reads)
-
-
-def _slots(numbers: range) -> Steps[list[object]]:
-    return (yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers)))
 
 
 def describe_entry(told: _Told, names: Mapping[str, str]) -> HistoryEntry:

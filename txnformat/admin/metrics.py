@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from txnformat.admin.group_metrics import GroupMetrics, group_samples, measure_groups
 from txnformat.admin.prometheus import Sample, declared, render
 from txnformat.client.commit_counts import CommitCounts, CommitOutcome, Summary
+from txnformat.core.records.scan import committed
 from txnformat.core.records.state import PartitionState
-from txnformat.core.records.visibility import committed_mask
 from txnformat.core.state import LogState
 from txnformat.core.transactions.listing import is_late
 from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
@@ -312,10 +310,6 @@ def _oldest_prepared(
     return PreparedTransactionAge(name, known.producer_id, known.epoch, max(0, now_ms - since_ms))
 
 
-def _age_ms(known: TransactionalIdState, now_ms: int) -> int:
-    return now_ms - known.started_ms if known.started_ms is not None else 0
-
-
 def _partition(
     topic: str,
     number: int,
@@ -327,7 +321,7 @@ def _partition(
     if partition.open:
         transaction = min(partition.open, key=lambda key: partition.open[key])
         name, known = ongoing.get(transaction, ("", None))
-        age_ms = _age_ms(known, now_ms) if known is not None else 0
+        age_ms = now_ms - known.started_ms if known and known.started_ms is not None else 0
         oldest = OldestTransaction(name, *transaction, partition.open[transaction], age_ms)
     named = [ongoing[transaction][1] for transaction in partition.open if transaction in ongoing]
     return PartitionMetrics(
@@ -351,14 +345,7 @@ def _volume(partition: PartitionState) -> _Volume:
         return volume
     extents = partition.extents.array()
     extents = extents[extents["base_offset"] < partition.last_stable_offset]
-    committed = committed_mask(
-        extents["base_offset"],
-        extents["base_offset"] + extents["records"] - 1,
-        extents["producer_id"],
-        extents["transactional"].astype(np.bool_),
-        partition.aborted.array(),
-    )
-    aborted = extents[~committed]
+    aborted = extents[~committed(partition, extents)]
     return _Volume(
         volume.records + int(extents["records"].sum()),
         volume.aborted_records + int(aborted["records"].sum()),

@@ -95,11 +95,6 @@ class Transactions:
         self._committer = committer
         self._warned = False
 
-    def _refresh(self) -> tuple[LogState, int]:
-        """Return the newest state, and the store's time, or log time where that is ahead."""
-        state = self._committer.refresh()
-        return state, max(self._committer.store.store_time_ms(), state.timestamp_ms)
-
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def list(
@@ -134,7 +129,7 @@ class Transactions:
             raise InvalidInputError(
                 f"producer_ids is {repr_of(producer_ids)}, not a list of numbers", kind="invalid-argument"
             )
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         found = list_transactions(
             state,
             now_ms,
@@ -158,7 +153,7 @@ class Transactions:
 
     def describe_all(self, transactional_ids: Iterable[str]) -> tuple[TransactionDetails, ...]:
         """Describe several transactional ids as of one moment; as :meth:`describe` each."""
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         return tuple(
             describe_transaction(state, check_transactional_id(name), now_ms)
             for name in items(transactional_ids, "transactional_ids")
@@ -175,7 +170,7 @@ class Transactions:
         NotFoundError
             Kind ``unknown-topic`` or ``unknown-partition``.
         """
-        state, _ = self._refresh()
+        state, _ = self._committer.refresh_with_time()
         found = describe_producers(state, topic, partition)
         sealed = {
             one.last_entry for one in found if one.last_timestamp_ms is None and one.last_entry is not None
@@ -212,7 +207,7 @@ class Transactions:
             there. No writer can bring that about here. ``held``: late and prepared transactions, which look like it,
             and what to do about each.
         """
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         return find_hanging(
             state,
             now_ms,
@@ -233,7 +228,7 @@ class Transactions:
         :meth:`abort` ends.
         """
         check_workers(prefix, parallelism, None, safe_scale_down_factor)
-        state, now_ms = self._refresh()
+        state, now_ms = self._committer.refresh_with_time()
         return tuple(lingering_transactions(state, prefix, now_ms, parallelism, safe_scale_down_factor))
 
     # --- ending ------------------------------------------------------------------------------------------------------
@@ -281,7 +276,7 @@ class Transactions:
                 kind="invalid-abort",
                 hint="a transactional id; a prefix that is not empty; or topic, partition and start_offset together",
             )
-        state, _ = self._refresh()
+        state, _ = self._committer.refresh_with_time()
         if prefix is not None:
             names = sorted(name for name in state.undecided if name.startswith(prefix))
             return self._end(state, names, dry_run=dry_run)
@@ -305,7 +300,7 @@ class Transactions:
         NotFoundError
             Kind ``unknown-transactional-id``.
         """
-        state, _ = self._refresh()
+        state, _ = self._committer.refresh_with_time()
         known_id(state, check_transactional_id(transactional_id))
         (done,) = self._end(state, [transactional_id], force=True, dry_run=dry_run)
         return done
@@ -376,7 +371,7 @@ class Transactions:
             Kind ``invalid-lingering``: every problem of the arguments.
         """
         check_workers(prefix, parallelism, worker, safe_scale_down_factor)
-        state, _ = self._refresh()
+        state, _ = self._committer.refresh_with_time()
         names = worker_ids(state, prefix, parallelism, worker, safe_scale_down_factor, own_only=restored)
         before = state.entry + 1 if opened_before_entry is None else opened_before_entry
         return self._end(state, names, opened_before_entry=before, dry_run=dry_run)

@@ -198,6 +198,11 @@ class Committer:
             return self.state
         return self.run(refresh)
 
+    def refresh_with_time(self) -> tuple[LogState, int]:
+        """Return the newest state, and the store's time, or log time where that is ahead."""
+        state = self.refresh()
+        return state, max(self.store.store_time_ms(), state.timestamp_ms)
+
     def read(self, steps: Steps[T]) -> T:
         """Run steps that only read."""
         return shielded(lambda: self._driver.run(steps))

@@ -21,9 +21,9 @@ from txnformat.core.operation_codec import (
 )
 from txnformat.core.operations import Operation
 from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
-from txnformat.core.wire.entry_bytes import decode_stored, encode_stored
-from txnformat.core.wire.typed import Typed, fail
-from txnformat.errors import CorruptDataError, InvalidInputError, UnsupportedFeatureError
+from txnformat.core.wire.entry_bytes import RESTORE, decode_stored, encode_stored
+from txnformat.core.wire.typed import Typed, check_version, fail
+from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Item, LogTime, Positive, Sha256, Text
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX
 
@@ -36,6 +36,7 @@ __all__ = [
     "decode_entry",
     "encode_entry",
     "listed",
+    "missing_entry",
     "sha256_hex",
 ]
 
@@ -81,6 +82,17 @@ _HEAD: Typed[Any] = Typed(
 def sha256_hex(data: bytes) -> str:
     """Return the lower-case hex sha256 of ``data``."""
     return hashlib.sha256(data).hexdigest()
+
+
+def missing_entry(number: int, hint: str = RESTORE, **values: object) -> CorruptDataError:
+    """Return the error about a slot below the tip that is empty although its entry cannot have been deleted."""
+    return CorruptDataError(
+        "a commit entry is missing: later ones are there",
+        kind="missing-entry",
+        hint=hint,
+        object=keys.entry_key(number),
+        **values,
+    )
 
 
 def listed(operation: Operation) -> int:
@@ -145,15 +157,7 @@ def decode_entry(data: bytes, number: int) -> CommitEntry:
         )
     text = decode_stored(data, name=name)
     head = _HEAD.decode(text, name=name)
-    if head.format > FORMAT_VERSION:
-        raise UnsupportedFeatureError(
-            "a commit entry has a newer format",
-            kind="newer-format",
-            hint="upgrade txnlog",
-            object=name,
-            expected=f"at most {FORMAT_VERSION}",
-            got=head.format,
-        )
+    check_version("a commit entry", FORMAT_VERSION, head.format, name=name)
     for index, there in enumerate(head.operations):
         if there.operation not in OPERATIONS:
             raise unknown_operation(there.operation, f"{name}.operations[{index}]")

@@ -39,7 +39,14 @@ from txnformat.core.ownership import directories, shares_directory
 from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
 from txnformat.core.sealing.fold import apply_seal
-from txnformat.core.state import FEATURES, Features, LogState, ProducerIdBlock, TopicState, UsedAt
+from txnformat.core.state import (
+    Features,
+    LogState,
+    ProducerIdBlock,
+    TopicState,
+    UsedAt,
+    check_features,
+)
 from txnformat.core.subscriptions.fold import acknowledge, create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.core.topics.evolution import next_version
@@ -62,7 +69,7 @@ from txnformat.core.transactions.fold import (
     topic_of,
 )
 from txnformat.core.transactions.state import TransactionStatus, is_legal_transition
-from txnformat.errors import CorruptDataError, UnsupportedFeatureError
+from txnformat.errors import CorruptDataError
 from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Rows
 from txnformat.types import IDEMPOTENT_EPOCH, NO_PRODUCER, BatchRecord, TopicPartition
@@ -141,13 +148,7 @@ def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
 
 
 def _upgrade(state: LogState, op: Upgrade, _: At) -> LogState:
-    unknown = sorted(set(op.reader) - FEATURES.reader)
-    if unknown:
-        raise UnsupportedFeatureError(
-            "the log needs reader features that this version does not have",
-            hint="upgrade txnlog",
-            features=unknown,
-        )
+    check_features("reader", op.reader)
     longest = op.max_transaction_timeout_ms
     return replace(
         state,

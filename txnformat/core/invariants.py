@@ -123,27 +123,25 @@ def _prefixed(key: TopicPartition, problems: Iterable[str]) -> list[str]:
 def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
     """Return the partitions that the entry may change."""
     touched: set[TopicPartition] = set()
-    for operation in entry.operations:
-        match operation:
+    for op in entry.operations:
+        match op:
             case Append():
-                touched |= {
-                    TopicPartition(operation.topic_id, part.partition) for part in operation.partitions
-                }
+                touched |= {TopicPartition(op.topic_id, part.partition) for part in op.partitions}
             case EndTxn():
-                touched |= {marker.topic_partition for marker in operation.markers}
-                touched |= {part.topic_partition for part in operation.placed}
+                touched |= {marker.topic_partition for marker in op.markers}
+                touched |= {part.topic_partition for part in op.placed}
             case InitProducer():
-                touched |= {marker.topic_partition for marker in operation.aborted}
+                touched |= {marker.topic_partition for marker in op.aborted}
             case Seal():
                 touched |= {
                     TopicPartition(segment.record.topic_id, part.partition)
-                    for segment in operation.segments
+                    for segment in op.segments
                     for part in segment.partitions
                 }
             case _:
                 pass  # not about partitions
-        if isinstance(operation, EndTxn | InitProducer):
-            known = before.transactional_ids.get(operation.transactional_id)
+        if isinstance(op, EndTxn | InitProducer):
+            known = before.transactional_ids.get(op.transactional_id)
             touched |= set(known.partitions) if known else set()
     return touched
 
@@ -323,15 +321,11 @@ def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) 
 
 
 def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
-    made = {
-        operation.topic_id: operation for operation in entry.operations if isinstance(operation, CreateTopic)
-    }
-    named = {operation.topic_id for operation in entry.operations if isinstance(operation, Append | Stage)}
+    made = {op.topic_id: op for op in entry.operations if isinstance(op, CreateTopic)}
+    named = {op.topic_id for op in entry.operations if isinstance(op, Append | Stage)}
     if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
         yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
-    altered = {
-        operation.topic_id: operation for operation in entry.operations if isinstance(operation, AlterTopic)
-    }
+    altered = {op.topic_id: op for op in entry.operations if isinstance(op, AlterTopic)}
     for topic_id in sorted(made.keys() | named | altered.keys()):
         old, new = before.topics.get(topic_id), after.topics.get(topic_id)
         expected = old.created if old else made.get(topic_id)

@@ -6,10 +6,10 @@ live things: topics, ids, partitions, and extents that are not sealed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
-from txnformat.errors import NotFoundError, repr_of
+from txnformat.errors import NotFoundError, UnsupportedFeatureError, repr_of
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
@@ -37,6 +37,7 @@ __all__ = [
     "ProducerIdBlock",
     "TopicState",
     "UsedAt",
+    "check_features",
 ]
 
 INTENT_WINDOW_ENTRIES = 1_000
@@ -53,6 +54,14 @@ class Features(NamedTuple):
 
 FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
 """What this version knows, and what it gives a new log."""
+
+
+def check_features(of: Literal["reader", "writer"], names: Iterable[str]) -> None:
+    """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, or of writers."""
+    unknown = sorted(set(names) - getattr(FEATURES, of))
+    if unknown:
+        what = f"the log needs {of} features that this version does not have"
+        raise UnsupportedFeatureError(what, hint="upgrade txnlog", features=unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +231,8 @@ class LogState(msgspec.Struct, frozen=True):
 
     def topic(self, name: str) -> TopicState:
         """Return the topic called ``name``, or raise NotFoundError naming what there is."""
-        topic_id = (
-            self.topic_ids.get(name) if is_text(name) else None
-        )  # not all that users pass can be hashed
+        # Not all that users pass can be hashed.
+        topic_id = self.topic_ids.get(name) if is_text(name) else None
         if topic_id is None:
             raise NotFoundError(
                 "no such topic",

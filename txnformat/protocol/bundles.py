@@ -12,8 +12,9 @@ from txnformat import keys
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first, encode_bundle
 from txnformat.errors import CorruptDataError
-from txnformat.protocol.effects import CreateObject, GetObject, Steps
-from txnformat.protocol.reads import list_keys, simultaneous
+from txnformat.protocol.effects import CreateObject, Steps
+from txnformat.protocol.reads import list_keys, read_slots
+from txnformat.protocol.tail import bundle_key_of
 from txnformat.store.base import CreateOutcome
 
 __all__ = ["bundle_due", "write_bundles"]
@@ -34,22 +35,18 @@ def write_bundles(newest: int) -> Steps[int]:
     Requests: 1 LIST; for each missing bundle 100 GETs at once and 1 PUT. Raises StorageError.
     """
     oldest = max(0, newest - FILL_IN_MAX * BUNDLE_ENTRIES)
-    start_after = _key(oldest - BUNDLE_ENTRIES) if oldest else None
+    start_after = bundle_key_of(oldest - BUNDLE_ENTRIES) if oldest else None
     present = set((yield from list_keys(keys.BUNDLE_PREFIX, start_after)))
     written = 0
     for first in range(newest, oldest - 1, -BUNDLE_ENTRIES):
-        if _key(first) not in present:
+        if bundle_key_of(first) not in present:
             written += yield from _write(first)
     return written
 
 
-def _key(first: int) -> str:
-    return keys.bundle_key(first, first + BUNDLE_ENTRIES - 1)
-
-
 def _write(first: int) -> Steps[int]:
     slots = range(first, first + BUNDLE_ENTRIES)
-    found = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in slots))
+    found = yield from read_slots(slots)
     entries = [data for data in found if isinstance(data, bytes)]
     # A hole or a broken link: deleted entries, some perhaps created again by a writer that slept. Not worth a bundle.
     if len(entries) != len(found) or not _is_chain(entries, first):
@@ -57,7 +54,7 @@ def _write(first: int) -> Steps[int]:
     data = encode_bundle(entries)
     if data is None:
         return 0
-    result = yield CreateObject(_key(first), data)
+    result = yield CreateObject(bundle_key_of(first), data)
     if result.outcome is CreateOutcome.REFUSED:
         raise result.error
     return int(result.outcome is CreateOutcome.CREATED)

@@ -34,7 +34,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.lifecycle.idle import PRODUCER_RETENTION_MS, TRANSACTIONAL_ID_RETENTION_MS
 from txnformat.core.operations import Upgrade
-from txnformat.core.state import FEATURES, LogState
+from txnformat.core.state import FEATURES, LogState, check_features
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -42,7 +42,6 @@ from txnformat.errors import (
     InternalError,
     StorageError,
     TxnLogError,
-    UnsupportedFeatureError,
 )
 from txnformat.protocol.effects import DrawId, DrawUniform, ReadClock, Sleep, Steps, Times
 from txnformat.protocol.expiry import PIGGYBACK_MAX, Watch
@@ -298,13 +297,7 @@ def writable(view: View, settings: CommitSettings) -> Steps[View]:
     """Return the view of a log that has its first entry and asks writers for nothing that we do not have."""
     if view.state.entry < 0:
         view = yield from _first_entry(view, settings)
-    unknown = sorted(view.state.features.writer - FEATURES.writer)
-    if unknown:
-        raise UnsupportedFeatureError(
-            "the log needs writer features that this version does not have",
-            hint="upgrade txnlog",
-            features=unknown,
-        )
+    check_features("writer", view.state.features.writer)
     return view
 
 
@@ -419,15 +412,11 @@ class _Group:
         """Return whether any intent would be applied after ``state``."""
         return any(isinstance(decide(state, intent), Included) for intent in self.waiting)
 
-    def _waited_ms(self, now: Times) -> int:
-        return waited(self.start, now)
-
     def count_loss(self, now: Times) -> bool:
         """Count a lost slot; return whether attempts or time are used up."""
         self._losses += 1
-        return (
-            self._losses >= self._settings.attempts_max or self._waited_ms(now) >= self._settings.deadline_ms
-        )
+        late = waited(self.start, now) >= self._settings.deadline_ms
+        return late or self._losses >= self._settings.attempts_max
 
     def give_up(self, state: LogState, now: Times) -> Steps[None]:
         """Answer everybody after too many losses; ``state`` is refreshed since the last one.
@@ -440,7 +429,7 @@ class _Group:
             kind="commit-contention",
             hint="try again; if it stays so, fewer writers or larger transactions are needed",
             attempts=self._losses,
-            waited_ms=self._waited_ms(now),
+            waited_ms=waited(self.start, now),
         )
         self.move_to(state.entry + 1)
         together = assemble(state, self.waiting, store_time_ms=state.timestamp_ms, write_id=state.log_id)

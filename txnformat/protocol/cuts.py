@@ -7,9 +7,8 @@ or not at all, and an open transaction hides nothing but itself.
 
 from __future__ import annotations
 
-from txnformat import keys
 from txnformat.arguments import is_text
-from txnformat.core.entry import CommitEntry, decode_entry
+from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.wire.bundle import bundle_first
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
@@ -106,9 +105,8 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
         if state.entry >= 0:
             return state.entry
     floor = low = history_floor(state)
-    high = max(
-        state.entry, floor
-    )  # every entry below ``low`` is at or before the time, ``high`` and all after it not
+    high = max(state.entry, floor)
+    # Every entry below ``low`` is at or before the time, ``high`` and all after it are not.
     while low < high:
         middle = (low + high) // 2
         if (yield from entry_time_ms(state, middle)) > timestamp_ms:
@@ -133,12 +131,7 @@ def entry_time_ms(state: LogState, number: int) -> Steps[int]:
     if entry is None:
         entry = yield from _bundled(number)
     if entry is None:
-        raise CorruptDataError(
-            "a commit entry is missing: later ones are there",
-            kind="missing-entry",
-            hint="restore it from a copy; verify lists everything that is wrong",
-            object=keys.entry_key(number),
-        )
+        raise missing_entry(number)
     return entry.timestamp_ms
 
 

@@ -12,20 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnformat import keys
-from txnformat.core.entry import FORMAT_VERSION, decode_entry, sha256_hex
+from txnformat.core.entry import FORMAT_VERSION, decode_entry, missing_entry, sha256_hex
 from txnformat.core.fold import apply
 from txnformat.core.operations import Checkpoint
 from txnformat.core.snapshot.codec import decode_snapshot
 from txnformat.core.state import LogState
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.wire.small_documents import decode_format, decode_latest, decode_version
-from txnformat.errors import CorruptDataError, FormatError, NotFoundError, UnsupportedFeatureError
+from txnformat.core.wire.typed import check_version
+from txnformat.errors import CorruptDataError, FormatError, NotFoundError
 from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.protocol.reads import (
     get_object,
     make_durable,
     read_boundary,
     read_entry,
+    read_slots,
     request,
     simultaneous,
 )
@@ -99,9 +101,8 @@ def confirm(view: View, *also: str) -> Steps[None]:
 def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | None]:
     """Return the view at the tip; None when what bundles held does not lead to the entries in their slots."""
     state = view.state
-    unvouched: bytes | None = (
-        None  # of the last entry, if it came out of a bundle: its slot has to say the same
-    )
+    # Of the last entry, if it came out of a bundle: its slot has to say the same.
+    unvouched: bytes | None = None
     bundles_from = state.entry + 1 + FAR_BEHIND if through_bundles else None
     while True:
         if bundles_from is not None and state.entry + 1 >= bundles_from:
@@ -109,7 +110,7 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
             bundles_from = bundle_first(state.entry + 1) + BUNDLE_ENTRIES
         proof = yield ReadClock()
         slots = range(state.entry + 1 - (unvouched is not None), state.entry + 1 + ahead)
-        answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in slots))
+        answers = yield from read_slots(slots)
         if unvouched is not None:
             if answers.pop(0) != unvouched:
                 return None
@@ -263,16 +264,7 @@ def _snapshots_named(data: bytes, number: int) -> set[str]:
 
 def empty_state(format_data: bytes) -> LogState:
     """Return the state of a log that has no entry yet, as format.json says it."""
-    version = decode_version(format_data)
-    if version > FORMAT_VERSION:
-        raise UnsupportedFeatureError(
-            "the log has a newer format",
-            kind="newer-format",
-            hint="upgrade txnlog",
-            object=keys.FORMAT_KEY,
-            expected=f"at most {FORMAT_VERSION}",
-            got=version,
-        )
+    check_version("the log", FORMAT_VERSION, decode_version(format_data), name=keys.FORMAT_KEY)
     return LogState(log_id=decode_format(format_data).log_id, entry_sha256=sha256_hex(format_data))
 
 
@@ -330,13 +322,8 @@ def _open_at(
     newest = max((n for n in map(keys.parse_entry_key, listed) if n is not None), default=-1)
     if newest >= end and boundary <= end:
         # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.
-        raise CorruptDataError(
-            "a commit entry is missing: later ones are there",
-            kind="missing-entry",
-            hint="restore it from a copy; a writer that went on from here would lose the later ones",
-            object=keys.entry_key(end),
-            newest=newest,
-        )
+        advice = "restore it from a copy; a writer that went on from here would lose the later ones"
+        raise missing_entry(end, advice, newest=newest)
     # What begins below the boundary may be deleted entries, created again by a writer that slept: it proves nothing.
     if state is None or boundary > state.entry + 1:
         return None

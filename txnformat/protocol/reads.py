@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry
 from txnformat.errors import StorageError
@@ -16,6 +18,7 @@ __all__ = [
     "make_durable",
     "read_boundary",
     "read_entry",
+    "read_slots",
     "request",
     "simultaneous",
 ]
@@ -76,6 +79,11 @@ def simultaneous(*requests: GetObject | ListObjects) -> Steps[list[object]]:
             else:
                 raise answer
     return list(answers)
+
+
+def read_slots(numbers: Iterable[int]) -> Steps[list[object]]:
+    """Return the bytes of entries, read at once; anything else of one that is not there. Requests: 1 GET per entry."""
+    return (yield from simultaneous(*(GetObject(keys.entry_key(number)) for number in numbers)))
 
 
 def make_durable(*of: str) -> Steps[None]:

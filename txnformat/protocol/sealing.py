@@ -66,7 +66,7 @@ def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform
     if not appended_by_us or state.extents <= bound:
         return False
     is_ours = extents_before <= bound or (state.extents > 2 * bound and uniform < OTHERS_PROBABILITY)
-    return is_ours and 2 * sum(len(_extents(one, wanted)) for one, wanted in _ranges(state)) >= bound
+    return is_ours and 2 * sum(len(extents_in(one, wanted)) for one, wanted in _ranges(state)) >= bound
 
 
 def stable_ends(state: LogState) -> dict[TopicPartition, int]:
@@ -83,7 +83,7 @@ def sealable(
     that seals in several steps and comes to an end however much is appended meanwhile.
     """
     found = [
-        (len(_extents(partition, wanted)), key, wanted)
+        (len(extents_in(partition, wanted)), key, wanted)
         for (partition, wanted), key in zip(_ranges(state), sorted(state.partitions), strict=True)
     ]
     found.sort(key=lambda one: (-one[0], one[1]))
@@ -105,21 +105,17 @@ def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
     return [(one, OffsetRange(one.sealed_end, _end(one))) for one in partitions]
 
 
-def _extents(partition: PartitionState, wanted: OffsetRange) -> Rows:
-    return extents_in(partition, wanted)
-
-
 def _end(partition: PartitionState) -> int:
     """Return where a partition can be sealed up to: the last stable offset, or an append that is too large for it."""
     end = partition.last_stable_offset
-    extents = _extents(partition, OffsetRange(partition.sealed_end, end))
+    extents = extents_in(partition, OffsetRange(partition.sealed_end, end))
     too_large = np.flatnonzero(extents["batch_count"] > UNSEALABLE_BATCHES)
     return int(extents["base_offset"][too_large[0]]) if len(too_large) else end
 
 
 def _within(partition: PartitionState, wanted: OffsetRange, batches_max: int) -> tuple[OffsetRange, int]:
     """Return as much of ``wanted``, from its start, as has that many batches, but at least an extent; and how many it has."""
-    extents = _extents(partition, wanted)
+    extents = extents_in(partition, wanted)
     batches = np.cumsum(extents["batch_count"], dtype=np.int64)
     if not len(batches) or batches[-1] <= batches_max:
         return wanted, int(batches[-1]) if len(batches) else 0
@@ -141,14 +137,11 @@ def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = 
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
         segments.append((yield from _write_segment(state, topic_id, ranges, tables)))
     segment_list, listed = None, 0
-    if len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS:
+    rows = sum(len(one.segments) for one in state.partitions.values())
+    if len(state.segments) > LISTED_SEGMENTS or rows > LISTED_ROWS:
         segment_list = yield from _write_list(state)
         listed = state.segments.end if segment_list is not None else 0
     return Seal(tuple(segments), segment_list, listed) if segments or segment_list else None
-
-
-def _segment_rows(state: LogState) -> int:
-    return sum(len(one.segments) for one in state.partitions.values())
 
 
 def _write_segment(
@@ -240,10 +233,8 @@ def _aborted(partition: PartitionState, end: int) -> list[AbortedTransaction]:
     """Return every aborted transaction that overlaps [sealed end, ``end``), in the order of their markers."""
     rows: Any = partition.aborted.array()
     rows = rows[rows["first_offset"] < end]
-    columns = [
-        rows[name].tolist() for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
-    ]
-    return [AbortedTransaction(*values) for values in zip(*columns, strict=True)]
+    fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
+    return [AbortedTransaction(*values) for values in rows[fields].tolist()]
 
 
 def _write_list(state: LogState) -> Steps[ObjectRecord | None]:

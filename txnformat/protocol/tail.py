@@ -12,7 +12,7 @@ from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundles_in, decode_bundle
 from txnformat.core.wire.document import ZSTD_MAGIC, plain_bytes_max
 from txnformat.errors import CorruptDataError
 from txnformat.protocol.effects import GetObject, ReadClock, Steps, Times
-from txnformat.protocol.reads import simultaneous
+from txnformat.protocol.reads import read_slots, simultaneous
 
 __all__ = ["Tail", "bundle_key_of", "read_back", "read_tail", "usable_bundle"]
 
@@ -89,7 +89,7 @@ def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, b
     single = sorted(wanted - bundled.keys())
     if not single:
         return {}, bundled
-    answers = yield from simultaneous(*(GetObject(keys.entry_key(slot)) for slot in single))
+    answers = yield from read_slots(single)
     found = {slot: data for slot, data in zip(single, answers, strict=True) if isinstance(data, bytes)}
     return found, bundled
 

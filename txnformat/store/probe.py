@@ -11,7 +11,6 @@ A probe cannot prove that a store is sound; it finds those that do not even try.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 from txnformat.clock import Ids
 from txnformat.errors import StorageError, TxnLogError, UnsupportedStoreError
-from txnformat.forking import run_after_fork
+from txnformat.forking import renewed_lock
 from txnformat.keys import probe_key
 from txnformat.store.base import CreateOutcome, ObjectStore, place_of
 
@@ -64,17 +63,9 @@ _PROMISES = {
     "delete": "an object can be deleted (only cleaning up needs it)",
 }
 
-_lock = threading.Lock()
+_lock = renewed_lock(globals(), "_lock")
 _fit: set[str] = set()
 """Places of the roots that this process, or the one that it was forked from, has tried."""
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-run_after_fork(_renew_lock)
 
 
 def probe_store(store: ObjectStore, ids: Ids) -> list[ProbeCheck]:

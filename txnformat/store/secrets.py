@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from txnformat.errors import TxnLogError
-from txnformat.forking import run_after_fork
+from txnformat.forking import renewed_lock
 
 __all__ = [
     "GUARDED",
@@ -65,17 +64,9 @@ _NAMED = re.compile(
 _CREDENTIAL = re.compile(r"(Credential=)[^/\s,]+", re.IGNORECASE)
 _USER = re.compile(r"(\w://)[^\s/@'\":]*:(?!\d{1,5}/)[^\s@'\"]*@")
 
-_lock = threading.Lock()
+_lock = renewed_lock(globals(), "_lock")
 _values: OrderedDict[str, None] = OrderedDict()
 _credentials: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-run_after_fork(_renew_lock)
 
 
 def remember(values: Iterable[str | None]) -> None:

@@ -23,7 +23,7 @@ from txnformat.core.state import LogState
 from txnformat.core.wire.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.types import TopicPartition
-from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.bytes import decode_problem, decoded, present
 from txnformat.verify.offsets import OffsetDerivation
 from txnformat.verify.report import ProblemKind, Record
 from txnformat.verify.sidecars import ExpectedSegment, expected_segments
@@ -92,12 +92,10 @@ class ChainCheck:
     def feed(self, number: int, data: bytes | StorageError | None) -> CommitEntry | None:
         """Check the next entry; returns it, or None when it could not be read."""
         key = keys.entry_key(number)
-        if not isinstance(data, bytes):
-            if data is None:
-                what = "a commit entry is missing: later ones are there"
-                self._record.add(ProblemKind.MISSING, key, what, hint=RESTORE_ENTRY)
-            else:
-                self._record.add_error(ProblemKind.UNREADABLE, key, data)
+        data = present(
+            self._record, key, data, "a commit entry is missing: later ones are there", RESTORE_ENTRY
+        )
+        if data is None:
             self.skip()
             return None
         sha256 = self.hashes[number] = sha256_hex(data)
@@ -227,13 +225,9 @@ class ChainCheck:
         hint = (
             "the log is complete without it; restore it from a copy, or let the next snapshot take its place"
         )
-        if not check_bytes(self._record, named.key, data, named.size, named.sha256, hint):
-            return
-        expected = self._digests.get(named.entry)
-        try:
-            snapshot = decode_snapshot(data, named, self.log_id or "")
-        except FormatError as error:
-            self._record.add_error(decode_problem(error), named.key, error, hint)
+        expected, log_id = self._digests.get(named.entry), self.log_id or ""
+        snapshot = decoded(self._record, named, data, hint, lambda data: decode_snapshot(data, named, log_id))
+        if snapshot is None:
             return
         if expected is not None and expected != named.digest:
             self._record.add(

@@ -23,11 +23,11 @@ from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
-from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.bytes import decode_problem, decoded
 from txnformat.verify.references import FileUse, TableUse
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["check_file", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
+__all__ = ["RESTORE_TABLE", "check_file", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 ROWS_MAX = 65_536
 
 RESTORE_FILE = "restore the file from a copy; its records cannot be read without it"
+RESTORE_TABLE = "restore the object from a copy; the data that it describes cannot be read without it"
 _GONE = "a segment file that the log names is gone"
 TEXTS_SHOWN = 5
 """Rows with invalid text that one problem names, from 0 in the file; the rest is counted."""
@@ -50,16 +51,8 @@ REPORT_BATCHES = "run no writer on this log before its cause is known"
 
 def check_table(record: Record, use: TableUse, data: bytes) -> Rows | None:
     """Return the rows of a batch table, or note why there are none."""
-    key = use.record.key
     record.checked["tables"] += 1
-    hint = "restore the object from a copy; the data that it describes cannot be read without it"
-    if not check_bytes(record, key, data, use.record.size, use.record.sha256, hint):
-        return None
-    try:
-        return decode_batch_table(data, use.record)
-    except FormatError as error:
-        record.add_error(decode_problem(error), key, error, hint)
-        return None
+    return decoded(record, use.record, data, RESTORE_TABLE, lambda data: decode_batch_table(data, use.record))
 
 
 def patiently(clock: Clock, request: Callable[[], T]) -> T:

@@ -38,14 +38,14 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
 from txnformat.verify.bundles import check_bundle
-from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.bytes import decode_problem, decoded, present
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart
-from txnformat.verify.files import check_patiently, check_table, patiently, size_of_unlisted
+from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, patiently, size_of_unlisted
 from txnformat.verify.references import FileUse, References
 from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
-from txnformat.verify.sidecars import check_index, check_markers, check_txnindex
+from txnformat.verify.sidecars import RESTORE, check_index, check_markers, check_txnindex
 
 __all__ = ["verify_log"]
 
@@ -304,22 +304,13 @@ class _Verification:
         self._named |= self._references.tables.keys()
         wanted = [use.record.key for use in uses]
         for use, data in zip(uses, self._parallel("tables", self._fetch, wanted), strict=True):
-            key = use.record.key
-            if data is None:
-                what = "a batch table that the log names is gone"
-                advice = (
-                    "restore the object from a copy; the data that it describes cannot be read without it"
-                )
-                self._record.add(ProblemKind.MISSING, key, what, hint=advice)
-            elif isinstance(data, StorageError):
-                self._record.add_error(ProblemKind.UNREADABLE, key, data)
-            else:
-                rows = check_table(self._record, use, data)
-                if rows is not None:
-                    self._table_rows[key] = rows
-                for entry, op in use.appends if rows is not None else ():
-                    if rows is not None:
-                        self._references.table_rows(op, entry, rows)
+            key, what = use.record.key, "a batch table that the log names is gone"
+            found = present(self._record, key, data, what, RESTORE_TABLE)
+            rows = None if found is None else check_table(self._record, use, found)
+            if rows is not None:
+                self._table_rows[key] = rows
+                for entry, op in use.appends:
+                    self._references.table_rows(op, entry, rows)
 
     def _check_segments(self, chain: ChainCheck) -> None:
         """Compare segment lists, and the sidecars of every sealed segment."""
@@ -348,15 +339,7 @@ class _Verification:
 
     def _object(self, key: str, answer: bytes | StorageError | None) -> bytes | None:
         """Return a sidecar's bytes, or note why there are none."""
-        if isinstance(answer, bytes):
-            return answer
-        if answer is None:
-            what = "a sidecar that the log names is gone"
-            advice = "restore the object from a copy; the records of its offsets cannot be read without it"
-            self._record.add(ProblemKind.MISSING, key, what, hint=advice)
-        else:
-            self._record.add_error(ProblemKind.UNREADABLE, key, answer)
-        return None
+        return present(self._record, key, answer, "a sidecar that the log names is gone", RESTORE)
 
     def _check_list(self, named: ObjectRecord, data: bytes | None) -> None:
         """Compare a segment list with the seals; where those are deleted, learn the segments from it."""
@@ -364,14 +347,14 @@ class _Verification:
             return
         self._record.checked["segment_lists"] += 1
         advice = "restore the object from a copy; offsets that it describes cannot be read without it"
-        if not check_bytes(self._record, named.key, data, named.size, named.sha256, advice):
-            return
-        try:
-            listed = decode_segment_list(data, named, self._directories)
-        except FormatError as error:
-            self._record.add_error(decode_problem(error), named.key, error, advice)
-            return
-        for part in (part for parts in listed.values() for part in parts):
+        listed = decoded(
+            self._record,
+            named,
+            data,
+            advice,
+            lambda data: decode_segment_list(data, named, self._directories),
+        )
+        for part in (part for parts in (listed or {}).values() for part in parts):
             known = self._references.segments.get(part.record.index.key)
             if known is None:
                 self._references.segment(part.record, 0)

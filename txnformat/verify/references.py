@@ -75,7 +75,7 @@ class References:
                 self._table(op.table, entry.entry).appends.append((entry.entry, op))
             elif isinstance(op, Append):
                 self.batches(op, list(op.batches))
-                self._totals(op, entry.entry)
+                self._check_totals(op, entry.entry, list(op.batches))
 
     def _seal(self, op: Seal, entry: int) -> None:
         for segment in op.segments:
@@ -143,13 +143,9 @@ class References:
     def table_rows(self, op: Append | Stage, entry: int, rows: Rows) -> None:
         """Say what the batch table of an append holds: rows of dtype ``batch_table.TABLE_ROW``."""
         mine = rows[rows["section"] == op.section]
-        names = [name for name in BatchRecord.__struct_fields__ if name in (mine.dtype.names or ())]
-        batches = [BatchRecord(**dict(zip(names, row, strict=True))) for row in mine[names].tolist()]
+        batches = [BatchRecord(*row) for row in mine[list(BatchRecord.__struct_fields__)].tolist()]
         self.batches(op, batches)
         self._check_totals(op, entry, batches)
-
-    def _totals(self, op: Append, entry: int) -> None:
-        self._check_totals(op, entry, list(op.batches))
 
     def _check_totals(self, op: Append | Stage, entry: int, batches: list[BatchRecord]) -> None:
         """Compare the totals of each partition with its batches."""

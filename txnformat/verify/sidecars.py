@@ -25,13 +25,19 @@ from txnformat.core.sealing.sidecar import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
-from txnformat.errors import FormatError
 from txnformat.persistent import Rows
 from txnformat.types import NO_TIMESTAMP_MS, FileRecord, ObjectRecord, TopicPartition
-from txnformat.verify.bytes import check_bytes, decode_problem
+from txnformat.verify.bytes import check_bytes, decoded
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["ExpectedSegment", "check_index", "check_markers", "check_txnindex", "expected_segments"]
+__all__ = [
+    "RESTORE",
+    "ExpectedSegment",
+    "check_index",
+    "check_markers",
+    "check_txnindex",
+    "expected_segments",
+]
 
 RESTORE = "restore the object from a copy; the records of its offsets cannot be read without it"
 REPORT = "run no writer on this log before its cause is known, and please report it"
@@ -117,12 +123,7 @@ def check_index(
     ``expected``: None when nothing says it: the entries are deleted. ``tables``: rows of the batch tables that could be read, by
     key.
     """
-    index = None
-    if check_bytes(record, named.key, data, named.size, named.sha256, RESTORE):
-        try:
-            index = decode_index(data, named)
-        except FormatError as error:
-            record.add_error(decode_problem(error), named.key, error, RESTORE)
+    index = decoded(record, named, data, RESTORE, lambda data: decode_index(data, named))
     if index is None or expected is None or any(one.key not in tables for one in expected.tables.values()):
         return index
     rows = [_index_rows(part, expected, tables) for part in expected.parts]
@@ -136,14 +137,8 @@ def check_index(
 
 def check_markers(record: Record, named: ObjectRecord, data: bytes, expected: ExpectedSegment | None) -> None:
     """Compare a ``.markers`` with what it must hold."""
-    if not check_bytes(record, named.key, data, named.size, named.sha256, RESTORE):
-        return
-    try:
-        rows = decode_markers(data, named)
-    except FormatError as error:
-        record.add_error(decode_problem(error), named.key, error, RESTORE)
-        return
-    if expected is None:
+    rows = decoded(record, named, data, RESTORE, lambda data: decode_markers(data, named))
+    if rows is None or expected is None:
         return
     wanted = []
     for part in expected.parts:
@@ -159,7 +154,7 @@ def check_txnindex(
     record: Record, named: ObjectRecord, data: bytes, expected: ExpectedSegment | None
 ) -> None:
     """Compare a ``.txnindex`` with what it must hold, byte by byte."""
-    if not check_bytes(record, named.key, data, named.size, named.sha256, RESTORE) or expected is None:
+    if not check_bytes(record, named, data, RESTORE) or expected is None:
         return
     fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
     wanted = b"".join(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat import keys
+from txnformat.columns.arrow_file import rows_of
 from txnformat.columns.arrow_messages import ArrowFileError, check_declared, decoded_bytes_max
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
@@ -135,8 +136,8 @@ def encode_snapshot(state: LogState) -> bytes:
     made = _stream(outer, None)
     try:
         check_cost(plain, len(made), name="snapshot")
-        _check_declared(data[1:], "snapshot", len(made), _beside(plain, len(made)))
-    except CorruptDataError as error:
+        _check_declared(data[1:], len(made), _beside(plain, len(made)))
+    except (CorruptDataError, ArrowFileError) as error:
         raise InvalidInputError(
             f"a snapshot would have {len(plain)} bytes of JSON in {len(made)}, more than any reader takes",
             kind="metadata-too-large",
@@ -177,7 +178,7 @@ def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogStat
     _expect(name, "sha256", checkpoint.sha256, sha256_hex(data))
     try:
         state = _decode(data, name, log_id, checkpoint.entry)
-    except (OSError, pa.ArrowException) as error:  # OSError: a stream that ends too early
+    except (OSError, pa.ArrowException, ArrowFileError) as error:  # OSError: a stream that ends too early
         raise CorruptDataError(
             "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
         ) from error
@@ -193,7 +194,7 @@ def _expect(name: str, field: str, expected: object, got: object) -> None:
 
 
 def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
-    _check_declared([data], name, len(data))
+    _check_declared([data], len(data))
     outer = _read(data, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
@@ -203,7 +204,7 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     del text
     _expect(name, "log_id", log_id, said.log_id)
     _expect(name, "entry", entry, said.entry)
-    _check_declared([sections[each] for each in _SECTIONS[1:]], name, len(data), others)
+    _check_declared([sections[each] for each in _SECTIONS[1:]], len(data), others)
     tables = Tables(
         _rows(sections["extents"], EXTENT, name),
         _rows(sections["markers"], MARKER, name),
@@ -223,15 +224,10 @@ def _beside(text: bytes, stored: int) -> int:
     return max(0, decoded_bytes_max(stored) - max(0, most - parsed_bytes(text)) // 2)
 
 
-def _check_declared(streams: Iterable[Any], name: str, stored: int, declared: int = 0) -> None:
-    """Raise CorruptDataError unless Arrow streams of one object declare no more together than it may hold, beside what is ``declared`` already."""
-    try:
-        for data in streams:
-            declared += check_declared(memoryview(data).cast("B"), stored, declared)
-    except ArrowFileError as error:
-        raise CorruptDataError(
-            "a snapshot is not valid Arrow data", object=name, expected="Arrow IPC", got=str(error)
-        ) from error
+def _check_declared(streams: Iterable[Any], stored: int, declared: int = 0) -> None:
+    """Raise ArrowFileError unless Arrow streams of one object declare no more together than it may hold, beside what is ``declared`` already."""
+    for data in streams:
+        declared += check_declared(memoryview(data).cast("B"), stored, declared)
 
 
 def _read(data: Any, schema: Any, name: str) -> Any:
@@ -256,12 +252,7 @@ def _read(data: Any, schema: Any, name: str) -> Any:
 
 def _rows(data: Any, dtype: np.dtype[Any], name: str) -> Rows:
     types = {field: pa.from_numpy_dtype(dtype[field]) for field in dtype.names or ()}
-    table = _read(data, _schema(types), name)
-    rows = np.empty(len(table), dtype)
-    for field in types:
-        rows[field] = table.column(field).to_numpy()
-    rows.flags.writeable = False
-    return rows
+    return rows_of(_read(data, _schema(types), name), dtype)
 
 
 def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
@@ -269,16 +260,13 @@ def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any,
     table = _read(data, _schema(types), name)
     for field in types:
         if field.endswith("sha256"):
-            valid = pc.match_substring_regex(table.column(field), _HEX_64)
-            _expect(name, field, "64 hex digits in each row", _verdict(pc.all(valid).as_py()))
+            valid = pc.all(pc.match_substring_regex(table.column(field), _HEX_64)).as_py()
+            expected = "64 hex digits in each row"
+            _expect(name, field, expected, "another text" if valid is False else expected)
     parse = keys.parse_data_key if types is _FILES else keys.parse_table_key
     for key in table.column("key").to_pylist():
         keys.check_key(key, parse, where=name)
     return zip(*(table.column(field).to_pylist() for field in types), strict=True)
-
-
-def _verdict(holds: bool | None) -> str:
-    return "another text" if holds is False else "64 hex digits in each row"
 
 
 def _schema(types: dict[str, Any]) -> Any:

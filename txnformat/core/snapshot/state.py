@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, structs
 
 from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.operation_codec import (
@@ -41,21 +41,21 @@ from txnformat.core.snapshot.rows import (
 )
 from txnformat.core.snapshot.subscriptions import decode_subscription, encode_subscription
 from txnformat.core.state import (
-    FEATURES,
     Features,
     IntentWindow,
     LogState,
     ProducerIdBlock,
     TopicState,
     UsedAt,
+    check_features,
 )
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema, fields_to_json
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.core.wire.document import plain_json
-from txnformat.core.wire.typed import Typed, fail
-from txnformat.errors import UnsupportedFeatureError
-from txnformat.field_types import LOG_PARTITIONS_MAX, Positive
+from txnformat.core.wire.small_documents import FormatVersion
+from txnformat.core.wire.typed import Typed, check_version, fail
+from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
@@ -182,25 +182,12 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
     )
 
 
-class _Version(Struct, frozen=True):
-    format: Positive
-
-
-_VERSION, _STATE = Typed[_Version](_Version), Typed[StateRow](StateRow)
+_VERSION, _STATE = Typed[FormatVersion](FormatVersion), Typed[StateRow](StateRow)
 
 
 def read_state(text: bytes, name: str) -> StateRow:
     """Return the JSON section of a snapshot, each field as declared. Raises CorruptDataError, and UnsupportedFeatureError of a newer format."""
-    version = _VERSION.decode(text, name=name).format
-    if version > SNAPSHOT_VERSION:
-        raise UnsupportedFeatureError(
-            "a snapshot has a newer format",
-            kind="newer-format",
-            hint="upgrade txnlog",
-            object=name,
-            expected=f"at most {SNAPSHOT_VERSION}",
-            got=version,
-        )
+    check_version("a snapshot", SNAPSHOT_VERSION, _VERSION.decode(text, name=name).format, name=name)
     return _STATE.decode(text, name=name)
 
 
@@ -275,15 +262,8 @@ def _vector(end: int, numbered: list[tuple[int, T]], path: str, count: int | Non
 
 
 def _features(row: FeaturesRow) -> Features:
-    features = Features(frozenset(row.reader), frozenset(row.writer), frozenset(row.maintenance))
-    unknown = sorted(features.reader - FEATURES.reader)
-    if unknown:
-        raise UnsupportedFeatureError(
-            "the log needs reader features that this version does not have",
-            hint="upgrade txnlog",
-            features=unknown,
-        )
-    return features
+    check_features("reader", row.reader)
+    return Features(frozenset(row.reader), frozenset(row.writer), frozenset(row.maintenance))
 
 
 def _topic(row: TopicRow, known: dict[bytes, TopicSchema], path: str) -> TopicState:

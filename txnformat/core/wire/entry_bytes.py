@@ -7,19 +7,29 @@ how damage of the checksum itself is told from an entry of a writer that knows n
 from __future__ import annotations
 
 import hashlib
+from typing import NoReturn
 
 import msgspec
 
 from txnformat.core.wire.document import METADATA_BYTES_MAX, ZSTD_MAGIC, check_cost, decompressed, packed
 from txnformat.errors import CorruptDataError
 
-__all__ = ["FIELDS_WITHOUT_CHECKSUM", "check_stored", "decode_stored", "encode_stored", "has_checksum"]
+__all__ = [
+    "FIELDS_WITHOUT_CHECKSUM",
+    "RESTORE",
+    "check_stored",
+    "decode_stored",
+    "encode_stored",
+    "has_checksum",
+]
 
 FIELDS_WITHOUT_CHECKSUM = frozenset(
     ["format", "entry", "log_id", "write_id", "previous", "timestamp_ms", "engine", "intents", "operations"]
 )
 """All top-level fields of an entry whose writer knows no checksum."""
 
+RESTORE = "restore it from a copy; verify lists everything that is wrong"
+"""What to do about an entry that is missing or damaged."""
 _FIELD = b',"x_sha256":"'
 _FIELD_BYTES = len(_FIELD) + 64 + len(b'"}')
 """The end of a document with a checksum."""
@@ -55,12 +65,12 @@ def decode_stored(data: bytes, *, name: str) -> bytes:
     is_framed = _is_framed(data)
     if is_framed:
         stored = data[:-_FRAME_BYTES]
-        _compare("a commit entry is not what its checksum says", name, data[-32:].hex(), stored)
+        _compare(name, data[-32:].hex(), stored)
     text = decompressed(stored, name=name)
     is_signed = _is_signed(text)
     if is_signed:
         said = text[-_FIELD_BYTES + len(_FIELD) : -2].decode("ascii", "backslashreplace")
-        _compare("a commit entry is not what its checksum says", name, said, memoryview(text)[:-_FIELD_BYTES])
+        _compare(name, said, memoryview(text)[:-_FIELD_BYTES])
     # Whichever layer damage has made unrecognisable, the other one, or the fields, tell that it was there.
     if is_framed != (is_signed and stored.startswith(ZSTD_MAGIC)):
         shown = [part for part, there in (("field", is_signed), ("frame", is_framed)) if there]
@@ -97,25 +107,13 @@ def _is_signed(text: bytes) -> bool:
     return text.startswith(_FIELD, max(0, len(text) - _FIELD_BYTES)) and text.endswith(b'"}')
 
 
-def _compare(what: str, name: str, said: str, data: bytes | memoryview) -> None:
+def _compare(name: str, said: str, data: bytes | memoryview) -> None:
     got = hashlib.sha256(data).hexdigest()
     if said != got:
-        raise CorruptDataError(
-            what,
-            kind="wrong-checksum",
-            hint="restore it from a copy; verify lists everything that is wrong",
-            object=name,
-            expected=f"sha256 {said}",
-            got=got,
-        )
+        _fail(name, f"sha256 {said}", got, "a commit entry is not what its checksum says")
 
 
-def _fail(name: str, expected: str, got: str) -> None:
-    raise CorruptDataError(
-        "the checksum of a commit entry is damaged",
-        kind="wrong-checksum",
-        hint="restore it from a copy; verify lists everything that is wrong",
-        object=name,
-        expected=expected,
-        got=got,
-    )
+def _fail(
+    name: str, expected: str, got: str, what: str = "the checksum of a commit entry is damaged"
+) -> NoReturn:
+    raise CorruptDataError(what, kind="wrong-checksum", hint=RESTORE, object=name, expected=expected, got=got)

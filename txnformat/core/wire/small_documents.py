@@ -9,7 +9,14 @@ from txnformat.core.wire.typed import Typed
 from txnformat.field_types import Count, Positive, Text
 from txnformat.keys import FORMAT_KEY, LATEST_KEY
 
-__all__ = ["FormatDocument", "LatestDocument", "decode_format", "decode_latest", "decode_version"]
+__all__ = [
+    "FormatDocument",
+    "FormatVersion",
+    "LatestDocument",
+    "decode_format",
+    "decode_latest",
+    "decode_version",
+]
 
 
 class FormatDocument(Struct, frozen=True):
@@ -27,12 +34,14 @@ class LatestDocument(Struct, frozen=True):
     sha256: Text | None = None
 
 
-class _Version(Struct, frozen=True):
+class FormatVersion(Struct, frozen=True):
+    """What every document says of itself; those of a later version may have other fields."""
+
     format: Positive
 
 
 _VERSION, _FORMAT, _LATEST = (
-    Typed[_Version](_Version),
+    Typed[FormatVersion](FormatVersion),
     Typed[FormatDocument](FormatDocument),
     Typed[LatestDocument](LatestDocument),
 )

@@ -17,7 +17,7 @@ from msgspec import Struct, inspect
 
 from txnformat.errors import CorruptDataError, UnsupportedFeatureError
 
-__all__ = ["Typed", "fail"]
+__all__ = ["Typed", "check_version", "fail"]
 
 T = TypeVar("T", bound=Struct)
 Hook = Callable[[type, Any], Any]
@@ -33,6 +33,19 @@ def fail(path: str, field: str, expected: str, got: object) -> NoReturn:
     raise CorruptDataError(
         "a field is not what the format says", object=path, field=field, expected=expected, got=got
     )
+
+
+def check_version(what: str, newest: int, got: int, *, name: str) -> None:
+    """Raise UnsupportedFeatureError of kind ``newer-format`` about the document ``name``, which is ``what``, if its format is later than ``newest``."""
+    if got > newest:
+        raise UnsupportedFeatureError(
+            f"{what} has a newer format",
+            kind="newer-format",
+            hint="upgrade txnlog",
+            object=name,
+            expected=f"at most {newest}",
+            got=got,
+        )
 
 
 class Typed(Generic[T]):

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError
 from s3fs import S3FileSystem
 
+from txnformat.forking import renewed_lock
 from txnformat.store.s3.options import S3Options, check_bundle, check_environment
 from txnformat.store.s3.session import (
     AnswerTooLargeError,
@@ -52,7 +53,7 @@ _AT_ONCE_BYTES = 1024 * 1024
 """A body of no more bytes is read in one piece: its share of the deadline is too small to count."""
 _READ_BYTES = 256 * 1024
 
-_lock = threading.Lock()
+_lock = renewed_lock(globals(), "_lock")
 _connections: OrderedDict[tuple[int, S3Options], Connection] = OrderedDict()
 
 
@@ -180,16 +181,6 @@ def connection(options: S3Options) -> Connection:
                 del _connections[key]
         _connections.move_to_end(wanted)
         return found
-
-
-def _forget_lock() -> None:
-    """Give a forked child a lock that no thread of its parent holds."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _file_system(options: S3Options) -> S3FileSystem:
