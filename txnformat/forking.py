@@ -10,12 +10,13 @@ This works for every fork that goes through Python (``os.fork``, multiprocessing
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-__all__ = ["Renewable", "generation", "renew_after_fork", "renewed_lock", "run_after_fork"]
+__all__ = ["Renewable", "generation", "renew_after_fork", "renewed", "run_after_fork"]
+
+T = TypeVar("T")
 
 
 class Renewable(Protocol):
@@ -49,10 +50,10 @@ def run_after_fork(function: Callable[[], None]) -> None:
     _functions.append(function)
 
 
-def renewed_lock(module: dict[str, Any], name: str) -> threading.Lock:
-    """Return a lock for the global ``name`` of a module (its ``globals()``): every forked child finds another one there."""
-    run_after_fork(lambda: module.update({name: threading.Lock()}))
-    return threading.Lock()
+def renewed(module: dict[str, Any], name: str, make: Callable[[], T]) -> T:
+    """Return ``make()`` for the global ``name`` of a module (its ``globals()``): every forked child makes another one there."""
+    run_after_fork(lambda: module.update({name: make()}))
+    return make()
 
 
 def _in_child() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from txnformat.clock import Clock
 from txnformat.errors import InvalidInputError, UnsupportedStoreError, repr_of
-from txnformat.forking import renewed_lock
+from txnformat.forking import renewed
 from txnformat.store.base import ObjectStore
 from txnformat.store.local import LocalStore
 from txnformat.store.memory import MemoryStore
@@ -42,7 +43,7 @@ _OF_STORES = ("get", "get_range", "head", "create", "put", "list")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 
-_memory_lock = renewed_lock(globals(), "_memory_lock")
+_memory_lock = renewed(globals(), "_memory_lock", threading.Lock)
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 

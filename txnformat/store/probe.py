@@ -11,6 +11,7 @@ A probe cannot prove that a store is sound; it finds those that do not even try.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 
 from txnformat.clock import Ids
 from txnformat.errors import StorageError, TxnLogError, UnsupportedStoreError
-from txnformat.forking import renewed_lock
+from txnformat.forking import renewed
 from txnformat.keys import probe_key
 from txnformat.store.base import CreateOutcome, ObjectStore, place_of
 
@@ -63,7 +64,7 @@ _PROMISES = {
     "delete": "an object can be deleted (only cleaning up needs it)",
 }
 
-_lock = renewed_lock(globals(), "_lock")
+_lock = renewed(globals(), "_lock", threading.Lock)
 _fit: set[str] = set()
 """Places of the roots that this process, or the one that it was forked from, has tried."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from txnformat.errors import TxnLogError
-from txnformat.forking import renewed_lock
+from txnformat.forking import renewed
 
 __all__ = [
     "GUARDED",
@@ -64,7 +65,7 @@ _NAMED = re.compile(
 _CREDENTIAL = re.compile(r"(Credential=)[^/\s,]+", re.IGNORECASE)
 _USER = re.compile(r"(\w://)[^\s/@'\":]*:(?!\d{1,5}/)[^\s@'\"]*@")
 
-_lock = renewed_lock(globals(), "_lock")
+_lock = renewed(globals(), "_lock", threading.Lock)
 _values: OrderedDict[str, None] = OrderedDict()
 _credentials: weakref.WeakSet[Any] = weakref.WeakSet()
 

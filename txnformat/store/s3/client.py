@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError
 from s3fs import S3FileSystem
 
-from txnformat.forking import renewed_lock
+from txnformat.forking import renewed
 from txnformat.store.s3.options import S3Options, check_bundle, check_environment
 from txnformat.store.s3.session import (
     AnswerTooLargeError,
@@ -53,7 +53,7 @@ _AT_ONCE_BYTES = 1024 * 1024
 """A body of no more bytes is read in one piece: its share of the deadline is too small to count."""
 _READ_BYTES = 256 * 1024
 
-_lock = renewed_lock(globals(), "_lock")
+_lock = renewed(globals(), "_lock", threading.Lock)
 _connections: OrderedDict[tuple[int, S3Options], Connection] = OrderedDict()
 
 
