@@ -8,7 +8,7 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["ITEMS_MAX", "check_settings", "is_text", "items", "other_case"]
+__all__ = ["ITEMS_MAX", "check_settings", "is_flag", "is_text", "items", "other_case"]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
@@ -17,6 +17,13 @@ ITEMS_MAX = 1_000_000
 def is_text(value: object) -> bool:
     """Return whether an argument that should be a text is one: what users pass may be anything, also what cannot be hashed."""
     return isinstance(value, str)
+
+
+def is_flag(value: object) -> bool:
+    """Return whether an argument is True or False: also 1, 0 or a boolean of numpy, which may not be loaded."""
+    if isinstance(value, int):
+        return value in (0, 1)
+    return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
@@ -40,11 +47,13 @@ def check_settings(
     settings: object,
     bounds: Mapping[str, tuple[int, int | None]],
     choices: Mapping[str, Iterable[str]],
-    problems: Iterable[str],
+    problems: Iterable[str] = (),
+    flags: Iterable[str] = (),
 ) -> None:
     """Raise about every problem of a settings object (kind ``invalid-settings``), those that are known already included.
 
-    ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the texts allowed.
+    ``bounds``: by field, the smallest and the largest whole number (inclusive); ``choices``: by field, the texts allowed;
+    ``flags``: fields that are True or False, also as numpy has them.
     """
     found = [
         f"{name} is {repr_of(value)}, not one of {', '.join(allowed)}"
@@ -57,6 +66,11 @@ def check_settings(
         if type(value) is not int or value < smallest or (largest is not None and value > largest):
             span = f"{smallest} on" if largest is None else f"{smallest} to {largest}"
             found.append(f"{name} is {repr_of(value)}, not a whole number from {span}")
+    found += [
+        f"{name} is {repr_of(value, 80)}, not True or False"
+        for name in flags
+        if not is_flag(value := getattr(settings, name))
+    ]
     if found:
         raise InvalidInputError(found, kind="invalid-settings")
 

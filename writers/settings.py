@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txnformat import keys
-from txnformat.arguments import check_settings, is_text
+from txnformat.arguments import check_settings, is_flag, is_text
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
 from txnformat.core.transactions.state import DEFERRED_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError
@@ -73,7 +73,7 @@ class ProducerSettings:
                 keys.check_transactional_id(self.transactional_id)
             except InvalidInputError as error:
                 problems += [f"{problem}: {error.hint}" for problem in error.problems]
-            if self.enable_idempotence is False:
+            if is_flag(self.enable_idempotence) and not self.enable_idempotence:
                 problems.append("a transactional producer cannot do without idempotence")
         elif is_text(self.buffer) and self.buffer != Buffer.AUTO:
             problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
@@ -86,7 +86,7 @@ class ProducerSettings:
             "roll_bytes": (1, None),
             "chunk_bytes": (CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
         }
-        check_settings(self, bounds, {"buffer": Buffer}, problems)
+        check_settings(self, bounds, {"buffer": Buffer}, problems, ["enable_idempotence"])
         object.__setattr__(self, "buffer", Buffer(self.buffer))
 
     @property

@@ -48,6 +48,7 @@ from txnformat.errors import (
     TxnLogError,
 )
 from txnformat.log import TxnLog
+from txnformat.store.open import check_options
 from writers.job import Delegation, JobProducer
 from writers.progress import AckSource
 from writers.transaction import CommitInfo, ProducerStatus
@@ -126,6 +127,7 @@ class SparkTransaction:
         problems = problems_of(spark, root, app_id, version)
         if problems:
             raise InvalidInputError(problems, kind="invalid-spark-transaction")
+        check_options(storage_options)
         self._path = absolute(os.fspath(root))
         s3a = s3a_settings(spark) if self._path.lower().startswith("s3") else None
         self._storage = storage_for(self._path, storage_options or {}, s3a)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
+from txnformat.consumers.settings import ConsumerSettings
+from txnformat.errors import InvalidInputError
+from txnformat.protocol.commit import CommitSettings
 from txnlog import Consumer, Producer, Subscription, TxnLog, TxnLogError, read_values
+from writers.settings import ProducerSettings
 
 NUMBERS = pa.schema([("n", pa.int64())])
 DEPTH = 20_000
@@ -32,6 +39,19 @@ class Unshown:
         raise ValueError("no text of me")
 
 
+class Raising:
+    """Can neither be compared, hashed nor tested for truth; what it raises is no TypeError."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not to be compared")
+
+    def __hash__(self) -> int:
+        raise ValueError("not to be hashed")
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
 ODD: dict[str, Callable[[], Any]] = {
     "unhashable": lambda: ["t"],
     "unhashable inside": lambda: [["t"]],
@@ -42,6 +62,16 @@ ODD: dict[str, Callable[[], Any]] = {
     "deep mapping": lambda: {"t": deep()},
     "without text": Unshown,
     "list without text": lambda: [Unshown()],
+    "array": lambda: np.array([1, 2]),
+    "array of texts": lambda: np.array(["t", "u"]),
+    "list with an array": lambda: [np.array([1, 2])],
+    "array of pyarrow": lambda: pa.array([1, 2]),
+    "scalar of pyarrow": lambda: pa.scalar(5.5),
+    "neither true nor false": lambda: pd.NA,
+    "table": lambda: pd.DataFrame({"a": [1, 2]}),
+    "raising": Raising,
+    "list with a raising one": lambda: [Raising()],
+    "mapping with a raising one": lambda: {"t": Raising()},
 }
 
 Call = Callable[["World", Any], object]
@@ -107,6 +137,7 @@ OTHERS: dict[str, Call] = {
     "start": lambda world, given: world.log.read("t", start=given),
     "end": lambda world, given: world.log.read("t", end={0: given}),
     "columns": lambda world, given: world.log.read("t", columns=[given]),
+    "columns after another": lambda world, given: world.log.read("t", columns=["n", given]),
     "columns itself": lambda world, given: world.log.read("t", columns=given),
     "columns of a dataset": lambda world, given: world.log.dataset("t", columns=[given]),
     "partitions": lambda world, given: world.log.read("t", partitions=[given]),
@@ -146,6 +177,19 @@ OTHERS: dict[str, Call] = {
     "group": lambda world, given: Consumer(world.log, given),
     "auto_offset_reset": lambda world, given: world.consumer(auto_offset_reset=given),
     "Consumer isolation": lambda world, given: world.consumer(isolation=given),
+    "groups states itself": lambda world, given: world.log.groups.list(states=given),
+    "transactions states itself": lambda world, given: world.log.transactions.list(states=given),
+    "subscriptions start": lambda world, given: world.log.subscriptions.create("t", "new", start=given),
+    "subscriptions seek": lambda world, given: world.log.subscriptions.seek("t", "s", given),
+    "storage options": lambda _, given: TxnLog.open("memory://odd", storage_options=given),
+    "enable_auto_commit": lambda world, given: world.consumer(enable_auto_commit=given),
+    "enable_idempotence": lambda world, given: Producer(world.log, enable_idempotence=given),
+    "poll timeout_ms": lambda world, given: world.assigned().poll(given),
+    "poll max_records": lambda world, given: world.assigned().poll(0, given),
+    "receive max_records": lambda world, given: Subscription(world.log, "t", "s").receive(given),
+    "receive timeout_ms": lambda world, given: Subscription(world.log, "t", "s").receive(timeout_ms=given),
+    "Subscription columns": lambda world, given: Subscription(world.log, "t", "s", columns=[given]).receive(),
+    "open settings": lambda world, given: TxnLog.open(world.log.store, settings=given),
     "Consumer columns": lambda world, given: world.consumer(columns=[given]),
     "assign itself": lambda world, given: world.consumer().assign(given),
     "assign partition": lambda world, given: world.consumer().assign([("t", given)]),
@@ -218,3 +262,37 @@ def test_values_of_options_are_text(
         TxnLog.open(location.format(tmp=tmp_path), storage_options={name: make()})
     assert caught.value.kind == "invalid-storage-option"
     assert name in str(caught.value)
+
+
+SETTINGS = [
+    (cls, field.name)
+    for cls in (ConsumerSettings, ProducerSettings, CommitSettings)
+    for field in dataclasses.fields(cls)
+    if (cls, field.name) != (CommitSettings, "max_transaction_timeout_ms")  # the log's creation checks it
+]
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+@pytest.mark.parametrize(("cls", "name"), SETTINGS, ids=[f"{cls.__name__}.{name}" for cls, name in SETTINGS])
+def test_a_setting_of_another_type_is_named(
+    cls: Callable[..., object], name: str, make: Callable[[], Any]
+) -> None:
+    given = [make()] if name == "columns" else make()
+    with pytest.raises(InvalidInputError) as caught:
+        cls(**{name: given})
+    assert name.removesuffix("_id") in str(caught.value).replace(" ", "_")
+    assert len(str(caught.value)) < 3_000
+
+
+@pytest.mark.parametrize("value", [True, False, 1, 0, np.True_, np.False_])
+def test_true_and_false_are_taken_as_numpy_and_integers_have_them(value: Any) -> None:
+    assert ConsumerSettings(group="g", enable_auto_commit=value).enable_auto_commit == value
+    assert ProducerSettings(enable_idempotence=value).enable_idempotence == value
+    problem = "enable_auto_commit needs a group" if value else None
+    if problem:
+        with pytest.raises(InvalidInputError, match=problem):
+            ConsumerSettings(enable_auto_commit=value)
+    else:
+        ConsumerSettings(enable_auto_commit=value)
+        with pytest.raises(InvalidInputError, match="cannot do without idempotence"):
+            ProducerSettings(transactional_id="x", enable_idempotence=value)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from txnformat.arguments import is_text
 from txnformat.client.committer import Committer
 from txnformat.core.intents import Acks, Write
 from txnformat.core.state import LogState, TopicState
@@ -235,9 +236,9 @@ def _offsets(state: LogState, topic: TopicState, where: Where) -> dict[int, int]
             named_partition(state, topic.name, number)
         return dict(where)
     partitions = {number: state.partition(TopicPartition(topic.topic_id, number)) for number in numbers}
-    if where == "earliest":
+    if is_text(where) and where == "earliest":
         return {number: partition.log_start for number, partition in partitions.items()}
-    if where == "latest":
+    if is_text(where) and where == "latest":
         return {number: partition.last_stable_offset for number, partition in partitions.items()}
     if type(where) is int and where >= 0:
         return dict.fromkeys(numbers, where)

@@ -34,6 +34,7 @@ from txnformat.errors import (
     InvalidInputError,
     InvalidTransactionStateError,
     TxnLogError,
+    repr_of,
 )
 from txnformat.forking import renew_after_fork
 from txnformat.protocol.bundles import bundle_due, write_bundles
@@ -128,7 +129,11 @@ class Committer:
         self.store = store
         self.clock = clock
         self.ids = ids
-        self.settings = settings or CommitSettings()
+        if not isinstance(settings, CommitSettings | None):
+            raise InvalidInputError(
+                f"settings is {repr_of(settings, 80)}, not CommitSettings", kind="invalid-settings"
+            )
+        self.settings = CommitSettings() if settings is None else settings
         self.counter = CommitCounter()
         self._driver = Driver(store, clock, ids, self.counter)
         self.renew()

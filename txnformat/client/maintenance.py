@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from txnformat.arguments import is_text
 from txnformat.client.committer import Committer
 from txnformat.core.intents import EndTransaction
 from txnformat.core.operations import Expire, Seal
@@ -60,7 +61,7 @@ class MaintenanceReport:
 
 def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`."""
-    unknown = [task for task in tasks if task not in TASKS]
+    unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
     if unknown:
         raise InvalidInputError(
             [f"{repr_of(task)} is not a maintenance task" for task in unknown],

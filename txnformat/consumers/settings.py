@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from txnformat import keys
-from txnformat.arguments import check_settings
+from txnformat.arguments import check_settings, is_flag, is_text
 from txnformat.core.groups.checks import SESSION_TIMEOUT_MS_MAX
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.types import IsolationLevel
@@ -60,9 +60,10 @@ class ConsumerSettings:
             "default_api_timeout_ms": (0, None),
             "max_poll_records": (1, None),
         }
-        if self.isolation == "snapshot":
+        if is_text(self.isolation) and self.isolation == "snapshot":
             problems.append("a snapshot does not grow, so there is nothing to follow; read it with log.read")
-        check_settings(self, bounds, {"isolation": LEVELS, "auto_offset_reset": OffsetReset}, problems)
+        choices: dict[str, Iterable[str]] = {"isolation": LEVELS, "auto_offset_reset": OffsetReset}
+        check_settings(self, bounds, choices, problems, ["enable_auto_commit"])
         object.__setattr__(self, "isolation", IsolationLevel(self.isolation))
         object.__setattr__(self, "auto_offset_reset", OffsetReset(self.auto_offset_reset))
         object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
@@ -74,11 +75,7 @@ class ConsumerSettings:
                 keys.check_reader_name(self.group, "group")
             except InvalidInputError as error:
                 problems += [f"{problem}: {error.hint}" for problem in error.problems]
-        if self.enable_auto_commit not in (True, False):
-            problems.append(
-                f"enable_auto_commit is {repr_of(self.enable_auto_commit, 80)}, not True or False"
-            )
-        elif self.enable_auto_commit and self.group is None:
+        if self.group is None and is_flag(self.enable_auto_commit) and self.enable_auto_commit:
             problems.append("enable_auto_commit needs a group")
         return problems
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnformat.admin.subscriptions import Backlog, Where, backlog_of
-from txnformat.arguments import items
+from txnformat.arguments import is_text, items
 from txnformat.clock import waited_ms
 from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.delivery import Delivery
@@ -100,11 +100,7 @@ class Subscription:
         self.topic = topic
         self.name = check_reader_name(name, "subscription")
         self._log = log
-        self._columns = (
-            None
-            if columns is None
-            else tuple(dict.fromkeys([*items(columns, "columns"), "_partition", "_offset"]))
-        )
+        self._columns = None if columns is None else _with_places(columns)
         self._uncut = Uncut("subscription")
         self._delivery: Delivery | None = None
         self._topic_id: str | None = None
@@ -470,6 +466,18 @@ class Subscription:
             or offset >= state.partition(TopicPartition(self._topic_id or "", number)).last_stable_offset
         ):
             check_nack(state, self._topic_id or "", self.name, {number: no_range})
+
+
+def _with_places(columns: Any) -> tuple[str, ...]:
+    """Return the columns of a subscription's batches."""
+    names = items(columns, "columns")
+    if not isinstance(names, list) or not all(map(is_text, names)):
+        raise InvalidInputError(
+            f"columns is {repr_of(columns, 80)}, not a list of names",
+            kind="unknown-column",
+            hint='name them as in ["id"]',
+        )
+    return tuple(dict.fromkeys([*names, "_partition", "_offset"]))
 
 
 def _check_counts(max_records: object, timeout_ms: object) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from txnformat.arguments import check_settings
 from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, ENGINE, Assembled, assemble, next_timestamp_ms
 from txnformat.core.decide import decide
 from txnformat.core.drafts import replace
@@ -77,6 +78,17 @@ class CommitSettings:
     """Time after its last append for which a producer without a transactional id is remembered."""
     max_transaction_timeout_ms: int | None = None
     """Of a log that gets its first entry: the longest timeout of transactions with offsets; None: 15 minutes."""
+
+    def __post_init__(self) -> None:
+        """Report all problems at once."""
+        bounds: dict[str, tuple[int, int | None]] = {
+            "attempts_max": (1, None),
+            "deadline_ms": (0, None),
+            "seal_extents": (0, None),
+            "transactional_id_retention_ms": (0, None),
+            "producer_retention_ms": (0, None),
+        }
+        check_settings(self, bounds, {}, flags=["strict_boundary"])
 
 
 ROUND_TRIPS_AWAKE = 8

@@ -70,10 +70,9 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
         for name in columns
         if not is_text(name) or name not in known
     ]
+    names = [name for name in columns if is_text(name)]
     repeated = [
-        f"column {repr_of(name)} is asked for twice"
-        for name in sorted({name for name in columns if is_text(name)})
-        if list(columns).count(name) > 1
+        f"column {repr_of(name)} is asked for twice" for name in sorted(set(names)) if names.count(name) > 1
     ]
     hint = f"the columns are {', '.join(known)}"
     if unknown:

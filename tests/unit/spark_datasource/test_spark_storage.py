@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.storage import NO_STORAGE, S3aSettings, storage_for
 from spark_datasource.options.write import parse_write_options
+from spark_datasource.write.transaction import SparkTransaction
 from txnformat.errors import InvalidInputError
 
 KEYS = {"access.key": "K", "secret.key": "SECRET"}
@@ -125,3 +130,12 @@ def test_what_is_wrong_is_said_without_the_value(path: str, name: str, said: str
     assert caught.value.kind == "invalid-option"
     assert said in str(caught.value)
     assert "SECRETVALUE" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [np.array([1, 2]), ["region"], "region=CANARY", {5: "CANARY"}])
+def test_storage_options_of_a_transaction_that_are_no_mapping_are_refused(given: Any, tmp_path: Path) -> None:
+    session = SimpleNamespace(createDataFrame=None, conf=None)
+    with pytest.raises(InvalidInputError, match="storage_options") as caught:
+        SparkTransaction(session, tmp_path, "app", storage_options=given)
+    assert caught.value.kind == "invalid-storage-option"
+    assert "CANARY" not in str(caught.value)

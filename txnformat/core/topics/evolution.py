@@ -82,7 +82,7 @@ def as_change(
             f"add_columns is {repr_of(add_columns, 80)}, not a pyarrow.Schema or a list of pyarrow.field(…)"
         )
     else:
-        added = items(add_columns or (), "add_columns")
+        added = items(() if add_columns is None else add_columns, "add_columns")
         problems += [
             f"add_columns has {repr_of(one, 80)}, not a pyarrow.field(…)"
             for one in added

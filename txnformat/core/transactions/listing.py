@@ -113,8 +113,10 @@ S = TypeVar("S", bound=StrEnum)
 
 def named_states(states: Iterable[str] | None, every: type[S], of: str, kind: str) -> frozenset[S]:
     """Return the members of ``every`` that ``states`` names, in any case; raise InvalidInputError of ``kind`` about others."""
-    wanted = [states] if isinstance(states, str) else items(states or (), "states")
+    wanted = [states] if isinstance(states, str) else items(() if states is None else states, "states")
     known = {status.lower(): status for status in every}
+    if not isinstance(wanted, Iterable):
+        wanted = [wanted]
     unknown = [state for state in wanted if not isinstance(state, str) or state.lower() not in known]
     if unknown:
         problems = [f"{repr_of(state, 60)} is not a state of a {of}" for state in unknown]
