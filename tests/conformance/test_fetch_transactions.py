@@ -13,12 +13,13 @@ import pytest
 from tests.conformance.cases import case
 from tests.conformance.chain import ABORT, COMMIT, Chain
 from tests.conformance.scenes import NUMBERS, Scene, rows
-from txnformat.core.records.visibility import aborted_ranges, committed_mask
+from txnformat.core.records.visibility import committed_mask
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import IsolationLevel
 from txnlog import Producer, TxnLog
+from txnlog_testing.models.reference_filters import aborted_ranges
 from txnlog_testing.stores.counting import CountingStore
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED

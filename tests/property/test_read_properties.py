@@ -20,7 +20,7 @@ from txnformat.core.intents import AllocateIds, CommitResult, OpenProducer, Prod
 from txnformat.core.invariants import check_whole
 from txnformat.core.operations import AllocateProducerIds, Append, InitProducer
 from txnformat.core.records.batch_table import encode_batch_table
-from txnformat.core.records.visibility import aborted_ranges, committed_mask
+from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index, decode_txnindex
 from txnformat.core.state import TopicState
 from txnformat.log import TxnLog
@@ -38,6 +38,7 @@ from txnformat.types import (
     Outcome,
     TopicPartition,
 )
+from txnlog_testing.models.reference_filters import aborted_ranges
 from writers.upload import Uploaded, topic_append
 
 PARTITIONS = 2

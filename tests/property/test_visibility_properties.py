@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.core.records.visibility import aborted_ranges, committed_mask, last_stable_offset
+from txnformat.core.records.visibility import committed_mask, last_stable_offset
 from txnformat.core.transactions.abort_index import AbortedTransaction, collect, decode, encode
 from txnformat.types import NO_PRODUCER, Outcome
 from txnlog_testing.models.reference_filters import (
@@ -17,6 +17,7 @@ from txnlog_testing.models.reference_filters import (
     FetchedAbort,
     Wording,
     abort_index_of,
+    aborted_ranges,
     batch_columns,
     brute_force,
     range_filter,

@@ -75,21 +75,13 @@ def end_prepared(
 ) -> TransactionOutcome:
     """End a prepared transaction, or find out that it has ended so.
 
-    Requests: those of a refresh, and 1 entry; none when it has ended, but 1 GET for each entry that is looked at when
-    the id has ended others since.
+    Requests: those of a refresh, and 1 entry; none when it has ended, but 1 GET for each entry that is looked at when the
+    id has ended others since.
 
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-token``, ``token-of-another-log``.
-    NotFoundError
-        Kind ``unknown-transaction``.
-    InvalidTransactionStateError
-        Kind ``transaction-committed``, ``transaction-aborted``: the opposite outcome. Kind ``transaction-not-prepared``.
-    ProducerFencedError
-        Kind ``aborted-by-operator``: it was given up by force, and cannot be committed any more.
-    CommitStateUnknownError
-        Repeat the call.
+    Raises InvalidInputError (``invalid-token``, ``token-of-another-log``); NotFoundError (``unknown-transaction``);
+    InvalidTransactionStateError (``transaction-committed``, ``transaction-aborted``: the opposite outcome;
+    ``transaction-not-prepared``); ProducerFencedError (``aborted-by-operator``: it was given up by force, and cannot be
+    committed any more).
     """
     named = token if isinstance(token, PreparedTransaction) else PreparedTransaction.parse(token)
     state = committer.refresh()

@@ -76,9 +76,8 @@ class _Call:
 
     def __init__(self, intents: Sequence[Intent]) -> None:
         self.waiters = [_Waiter(self, intent) for intent in intents]
-        self._wake = (
-            allocate_lock()
-        )  # a lock of C: an exception in whoever waits for it cannot leave it half taken
+        # A lock of C: an exception in a thread that waits for it cannot leave it half taken.
+        self._wake = allocate_lock()
         self._wake.acquire()
 
     @property
@@ -112,15 +111,8 @@ class _Waiter:
 class Committer:
     """A process's handle on the chain of one log: follows it, and commits to it.
 
-    Safe for use by many threads, and in a forked child, which opens the log anew. Nothing is read or written before
-    the first call of a method.
-
-    Parameters
-    ----------
-    store, clock, ids : components
-        The real ones, or a test's.
-    settings : CommitSettings
-        Bounds of the commit loop.
+    Safe for use by many threads, and in a forked child, which opens the log anew. Nothing is read or written before the
+    first call of a method.
     """
 
     def __init__(
@@ -155,9 +147,7 @@ class Committer:
         self._watch = Watch()
         # Lists and dicts are changed by single calls of C functions, so that they need no lock.
         self._queue: list[_Waiter] = []  # all that have no answer, also those that are being committed
-        self._lead: dict[
-            str, _Call
-        ] = {}  # the call that leads: ``setdefault`` takes the lead or tells who has it
+        self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
 
@@ -217,9 +207,7 @@ class Committer:
         intent = Intent(self.ids.new(), self.state.entry + 1, action)
         unsent = self._unsent
         unsent[intent.intent_id] = True
-        if (
-            len(unsent) > UNSENT_MAX
-        ):  # an intent that is forgotten here has only to be within the log's window
+        if len(unsent) > UNSENT_MAX:  # an intent that is forgotten here must be within the log's window
             for forgotten in list(unsent)[: UNSENT_MAX // 2]:
                 unsent.pop(forgotten, None)
         return intent
@@ -247,9 +235,7 @@ class Committer:
             finally:
                 self._leave(call)
         finally:
-            self._leave(
-                call
-            )  # the first time may have been cut off, too; whoever leads and is gone would block all
+            self._leave(call)  # the first time may have been cut off, too; a leader that is gone blocks all
         answers = [_answer_of(waiter) for waiter in call.waiters]
         for answer in answers:
             self.counter.answered(answer, waited_ms(since, self.clock.now()))

@@ -69,9 +69,7 @@ class Driver:
                 self._counter.request(Operation.CREATE, key)
                 try:
                     return self.store.create(key, data)
-                except (
-                    StorageError
-                ) as error:  # a store that raises in place of an answer: it may have created the object
+                except StorageError as error:  # in place of an answer: it may have created the object
                     return CreateResult(CreateOutcome.AMBIGUOUS, error)
             case PutObject(key, data):
                 self._counter.request(Operation.PUT, key)

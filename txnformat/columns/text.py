@@ -82,9 +82,8 @@ def _shown(array: Any) -> Any:
     if pt.is_struct(type_):
         parts = [_shown(part) for part in array.flatten()]
         return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
-    array = array.take(
-        pa.array(range(len(array)), pa.int64())
-    )  # of lists and maps: none that are null have values
+    # Of lists and maps: none that are null have values.
+    array = array.take(pa.array(range(len(array)), pa.int64()))
     if pt.is_list(type_) or pt.is_large_list(type_):
         kind = pa.ListArray if pt.is_list(type_) else pa.LargeListArray
         return kind.from_arrays(array.offsets, _shown(array.values), type=type_, mask=array.is_null())

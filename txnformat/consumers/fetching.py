@@ -149,7 +149,8 @@ class Read:
         self._footers = footers
         self._store = store
         self._chunk: Iterator[pa.RecordBatch] | None = None
-        self._rest: pa.RecordBatch | None = None
+        self.rest: pa.RecordBatch | None = None
+        """The next records, as far as they are decoded."""
 
     @property
     def is_over(self) -> bool:
@@ -164,11 +165,11 @@ class Read:
     def take(self, rows_max: int) -> pa.RecordBatch | None:
         """Return up to ``rows_max`` of the next records; None at the end of a chunk, and of the read."""
         try:
-            batch = self._rest if self._rest is not None else self._next_batch()
+            batch = self.rest if self.rest is not None else self._next_batch()
             if batch is None:
                 return None
             taken, rest = batch.slice(0, rows_max), batch.slice(rows_max)
-            self._rest = rest if rest.num_rows else None
+            self.rest = rest if rest.num_rows else None
             self._left -= taken.num_rows
             self.offset = taken.column("_offset")[-1].as_py() + 1
         except BaseException:
@@ -181,15 +182,10 @@ class Read:
             self.close()
         return taken
 
-    @property
-    def rest(self) -> pa.RecordBatch | None:
-        """The next records, as far as they are decoded."""
-        return self._rest
-
     def go_on(self, rows: int, offset: int) -> None:
         """Pass over the next records, which are fewer than ``rest`` has; ``offset`` is the position behind them."""
-        assert self._rest is not None
-        self._rest = self._rest.slice(rows)
+        assert self.rest is not None
+        self.rest = self.rest.slice(rows)
         self._left -= rows
         self.offset = offset
 
@@ -197,15 +193,15 @@ class Read:
         """Pass over what lies below an offset; False, if that is not in the chunk that is begun: then the read is of no use."""
         try:
             while self._chunk is not None:
-                if self._rest is None:
-                    self._rest = next(self._chunk, None)
-                if self._rest is None:
+                if self.rest is None:
+                    self.rest = next(self._chunk, None)
+                if self.rest is None:
                     return False
-                below = int(np.searchsorted(self._rest.column("_offset").to_numpy(), offset))
+                below = int(np.searchsorted(self.rest.column("_offset").to_numpy(), offset))
                 self._left -= below
-                rest = self._rest.slice(below)
-                self._rest = rest if rest.num_rows else None
-                if self._rest is not None:
+                rest = self.rest.slice(below)
+                self.rest = rest if rest.num_rows else None
+                if self.rest is not None:
                     self.offset = offset
                     return True
         except BaseException:
@@ -216,7 +212,7 @@ class Read:
 
     def close(self) -> None:
         """Let go of the chunk that is begun."""
-        chunk, self._chunk, self._rest, self.weight = self._chunk, None, None, 0
+        chunk, self._chunk, self.rest, self.weight = self._chunk, None, None, 0
         if isinstance(chunk, Generator):
             chunk.close()
 
@@ -340,7 +336,7 @@ class Fetcher:
                     filling.drained[one.key] = state.partitions.get(one.key)
                     return
                 one.read = read
-            elif not filling.may_join(one.read.asked):
+            elif filling.schema is not None and not filling.schema.equals(one.read.asked):
                 return  # the topic has changed: its newer records come in a batch of their own
             elif not one.read.weight and not self._may_begin(one.read, assigned, filling):
                 return
@@ -412,9 +408,6 @@ class _Filling:
     @property
     def is_full(self) -> bool:
         return not self.room or self._size >= BATCH_BYTES_MAX
-
-    def may_join(self, schema: pa.Schema) -> bool:
-        return self.schema is None or self.schema.equals(schema)
 
     def add(self, one: Assigned, records: pa.RecordBatch, schema: pa.Schema) -> None:
         self.topic_id, self.schema = one.key.topic_id, schema

@@ -73,21 +73,9 @@ def group_offsets(
 ) -> GroupOffsets:
     """Return positions as an intent has them.
 
-    Parameters
-    ----------
-    offsets : mapping of (topic, partition) to int or OffsetAndMetadata, optional
-        The next offset to read.
-    expected : mapping of (topic, partition) to int or None, optional
-        What is committed now of some of them; None: nothing.
-    positions, expected_positions : mapping of str to str, optional
-        The same of what is not of this log.
-
-    Raises
-    ------
-    InvalidInputError
-        Every problem of the form.
-    NotFoundError
-        Kind ``unknown-topic``.
+    ``offsets``: the next offset to read, by (topic, partition). ``expected``: what is committed now of some of them; None: nothing.
+    ``positions``, ``expected_positions``: the same of what is not of this log. Raises InvalidInputError with every problem of the
+    form, NotFoundError (``unknown-topic``).
     """
     named = group if isinstance(group, GroupMetadata) else GroupMetadata(group)
     check_reader_name(named.group, "group")

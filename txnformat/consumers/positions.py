@@ -7,6 +7,7 @@ from typing import Any
 
 from txnformat.arguments import items
 from txnformat.consumers.settings import OffsetReset
+from txnformat.core.groups.resets import is_names
 from txnformat.core.records.scan import readable_end
 from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState
@@ -31,7 +32,7 @@ def as_pairs(wanted: object) -> list[Names]:
     pairs: list[Any] = [wanted]
     if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
         pairs = items(wanted, "the partitions")
-    odd = [pair for pair in pairs if not _is_pair(pair)]
+    odd = [pair for pair in pairs if not is_names(pair)]
     if odd:
         raise InvalidInputError(
             [f"{repr_of(value, 80)} is not a pair of topic and partition" for value in odd[:20]],
@@ -39,10 +40,6 @@ def as_pairs(wanted: object) -> list[Names]:
             hint='name partitions as in ("orders", 0)',
         )
     return list(dict.fromkeys(pairs))
-
-
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int
 
 
 def named_partitions(state: LogState, pairs: Iterable[Names]) -> dict[Names, TopicPartition]:

@@ -128,9 +128,8 @@ def _parsed(text: str) -> Any:
 
 
 def _refuse(problem: str, hint: str | None = None) -> NoReturn:
-    raise InvalidInputError(
-        problem, kind="invalid-where", hint=hint
-    ) from None  # a parser's stack says nothing of it
+    # A parser's stack says nothing of it.
+    raise InvalidInputError(problem, kind="invalid-where", hint=hint) from None
 
 
 def _columns(node: Node) -> set[str]:

@@ -114,25 +114,13 @@ def commit_group(
     pace: Pace | None = None,
     watch: Watch | None = None,
 ) -> Steps[tuple[View, Answers]]:
-    """Commit the intents that wait at the same time in one process.
+    """Commit the intents that wait at the same time in one process; return the view to go on with, and one answer per intent.
 
-    Parameters
-    ----------
-    unsent : frozenset of str
-        Ids of those intents that were never sent to any slot. However old the view that they were made with, no
-        entry so far can hold them, so the window need not reach back to that view.
-    pace : Pace, optional
-        What the process has learned from its commits before this one.
-    watch : Watch, optional
-        What it has seen of others' open transactions. Those whose time is over are ended in the same entry.
+    ``unsent``: ids of those intents that were never sent to any slot. However old the view that they were made with, no
+    entry so far can hold them, so the window need not reach back to that view. ``pace``: what the process has learned from
+    its commits before this one. ``watch``: what it has seen of others' open transactions; those whose time is over are
+    ended in the same entry.
 
-    Returns
-    -------
-    (View, Answers)
-        The view to go on with, and one answer per intent.
-
-    Notes
-    -----
     Requests: with a fresh view 1 conditional PUT. Per lost slot: 1 PUT, 1 GET, and the refresh.
     """
     start: Times = yield ReadClock()

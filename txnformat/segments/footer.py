@@ -49,6 +49,7 @@ from txnformat.segments.thrift_compact import (
 )
 
 __all__ = [
+    "NO_FOOTER",
     "TAIL_BYTES",
     "Chunk",
     "ChunkStatistics",
@@ -71,6 +72,10 @@ CHUNK_CRC32_KEY = b"txnlog.chunk_crc32"
 
 CHECKSUMS = b"\x19\x2c\x18" + bytes([len(CHUNK_CRC32_KEY)]) + CHUNK_CRC32_KEY + b"\x18"
 """The keys and values of a footer, two of them, up to the length of the checksums."""
+
+
+NO_FOOTER = "the footer of a segment file cannot be parsed"
+NO_CHUNK = "a column chunk cannot be parsed"
 
 
 class FooterError(ValueError):
@@ -244,13 +249,11 @@ def decode_footer(data: bytes, shape: Shape, end: int) -> Footer:
         or data[-4:] != MAGIC
         or int.from_bytes(data[-8:-4], "little") != len(data) - TAIL_BYTES
     ):
-        raise FooterError(
-            "the footer of a segment file cannot be parsed", "its length and PAR1 at its end", data[-8:]
-        )
+        raise FooterError(NO_FOOTER, "its length and PAR1 at its end", data[-8:])
     try:
         return _decode(data[:-TAIL_BYTES], shape, end)
     except ThriftError as error:
-        raise FooterError("the footer of a segment file cannot be parsed", "Parquet", error) from error
+        raise FooterError(NO_FOOTER, "Parquet", error) from error
 
 
 def _decode(data: bytes, shape: Shape, end: int) -> Footer:
@@ -287,7 +290,7 @@ def _decode(data: bytes, shape: Shape, end: int) -> Footer:
     rows = fields.get(3)
     if 2 not in fields or groups is None or not isinstance(rows, int) or 8 in fields:
         raise FooterError(
-            "the footer of a segment file cannot be parsed",
+            NO_FOOTER,
             "schema, number of rows, row groups",
             sorted(fields),
         )
@@ -300,9 +303,7 @@ def _decode(data: bytes, shape: Shape, end: int) -> Footer:
 
 def _check_elements(elements: Any, shape: Shape) -> None:
     if not isinstance(elements, list) or not all(isinstance(element, dict) for element in elements):
-        raise FooterError(
-            "the footer of a segment file cannot be parsed", "a list of schema elements", type(elements)
-        )
+        raise FooterError(NO_FOOTER, "a list of schema elements", type(elements))
     found = elements_of(elements)
     if found != shape.elements:
         raise FooterError("a segment file has another schema", shape.schema, _shown(found))
@@ -323,7 +324,7 @@ def _key_values(found: Any) -> dict[bytes, bytes]:
             or not isinstance(pair.get(1), bytes)
             or not isinstance(pair.get(2, b""), bytes)
         ):
-            raise FooterError("the footer of a segment file cannot be parsed", "keys and values", pair)
+            raise FooterError(NO_FOOTER, "keys and values", pair)
         pairs.setdefault(pair[1], pair.get(2, b""))
     return pairs
 
@@ -390,9 +391,7 @@ def _chunks(data: bytes, at: int, shape: Shape) -> tuple[list[Any], int]:
                     continue
         chunk, at = read_struct(data, at)
         if chunk.get(1) is not None or not isinstance(chunk.get(3), dict):
-            raise FooterError(
-                "a column chunk cannot be parsed", "metadata, and no path of another file", sorted(chunk)
-            )
+            raise FooterError(NO_CHUNK, "metadata, and no path of another file", sorted(chunk))
         chunks.append(chunk[3])
     return chunks, at
 
@@ -432,20 +431,16 @@ def _check_metadata(found: Struct, leaf: Leaf) -> None:
         )
     for number in (5, 6, 7, 9):
         if type(found.get(number)) is not int:
-            raise FooterError(
-                "a column chunk cannot be parsed", f"a number in field {number}", found.get(number)
-            )
+            raise FooterError(NO_CHUNK, f"a number in field {number}", found.get(number))
     if (
         type(found.get(11, 0)) is not int
         or not isinstance(found.get(16, {}), dict)
         or 8 in found
         or 10 in found
     ):
-        raise FooterError(
-            "a column chunk cannot be parsed", "no other fields than the format has", sorted(found)
-        )
+        raise FooterError(NO_CHUNK, "no other fields than the format has", sorted(found))
     if type(found.get(16, {}).get(1, 0)) is not int:
-        raise FooterError("a column chunk cannot be parsed", "sizes that are numbers", found[16])
+        raise FooterError(NO_CHUNK, "sizes that are numbers", found[16])
 
 
 def _encode_metadata(found: Struct) -> bytes:

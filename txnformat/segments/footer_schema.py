@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from txnformat.columns.arrow_types import NESTING_MAX, list_of, map_of, struct_of
-from txnformat.segments.footer import TAIL_BYTES, FooterError
+from txnformat.segments.footer import NO_FOOTER, TAIL_BYTES, FooterError
 from txnformat.segments.footer_shape import Physical, elements_of
 from txnformat.segments.thrift_compact import ThriftError, read_field, read_value
 
@@ -60,7 +60,7 @@ def decode_schema(data: bytes) -> pa.Schema:
     ) as error:
         if isinstance(error, FooterError):
             raise
-        raise FooterError("the footer of a segment file cannot be parsed", "Parquet", repr(error)) from error
+        raise FooterError(NO_FOOTER, "Parquet", repr(error)) from error
 
 
 def _elements(data: bytes) -> list[tuple[Any, ...]]:

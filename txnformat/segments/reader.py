@@ -163,7 +163,7 @@ class SegmentFileReader:
         """Yield a batch with values in place of numbers of dictionaries."""
         parts = with_values(batch, PART_BYTES_MAX)
         while True:
-            with self._decoding():
+            with _Decoding(self):
                 part = next(parts, None)
             if part is None:
                 return
@@ -331,13 +331,13 @@ class SegmentFileReader:
         Arrow's own threads let go of a file a moment after the caller has its table. That ends the process when the
         file is Python's and the interpreter shuts down just then, so they never get to see one.
         """
-        with self._decoding():
+        with _Decoding(self):
             parquet = self._opened(ranges, groups, columns, looked)
             table = parquet.reader.read_row_groups(list(range(len(groups))), use_threads=False)
         self._check_decoded(table, sum(self.row_group_rows(group) for group in groups), columns, looked)
         if not looked.numbered:
             return table
-        with self._decoding():
+        with _Decoding(self):
             return whole_values(table, WHOLE_BYTES_MAX)
 
     def _by_rows(
@@ -361,11 +361,11 @@ class SegmentFileReader:
         batch_rows_max: int,
     ) -> Iterator[pa.RecordBatch]:
         rows = max(1, min(batch_rows_max, PART_BYTES_MAX // max(1, looked.width)))
-        with self._decoding():
+        with _Decoding(self):
             batches = self._opened(ranges, [group], columns, looked).iter_batches(rows, use_threads=False)
         done = 0
         while True:
-            with self._decoding():
+            with _Decoding(self):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -376,9 +376,6 @@ class SegmentFileReader:
             raise self._object.corrupt(
                 "row groups of a segment file are not what its footer says", self.row_group_rows(group), done
             )
-
-    def _decoding(self) -> _Decoding:
-        return _Decoding(self)
 
     def not_decoded(self, error: BaseException) -> CorruptDataError:
         """Return what to raise about what a decoder raised."""

@@ -10,8 +10,9 @@ import hashlib
 import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 
-__all__ = ["RunningDigest"]
+__all__ = ["RunningDigest", "crc32_of_part"]
 
 THREAD_BYTES = 4 * 1024 * 1024
 """Streams that have grown to this get a thread."""
@@ -64,10 +65,13 @@ class RunningDigest:
         self.wait()
         return self._sha256.hexdigest()
 
-    def crc32_at(self) -> dict[int, int]:
-        """Return the running CRC-32 by the end of each update (bytes from the start), 0 included."""
+    def crc32(self, start: int, length: int) -> int | None:
+        """Return the CRC-32 of a part, whose bytes are gone; None unless it begins and ends where updates did."""
         self.wait()
-        return self._crc32_at
+        at = self._crc32_at
+        if start not in at or start + length not in at:
+            return None
+        return crc32_of_part(at[start], at[start + length], length)
 
     def close(self) -> None:
         """End the thread, if there is one. Idempotent; never raises."""
@@ -87,3 +91,59 @@ class RunningDigest:
         self._crc32 = zlib.crc32(part, self._crc32)
         self._end += len(part)
         self._crc32_at[self._end] = self._crc32
+
+
+# CRC-32 is linear over GF(2): the running value after a part of a stream equals the value before it, advanced over as many
+# zero bytes, xor the part's own (the method of ``crc32_combine`` in zlib).
+
+_POLYNOMIAL = 0xEDB88320
+"""The reflected polynomial of zlib's CRC-32: bit 31 is the coefficient of x^0."""
+
+Tables = tuple[list[int], list[int], list[int], list[int]]
+
+
+def crc32_of_part(before: int, through: int, length: int) -> int:
+    """Return ``zlib.crc32(part)``.
+
+    ``before``, ``through``: running ``zlib.crc32`` of the stream up to the start of the part, and up to its end. ``length``:
+    bytes of the part, at least 0.
+    """
+    bit = 0
+    while length:
+        if length & 1:
+            table = _tables(bit)
+            before = (
+                table[0][before & 255]
+                ^ table[1][before >> 8 & 255]
+                ^ table[2][before >> 16 & 255]
+                ^ table[3][before >> 24]
+            )
+        length >>= 1
+        bit += 1
+    return before ^ through
+
+
+@cache
+def _tables(bit: int) -> Tables:
+    """Return the tables that advance a CRC over ``2**bit`` zero bytes: one for each of its four bytes."""
+    power = 1 << 31 >> 8  # x^8: one byte
+    for _ in range(bit):
+        power = _multiply(power, power)
+    images = [_multiply(power, 1 << index) for index in range(32)]
+    tables: Tables = ([0], [0], [0], [0])
+    for byte, table in enumerate(tables):
+        for image in images[8 * byte : 8 * byte + 8]:
+            table.extend([value ^ image for value in table])
+    return tables
+
+
+def _multiply(left: int, right: int) -> int:
+    """Return the product of two polynomials modulo the CRC's."""
+    product = 0
+    mask = 1 << 31
+    while mask:
+        if left & mask:
+            product ^= right
+        right = right >> 1 ^ (_POLYNOMIAL if right & 1 else 0)
+        mask >>= 1
+    return product

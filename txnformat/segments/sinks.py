@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnformat.segments.crc32 import crc32_of_part
 from txnformat.segments.running_digest import RunningDigest
 from txnformat.store.base import ObjectWriter
 
@@ -97,10 +96,7 @@ class StreamSink:
 
     def crc32(self, start: int, length: int) -> int | None:
         """Return the CRC-32 of a part; None unless it begins and ends where writes did."""
-        at = self._digest.crc32_at()
-        if start not in at or start + length not in at:
-            return None
-        return crc32_of_part(at[start], at[start + length], length)
+        return self._digest.crc32(start, length)
 
     def end(self) -> None:
         """Let go of all that it holds. Idempotent; never raises."""

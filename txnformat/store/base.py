@@ -108,16 +108,9 @@ class ObjectStore(Protocol):
     def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
         """Return the whole object, or None when there is none. Requests: 1 GET.
 
-        Parameters
-        ----------
-        bytes_max : int, optional
-            Bytes that the object may have (inclusive), for callers who know its size; by default those of its class of
-            key (:func:`~txnformat.store.object_sizes.bytes_max`). A store never holds more of it in memory.
-
-        Raises
-        ------
-        StorageError
-            Kind ``object-too-large``: it has more.
+        It may have ``bytes_max`` bytes (inclusive), for callers who know its size; by default those of its class of key
+        (:func:`~txnformat.store.object_sizes.bytes_max`). A store never holds more of it in memory: StorageError of kind
+        ``object-too-large``.
         """
         ...
 
@@ -145,12 +138,7 @@ class ObjectStore(Protocol):
         """Return once these objects, which were read here and made elsewhere, would survive a power cut.
 
         The default is for stores that show nothing before it is durable, as object stores do: no cost. Wrappers pass it
-        on. Call it through :func:`make_durable`.
-
-        Raises
-        ------
-        StorageError
-            It could not be done: nobody may be told of what these objects say.
+        on. Call it through :func:`make_durable`. StorageError: it could not be done, so tell no caller what these objects say.
         """
         return
 

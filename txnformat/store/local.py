@@ -63,27 +63,13 @@ class _Poison(NamedTuple):
 
 
 class LocalStore:
-    """Objects as files below ``root``; safe for many threads and many processes.
+    """Objects as files below the directory ``root``, made by the first write when missing; safe for many threads and many processes.
 
-    Parameters
-    ----------
-    root : str or Path
-        Directory; made by the first write when missing. The constructor does no IO.
-    clock : Clock, optional
-        Its wall clock is the store's time.
-    ids : Ids, optional
-        Where temporary names come from.
-    posix : Posix, optional
-        The system calls; of this store alone.
-    follow_symlinks : bool
-        Symbolic links beneath the root are followed, wherever they lead: for one who links on purpose. A listing
-        follows them too, but for those that lead nowhere, or to a directory that they are in.
-
-    Notes
-    -----
-    Beneath the root there are regular files and directories only: what a symbolic link leads to is neither read nor written,
-    and a listing passes over it. The root itself may be one.
-    On macOS ``fsync`` does not flush the drive's own cache.
+    The constructor does no IO. The store's time is ``clock``'s wall clock; ``ids`` gives temporary names; ``posix`` has the
+    system calls, of this store alone. Beneath the root there are regular files and directories only: what a symbolic link
+    leads to is neither read nor written, and a listing passes over it. The root itself may be one. ``follow_symlinks`` is
+    for a user who links on purpose: links are followed, wherever they lead; a listing follows them too, but for those that
+    lead nowhere, or to a directory that they are in. On macOS ``fsync`` does not flush the drive's own cache.
     """
 
     def __init__(

@@ -20,15 +20,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Objects in a dictionary; safe for many threads.
-
-    Parameters
-    ----------
-    clock : Clock, optional
-        Its wall clock is the store's time. The machine's by default.
-    name : str, optional
-        Shown in ``url``.
-    """
+    """Objects in a dictionary; safe for many threads. The store's time is ``clock``'s wall clock, the machine's by default; ``url`` shows ``name``."""
 
     def __init__(self, clock: Clock | None = None, name: str = "") -> None:
         self._clock = clock or SystemClock()

@@ -58,23 +58,12 @@ def open_store(
 ) -> ObjectStore:
     """Return the store at ``location``. No IO: whether anything is there shows at the first request.
 
-    Parameters
-    ----------
-    location : str or Path
-        A path (relative ones count from the current directory), ``file:///path``, ``file:/path``,
-        ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), or, for tests within one process, ``memory://name``:
-        the same store for the same name while anybody holds it.
-    clock : Clock, optional
-        Where the store's time comes from, for a store without a clock of its own; else the own time.
-    storage_options : mapping of str to str, optional
-        Credentials, endpoint, … of S3; of a local disk ``follow_symlinks`` (docs/storage.md).
-
-    Raises
-    ------
-    UnsupportedStoreError
-        No adapter for this scheme.
-    InvalidInputError
-        No location at all, or an unknown or unfit storage option.
+    ``location``: a path (relative ones count from the current directory), ``file:///path``, ``file:/path``,
+    ``s3://bucket/path`` (also ``s3a://`` and ``s3n://``), or, for tests within one process, ``memory://name``: the same
+    store for the same name while anything holds it. ``clock``: where the store's time comes from, for a store without a
+    clock of its own; else the own time. ``storage_options``: credentials, endpoint, … of S3; of a local disk
+    ``follow_symlinks`` (docs/storage.md). Raises UnsupportedStoreError: no adapter for this scheme; InvalidInputError: no
+    location at all, or an unknown or unfit storage option.
     """
     if not isinstance(location, str | Path):
         raise no_location(location)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from txnformat.core.records.visibility import aborted_ranges, last_stable_offset
+from txnformat.core.records.visibility import ABORTED_RANGE, last_stable_offset
 from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.types import NO_PRODUCER, Outcome
 
@@ -28,6 +28,7 @@ __all__ = [
     "FetchedAbort",
     "Wording",
     "abort_index_of",
+    "aborted_ranges",
     "batch_columns",
     "brute_force",
     "range_filter",
@@ -141,6 +142,12 @@ def brute_force(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction])
             )
         )
     ]
+
+
+def aborted_ranges(entries: Iterable[AbortedTransaction]) -> npt.NDArray[Any]:
+    """Return abort index entries as rows of :data:`ABORTED_RANGE`, in the given order."""
+    rows = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries]
+    return np.array(rows, ABORTED_RANGE)
 
 
 def range_filter(columns: BatchColumns, aborted: Iterable[AbortedTransaction]) -> npt.NDArray[np.bool_]:

@@ -23,11 +23,11 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
 )
-from txnformat.segments.crc32 import crc32_of_part
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.ranged_file import RangedFile
 from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.running_digest import crc32_of_part
 from txnformat.segments.sinks import PIECE_BYTES
 from txnformat.segments.writer import CHUNK_CRC32_KEY, DICTIONARY_ROWS_MIN, SegmentFileWriter
 from txnformat.store.base import ObjectStore

@@ -7,7 +7,7 @@ import pytest
 
 from txnformat.columns.variants import VARIANT, is_variant
 from txnformat.errors import CorruptDataError
-from txnformat.segments.reader import SegmentFileReader
+from txnformat.segments.reader import SegmentFileReader, _Decoding
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
 from txnformat.types import FileRecord
@@ -25,9 +25,9 @@ def write(store: MemoryStore, table: pa.Table) -> FileRecord:
 def test_a_lack_of_memory_is_no_damage_of_the_file() -> None:
     store, table = MemoryStore(), pa.table({"n": [1, 2]})
     reader = SegmentFileReader(store, write(store, table), table.schema)
-    with pytest.raises(MemoryError), reader._decoding():
+    with pytest.raises(MemoryError), _Decoding(reader):
         raise pa.ArrowMemoryError("malloc of 1 byte failed")
-    with pytest.raises(CorruptDataError, match="cannot be decoded"), reader._decoding():
+    with pytest.raises(CorruptDataError, match="cannot be decoded"), _Decoding(reader):
         raise pa.ArrowInvalid("of the bytes")
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Target",
     "as_commits",
     "check_resets",
+    "is_names",
     "plan_resets",
     "read_target",
     "reset_keys",
@@ -98,7 +99,7 @@ def read_target(to: object, topic: str | None) -> Target:
         _check_offsets(list(to.values()))
         if topic is not None and all(type(key) is int for key in to):
             return {(topic, key): offset for key, offset in to.items()}
-        if topic is None and all(map(_is_names, to)):
+        if topic is None and all(map(is_names, to)):
             return dict(to)
     raise InvalidInputError(
         f"{repr_of(to, 80)} is not what positions can be set to",
@@ -107,7 +108,8 @@ def read_target(to: object, topic: str | None) -> Target:
     )
 
 
-def _is_names(key: object) -> bool:
+def is_names(key: object) -> bool:
+    """Return whether a user's value is a pair of topic and partition number."""
     return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and type(key[1]) is int
 
 

@@ -84,9 +84,8 @@ def _in_transaction(state: LogState, write: Write, producer: ProducerRef, transa
 def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bool:
     """Return whether the log would remember the sequences of an append, or cannot have taken them, and lacks them."""
     owner = state.transactional_ids.get(producer.transactional_id or "")
-    made = {
-        wanted.topic_id: state.topic_ids[wanted.name] for wanted in write.create
-    }  # perhaps by somebody else
+    # Perhaps by another process.
+    made = {wanted.topic_id: state.topic_ids[wanted.name] for wanted in write.create}
     for append in write.appends:
         for part in append.partitions:
             key = TopicPartition(made.get(append.topic_id, append.topic_id), part.partition)

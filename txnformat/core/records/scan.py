@@ -153,14 +153,9 @@ def plan_partition(
 ) -> PartitionPlan:
     """Return what to read of the unsealed part of one partition, within ``wanted`` (from :func:`check_range`).
 
-    Parameters
-    ----------
-    tables : mapping
-        The batch tables that the extents in range refer to, by index into LogState.tables: rows of TABLE_ROW of every section.
-    keep : callable, optional
-        Gives a mask of the extents that are worth reading; tables of others are not needed.
-    as_of : int
-        The entry of a snapshot; tables of extents that it does not show are not needed, either.
+    ``tables``: the batch tables that the extents in range refer to, by index into LogState.tables: rows of TABLE_ROW of
+    every section. ``keep`` gives a mask of the extents that are worth reading; tables of others are not needed. ``as_of``:
+    the entry of a snapshot; tables of extents that it does not show are not needed, either.
     """
     extents = extents_to_read(partition, wanted, isolation, keep, as_of)
     extents = expanded(extents, number, tables)
@@ -183,13 +178,8 @@ def plan_sealed(
 ) -> Rows:
     """Return what to read of a partition's part of a sealed segment, whose rows are INDEX_ROW: rows of PLANNED.
 
-    Parameters
-    ----------
-    owned : OffsetRange, optional
-        Only batches whose first offset in ``wanted`` lies in it: readers that share a segment without cutting a
-        batch in two.
-    as_of : int
-        The entry of a snapshot.
+    ``owned``: only batches whose first offset in ``wanted`` lies in it, for readers that share a segment without cutting a
+    batch in two. ``as_of``: the entry of a snapshot.
     """
     begins = np.maximum(rows["base_offset"], wanted.start)
     chosen = (begins < rows["base_offset"] + rows["records"]) & (rows["base_offset"] < wanted.end)

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.errors import InternalError
 from txnformat.types import NO_PRODUCER
 
-__all__ = ["ABORTED_RANGE", "aborted_ranges", "committed_mask", "last_stable_offset"]
+__all__ = ["ABORTED_RANGE", "committed_mask", "last_stable_offset"]
 
 Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -46,12 +45,6 @@ def last_stable_offset(log_start: int, log_end: int, open_first_offsets: Iterabl
     return log_end if first_unstable is None else max(log_start, first_unstable)
 
 
-def aborted_ranges(entries: Iterable[AbortedTransaction]) -> npt.NDArray[Any]:
-    """Return abort index entries as rows of :data:`ABORTED_RANGE`, in the given order."""
-    rows = [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries]
-    return np.array(rows, ABORTED_RANGE)
-
-
 def committed_mask(
     base_offsets: Offsets,
     last_offsets: Offsets,
@@ -61,36 +54,18 @@ def committed_mask(
 ) -> Mask:
     """Tell for each batch below the last stable offset whether its records are committed.
 
-    A transaction enters the active set when its first offset is at most the batch's last offset, and leaves at
-    its own last offset. A batch is aborted iff an active transaction has its producer id and
-    ``first_offset <= base_offset < last_offset``.
+    A transaction enters the active set when its first offset is at most the batch's last offset, and leaves at its own last
+    offset. A batch is aborted iff an active transaction has its producer id and ``first_offset <= base_offset <
+    last_offset``. Batches without a producer (NO_PRODUCER) or outside of transactions pass.
 
-    Parameters
-    ----------
-    base_offsets, last_offsets : ndarray, shape (n,), int64
-        First and last offset of each batch (both inclusive), of one partition, oldest first, not overlapping.
-    producer_ids : ndarray, shape (n,), int64
-        NO_PRODUCER for a batch without one; such a batch passes.
-    transactional : ndarray, shape (n,), bool
-        Batches outside of transactions pass.
-    aborted : ndarray, shape (m,), structured with at least the fields of ABORTED_RANGE
-        In any order. Every aborted transaction that overlaps the batches, those that began before them included;
-        more of them, or the same twice, does no harm. Transactions of one producer do not overlap.
+    The batches are of one partition, oldest first, not overlapping; ``base_offsets`` and ``last_offsets`` are inclusive.
+    ``aborted`` has at least the fields of ABORTED_RANGE, in any order: every aborted transaction that overlaps the batches,
+    those that began before them included; more of them, or the same twice, does no harm. Transactions of one producer do
+    not overlap. Raises InternalError about batches out of order or overlapping: the set could not follow them, and aborted
+    records would leak.
 
-    Returns
-    -------
-    ndarray, shape (n,), bool
-        True: the reader sees the batch.
-
-    Raises
-    ------
-    InternalError
-        Batches out of order or overlapping: the set could not follow them, and aborted records would leak.
-
-    Notes
-    -----
-    O(n + m log m); with nothing aborted in range, neither heap nor loop. Only batches between the first and the
-    last offset that any of the aborted transactions covers are looked at one by one.
+    O(n batches + m log m aborted); with nothing aborted in range, neither heap nor loop. Only batches between the first and
+    the last offset that any of the aborted transactions covers are looked at one by one.
     """
     if np.any(base_offsets[1:] <= last_offsets[:-1]):
         raise InternalError("batches of a partition overlap or are out of order")

@@ -163,17 +163,9 @@ def as_topic_schema(
 ) -> TopicSchema:
     """Return the topic schema that a user's description means.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema, Spark StructType, TopicSchema, or "kafka"
-        A Spark schema is anything with ``jsonValue()``.
-    key_columns, timestamp_column : optional
-        None keeps what ``schema`` itself says (``"kafka"``: key, timestamp), else none.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``unsupported-schema`` or ``invalid-schema``; every problem is listed.
+    ``schema``: a pyarrow.Schema, a Spark StructType (anything with ``jsonValue()``), a TopicSchema, or "kafka". None for
+    key or timestamp columns keeps what ``schema`` itself says ("kafka": key, timestamp), else none. Raises
+    InvalidInputError (``unsupported-schema``, ``invalid-schema``) with every problem.
     """
     base: TopicSchema | None = None
     if isinstance(schema, TopicSchema):

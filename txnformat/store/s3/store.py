@@ -58,19 +58,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 class S3Store:
     """Objects below a prefix of a bucket; safe for many threads and many processes, also after a fork.
 
-    Parameters
-    ----------
-    location : str
-        ``s3://bucket/path`` (``s3a://`` and ``s3n://`` mean the same).
-    options : mapping of str to str, optional
-        Storage options (:mod:`txnformat.store.s3.options`).
-    clock, ids : components, optional
-        The own time, against which the store's is measured, and the randomness of waiting times.
-
-    Raises
-    ------
-    InvalidInputError
-        Kind ``invalid-location`` or ``invalid-storage-option``. The constructor does no IO.
+    ``location``: ``s3://bucket/path`` (``s3a://`` and ``s3n://`` mean the same). ``options``: storage options
+    (:mod:`txnformat.store.s3.options`). ``clock``: the own time, against which the store's is measured. ``ids``: the
+    randomness of waiting times. Raises InvalidInputError (``invalid-location``, ``invalid-storage-option``). The
+    constructor does no IO.
     """
 
     def __init__(
@@ -354,10 +345,6 @@ class S3Store:
     def write_arguments(self, data: bytes) -> dict[str, Any]:
         """Return the arguments of a PutObject with ``data``."""
         return {"Body": data, "ChecksumCRC32": checksum(data), **self.options.write_arguments()}
-
-    def upload_arguments(self) -> dict[str, Any]:
-        """Return the arguments of a CreateMultipartUpload."""
-        return self.options.write_arguments()
 
     def create_result(self, failure: Failure) -> CreateResult:
         """Return what a failed conditional create comes to."""

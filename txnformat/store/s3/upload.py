@@ -132,7 +132,7 @@ class S3Writer(Writer):
         if self._multipart is None:
             answer = self._request(
                 "create_multipart_upload",
-                **self._store.upload_arguments(),
+                **self._store.options.write_arguments(),
                 ChecksumAlgorithm="CRC32",
                 Metadata={UPLOAD_ID_KEY: self._id},
             )

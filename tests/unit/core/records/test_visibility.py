@@ -11,7 +11,6 @@ import pytest
 
 from txnformat.core.records.visibility import (
     ABORTED_RANGE,
-    aborted_ranges,
     committed_mask,
     last_stable_offset,
 )
@@ -24,6 +23,7 @@ from txnlog_testing.models.reference_filters import (
     FetchedAbort,
     Wording,
     abort_index_of,
+    aborted_ranges,
     batch_columns,
     brute_force,
     range_filter,
