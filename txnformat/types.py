@@ -24,6 +24,7 @@ from txnformat.field_types import (
 
 __all__ = [
     "IDEMPOTENT_EPOCH",
+    "LEAVES_MAX",
     "NO_EPOCH",
     "NO_PRODUCER",
     "NO_TIMESTAMP_MS",
@@ -33,6 +34,7 @@ __all__ = [
     "ObjectRecord",
     "OffsetRange",
     "Outcome",
+    "SegmentListRecord",
     "SegmentRecord",
     "TopicPartition",
 ]
@@ -94,6 +96,21 @@ class ObjectRecord(Struct, frozen=True, gc=False):
     """Bytes."""
     sha256: Sha256
     """Of the whole object, lower-case hex."""
+
+
+LEAVES_MAX = 50_000
+"""Objects that a segment list is divided into (inclusive)."""
+
+
+class SegmentListRecord(ObjectRecord, frozen=True, gc=False, omit_defaults=True):
+    """A segment list as an entry names it: what it describes, and how."""
+
+    first: Count = 0
+    """Number of the first segment that it describes (inclusive); it ends where the next list begins."""
+    rows: Count = 0
+    """Parts of partitions that it describes; 0: its writer did not say."""
+    leaves: Annotated[int, Meta(ge=0, le=LEAVES_MAX)] = 0
+    """Objects that it is divided into, by topic and partition; 0: it is not divided, and has the rows itself."""
 
 
 class FileRecord(Struct, frozen=True, gc=False, omit_defaults=True):

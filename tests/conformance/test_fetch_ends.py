@@ -192,7 +192,7 @@ def test_an_aborted_transaction_over_segments_of_every_age_is_hidden_in_all_of_t
         chain.seal()
         chain.end(name, COMMIT)
     state = chain.state
-    assert state.segment_list is not None, "the oldest"
+    assert state.segment_lists, "the oldest"
     assert 0 < chain.partition().listed_end < chain.partition().sealed_end < chain.stable()
     assert chain.offsets() == kept[:-1]
     assert chain.offsets(start=chain.partition().sealed_end) == kept[-2:-1]

@@ -52,7 +52,7 @@ from txnformat.core.subscriptions.operations import (
     DeleteSubscription,
     SubscriptionStart,
 )
-from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome
+from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentListRecord
 
 __all__ = ["ENTRIES", "FORMS", "build", "entry_of"]
 
@@ -173,7 +173,7 @@ FORMS: dict[str, tuple[Operation, ...]] = {
                 SealedSegment(UUID, INDEX, MARKERS, TXNINDEX, partitions=(SEALED, SEALED)),
                 SealedSegment(UUID, INDEX, None, TXNINDEX, partitions=()),
             ),
-            TABLE,
+            SegmentListRecord(TABLE.key, 100, SHA),
             1,
             1,
         ),
@@ -209,6 +209,10 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Ack(UUID, "billing", AckMode.INDIVIDUAL, ()),
         Ack(UUID, "billing", AckMode.CUMULATIVE, (AckedPartition(9_999, position=BIG), AckedPartition(1, position=0))),
         Ack(UUID, "billing", AckMode.SEEK, (AckedPartition(0, position=0),), intent=1),
+    ),
+    "seal_lists": (
+        Seal((), SegmentListRecord(TABLE.key, 100, SHA, 2, 9, 3), 4, replaced_lists=(TABLE.key, "größe")),
+        Seal((), SegmentListRecord(TABLE.key, 100, SHA, rows=9), 4),
     ),
 }  # fmt: skip
 """Every operation: each field that may be absent or null once with and once without, bounds, texts beyond ASCII."""

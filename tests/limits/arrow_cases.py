@@ -15,11 +15,11 @@ from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
+from txnformat.core.sealing.segment_list import ROOT_SCHEMA, decode_root, decode_segment_list
 from txnformat.core.sealing.segment_list import SCHEMA as LIST_SCHEMA
-from txnformat.core.sealing.segment_list import decode_segment_list
 from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, decode_index, decode_markers
 from txnformat.keys import sidecar_key
-from txnformat.types import BatchRecord, ObjectRecord
+from txnformat.types import LEAVES_MAX, BatchRecord, ObjectRecord, SegmentListRecord
 
 __all__ = ["CASES"]
 
@@ -102,6 +102,10 @@ def _use(decode: Callable[[bytes, ObjectRecord], object], folder: Path) -> objec
     return "read"
 
 
+def _decode_root(data: bytes, named: ObjectRecord) -> object:
+    return decode_root(data, SegmentListRecord(named.key, named.size, named.sha256, leaves=LEAVES_MAX))
+
+
 def _row_bytes(schema: pa.Schema) -> int:
     return sum(4 if pa.types.is_dictionary(field.type) else field.type.bit_width // 8 for field in schema)
 
@@ -112,9 +116,12 @@ def _cases() -> list[Case]:
         (".markers", MARKERS_SCHEMA, decode_markers),
         (".index", INDEX_SCHEMA, decode_index),
         ("segment list", LIST_SCHEMA, partial(decode_segment_list, directories={})),
+        ("root of a segment list", ROOT_SCHEMA, _decode_root),
         ("batch table", TABLE_SCHEMA, decode_batch_table),
     ):
         most = (WHOLE_BYTES_MAX - 4096) // _row_bytes(schema)
+        if schema is ROOT_SCHEMA:
+            most = LEAVES_MAX
         shapes = [
             ("rows", f"one batch of {ROWS:,} rows of zeros", 1, ROWS, 1),
             ("most", f"{most:,} rows of zeros, the most that are decoded", 1, most, 1),

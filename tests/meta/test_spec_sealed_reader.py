@@ -26,6 +26,8 @@ class SealedReader(SpecReader):
         """A segment's part of a partition each, as in a segment list."""
         self.sealed = 0
         self.listed = 0
+        self.lists: list[tuple[int, str]] = []
+        """First segment and key of each list."""
         super().__init__(root)
 
     def seal(self, _: Json, op: Json) -> None:
@@ -53,13 +55,22 @@ class SealedReader(SpecReader):
                 first_aborted += part["aborted"]
             self.sealed += 1
         if op["segment_list"] is not None:
-            assert self.listed < op["listed_segments"] <= self.sealed
+            assert self.listed <= op["listed_segments"] <= self.sealed
             self.listed = op["listed_segments"]
+            first, leaves = op["segment_list"].get("first", 0), op["segment_list"].get("leaves", 0)
+            replaced = [key for number, key in self.lists if number >= first]
+            assert op.get("replaced_lists", []) == replaced
+            self.lists = [one for one in self.lists if one[0] < first] + [(first, op["segment_list"]["key"])]
             listed = self._arrow(op["segment_list"])
-            known = [one for one in self.parts if one["segment"] < self.listed]
+            if leaves:
+                assert len(listed) == leaves
+                listed = [row for leaf in listed for row in self._leaf(leaf)]
+            assert len(listed) == op["segment_list"]["rows"]
+            known = [one for one in self.parts if first <= one["segment"] < self.listed]
             order = ("topic_id", "partition", "start_offset")
             assert listed == sorted(known, key=lambda one: [one[name] for name in order])
-            self.parts = listed + [one for one in self.parts if one["segment"] >= self.listed]
+            rest = [one for one in self.parts if not first <= one["segment"] < self.listed]
+            self.parts = listed + rest
 
     def of(self, topic_id: str, number: int) -> Rows:
         """Return a partition's parts of segments, by offset."""
@@ -75,6 +86,16 @@ class SealedReader(SpecReader):
         file = pa.ipc.open_file(self._object(named))
         assert file.num_record_batches == 1
         rows: Rows = file.read_all().to_pylist()
+        return rows
+
+    def _leaf(self, leaf: Json) -> Rows:
+        rows = self._arrow({field: leaf[field] for field in ("key", "size", "sha256")})
+        assert len(rows) == leaf["rows"]
+        for bound, row in (("first", rows[0]), ("last", rows[-1])):
+            assert (leaf[f"{bound}_topic_id"], leaf[f"{bound}_partition"]) == (
+                row["topic_id"],
+                row["partition"],
+            )
         return rows
 
     def sidecar(self, part: Json, kind: str) -> Json:

@@ -220,6 +220,7 @@ def test_windows_that_follow_each_other_show_each_committed_record_once(
     """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers start anew."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
+        patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
         patch.setattr("txnformat.protocol.sealing.BATCHES_MAX", batches_max)
         # Entries that a thread makes when it comes to it would make what is drawn another in each run.
         patch.setattr("txnformat.protocol.snapshots.TAIL_ENTRIES_MIN", 1_000_000)

@@ -383,6 +383,7 @@ def test_every_read_gives_exactly_the_records_of_the_model(
     """Also reads that were planned long before they run, plans of a log that was just opened, sealed segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
+        patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
         _check_history(History(random), random, steps, batch_rows_max)
 
 

@@ -60,6 +60,7 @@ def test_every_cut_shows_exactly_the_transactions_that_were_committed_by_then(
     """Before and after everything is sealed, in the process that wrote and in one that opens the log; and by time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
+        patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
         store = MemoryStore()
         log = TxnLog.create(store)
         history = CutHistory(random, log)

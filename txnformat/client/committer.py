@@ -43,7 +43,7 @@ from txnformat.protocol.effects import ReadClock, Steps, Times
 from txnformat.protocol.expiry import Watch
 from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.pace import Pace
-from txnformat.protocol.sealing import seal_due, sealable, stable_ends, write_segments
+from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_ends, write_segments
 from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
 from txnformat.protocol.view import View
 from txnformat.shield import shielded
@@ -332,28 +332,36 @@ class Committer:
         else:
             self._driver.run(write_hint(checkpoint))
 
-    def seal(self) -> list[Seal]:
+    def seal(self, *, merge: bool = False) -> list[Seal]:
         """Seal everything that can be sealed now, in one entry for each 1,000 partitions or 100,000 batches.
+
+        ``merge``: then merge the segment lists that are too large for writers, too.
 
         What is appended meanwhile is left for the next time, so that this comes to an end. Fewer, or none, when
         somebody else seals at the same time. Interrupted, it goes on without its caller.
         """
-        return shielded(self._seal)
+        return shielded(lambda: self._seal(merge))
 
-    def _seal(self) -> list[Seal]:
+    def _seal(self, merge: bool = False) -> list[Seal]:
         done: list[Seal] = []
         ends = stable_ends(self.state)
         while not done or sealable(self.state, ends):
-            seal = self._driver.run(write_segments(self.state, ends))
-            if seal is None:
+            if not self._commit_seal(self._driver.run(write_segments(self.state, ends)), done):
                 break
-            try:
-                self.commit(self.intend(SealSegments(seal)))
-            except ConflictError as error:
-                logger.debug("not sealed: %s", error)
-                break
-            done.append(seal)
+        if merge:
+            self._commit_seal(self._driver.run(merge_lists(self.state)), done)
         return done
+
+    def _commit_seal(self, seal: Seal | None, done: list[Seal]) -> bool:
+        if seal is None:
+            return False
+        try:
+            self.commit(self.intend(SealSegments(seal)))
+        except ConflictError as error:
+            logger.debug("not sealed: %s", error)
+            return False
+        done.append(seal)
+        return True
 
     def end_expired(self) -> list[EndTransaction]:
         """End all open transactions whose time is over, and return what was ended; see :class:`~txnformat.protocol.expiry.Watch`.

@@ -70,5 +70,5 @@ def maintain(committer: Committer, tasks: Sequence[str]) -> MaintenanceReport:
         )
     wanted = tasks or TASKS
     ended = committer.end_expired() if "timeouts" in wanted else ()
-    seals = committer.seal() if "seal" in wanted else ()
+    seals = committer.seal(merge=True) if "seal" in wanted else ()
     return MaintenanceReport.of(seals, committer.expire() if "expire" in wanted else (), ended)

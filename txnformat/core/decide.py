@@ -42,6 +42,7 @@ from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operatio
 from txnformat.core.ownership import directories, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
+from txnformat.core.sealing.lists import lists_with
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
@@ -142,8 +143,12 @@ def _seal(state: LogState, action: SealSegments) -> Operation:
                     topic_id=topic_id, partition=part.partition, sealed_end=partition.sealed_end
                 )
     known = state.segments.end + len(seal.segments)
-    if seal.segment_list is not None and not state.listed_segments < seal.listed_segments <= known:
-        raise _superseded(listed_segments=state.listed_segments)
+    follows = seal.listed_segments >= state.listed_segments and lists_with(state, seal) is not None
+    if seal.segment_list is not None and not (follows and seal.listed_segments <= known):
+        if not seal.segments:
+            raise _superseded(listed_segments=state.listed_segments)
+        # Another process has changed the lists. What is sealed does not hang on them.
+        seal = replace(seal, segment_list=None, listed_segments=0, replaced_lists=())
     return replace(seal, intent=0)
 
 

@@ -41,7 +41,15 @@ from txnformat.field_types import (
     TransactionalId,
     Uuid,
 )
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord, Outcome, SegmentRecord, TopicPartition
+from txnformat.types import (
+    BatchRecord,
+    FileRecord,
+    ObjectRecord,
+    Outcome,
+    SegmentListRecord,
+    SegmentRecord,
+    TopicPartition,
+)
 
 __all__ = [
     "AllocateProducerIds",
@@ -335,14 +343,16 @@ class SealedSegment(SegmentRecord, frozen=True, kw_only=True):
 class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     """Offset ranges move from the state into sidecars; what only their extents needed leaves the state.
 
-    With ``segment_list``, that object describes all segments numbered below ``listed_segments``, and those leave the
-    state as well.
+    With ``segment_list``, that object describes the segments from its ``first`` on, below ``listed_segments``. They leave
+    the state as well, and so do the lists that described some of them: ``replaced_lists`` by key, oldest first.
     """
 
     segments: tuple[SealedSegment, ...]
-    segment_list: ObjectRecord | None = None
+    segment_list: SegmentListRecord | None = None
     listed_segments: Count = 0
     intent: Count = 0
+    replaced_lists: Annotated[tuple[Text, ...], LEFT_OUT] = ()
+    """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all segments."""
 
 
 class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):

@@ -26,7 +26,7 @@ from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECI
 from txnformat.errors import NotFoundError, UnsupportedFeatureError, repr_of
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text
 from txnformat.persistent import Vector
-from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
+from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
 
 __all__ = [
     "FEATURES",
@@ -181,8 +181,8 @@ class LogState(msgspec.Struct, frozen=True):
     """Batch tables that extents in the state refer to."""
     segments: Vector[SegmentRecord] = msgspec.field(default_factory=Vector)
     """Sealed segments that are not in the segment list."""
-    segment_list: ObjectRecord | None = None
-    """The object that describes all segments below number ``listed_segments``."""
+    segment_lists: tuple[SegmentListRecord, ...] = ()
+    """The lists that describe all segments below number ``listed_segments``, oldest first. Each is at least twice as large as the next, about."""
     listed_segments: int = 0
     extents: int = 0
     """Number of extents in all partitions."""

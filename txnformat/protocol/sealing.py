@@ -14,16 +14,10 @@ import numpy as np
 from txnformat import keys
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Seal, SealedPartition, SealedSegment
-from txnformat.core.ownership import directories
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.core.records.scan import commit_entries, committed, expanded, extents_in
 from txnformat.core.records.state import PartitionState
-from txnformat.core.sealing.segment_list import (
-    ListedSegments,
-    SegmentPart,
-    decode_segment_list,
-    encode_segment_list,
-)
+from txnformat.core.sealing.lists import taken_in
 from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     MARKER_ROW,
@@ -37,10 +31,19 @@ from txnformat.core.transactions.abort_index import AbortedTransaction
 from txnformat.persistent import Rows
 from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.follow import get_object
+from txnformat.protocol.segment_lists import write_list
 from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
-__all__ = ["PARTITIONS_MAX", "SEAL_EXTENTS", "seal_due", "sealable", "stable_ends", "write_segments"]
+__all__ = [
+    "PARTITIONS_MAX",
+    "SEAL_EXTENTS",
+    "merge_lists",
+    "seal_due",
+    "sealable",
+    "stable_ends",
+    "write_segments",
+]
 
 SEAL_EXTENTS = 4_096
 """Extents in the state above which they are sealed."""
@@ -54,6 +57,8 @@ LISTED_SEGMENTS = 16
 """Sealed segments in the state above which they go to the segment list,"""
 LISTED_ROWS = 1_000
 """and their rows: one for each partition of each."""
+LIST_ROWS_MAX = 200_000
+"""Rows of the largest list that a writer makes beside its work; larger ones are for maintenance."""
 
 
 def seal_due(state: LogState, extents_before: int, appended_by_us: bool, uniform: float, bound: int) -> bool:
@@ -127,8 +132,8 @@ def _within(partition: PartitionState, wanted: OffsetRange, batches_max: int) ->
 def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = None) -> Steps[Seal | None]:
     """Write the sidecars of what one seal takes (:func:`sealable`); the caller commits it. None: nothing can be sealed.
 
-    Requests: a GET for each batch table in range, a PUT for each of the up to three sidecars of each topic; rarely a
-    GET and a PUT of the segment list.
+    Requests: a GET for each batch table in range, a PUT for each of the up to three sidecars of each topic; rarely
+    those of a segment list (:func:`~txnformat.protocol.segment_lists.write_list`).
     """
     wanted = sealable(state, ends)
     tables: dict[int, Rows] = {}
@@ -136,12 +141,14 @@ def write_segments(state: LogState, ends: Mapping[TopicPartition, int] | None = 
     for topic_id in sorted({key.topic_id for key in wanted}):
         ranges = {key.partition: wanted[key] for key in sorted(wanted) if key.topic_id == topic_id}
         segments.append((yield from _write_segment(state, topic_id, ranges, tables)))
-    segment_list, listed = None, 0
-    rows = sum(len(one.segments) for one in state.partitions.values())
-    if len(state.segments) > LISTED_SEGMENTS or rows > LISTED_ROWS:
-        segment_list = yield from _write_list(state)
-        listed = state.segments.end if segment_list is not None else 0
-    return Seal(tuple(segments), segment_list, listed) if segments or segment_list else None
+    if len(state.segments) > LISTED_SEGMENTS or _segment_rows(state) > LISTED_ROWS:
+        listed = yield from write_list(state, LIST_ROWS_MAX)
+        return Seal(tuple(segments), listed.record, state.segments.end, replaced_lists=listed.replaced)
+    return Seal(tuple(segments)) if segments else None
+
+
+def _segment_rows(state: LogState) -> int:
+    return sum(len(one.segments) for one in state.partitions.values())
 
 
 def _write_segment(
@@ -179,6 +186,14 @@ def _write_segment(
 def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
     yield from create_object(key, data)
     return ObjectRecord(key, len(data), sha256_hex(data))
+
+
+def merge_lists(state: LogState) -> Steps[Seal | None]:
+    """Write the list that takes in those that writers left because they are large; the caller commits it. None: there are none."""
+    if not taken_in(state.segment_lists, _segment_rows(state)):
+        return None
+    listed = yield from write_list(state)
+    return Seal((), listed.record, state.segments.end, replaced_lists=listed.replaced)
 
 
 class _Part(NamedTuple):
@@ -235,22 +250,3 @@ def _aborted(partition: PartitionState, end: int) -> list[AbortedTransaction]:
     rows = rows[rows["first_offset"] < end]
     fields = ["producer_id", "first_offset", "last_offset", "last_stable_offset"]
     return [AbortedTransaction(*values) for values in rows[fields].tolist()]
-
-
-def _write_list(state: LogState) -> Steps[ObjectRecord | None]:
-    """Write the list of all segments in the state and in the list before. None: no reader would take one so large."""
-    segments: ListedSegments = {}
-    if state.segment_list is not None:
-        data = yield from get_object(state.segment_list.key)
-        segments = decode_segment_list(data, state.segment_list, directories(state))
-    for key, partition in state.partitions.items():
-        parts = tuple(
-            SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()
-        )
-        if parts:
-            segments[key] = segments.get(key, ()) + parts
-    encoded = encode_segment_list(segments)
-    if encoded is None:
-        return None
-    uuid = yield DrawId()
-    return (yield from _create(keys.table_key(max(0, state.entry), uuid), encoded))

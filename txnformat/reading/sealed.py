@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from txnformat.core.ownership import directories
 from txnformat.core.records.batch_table import decode_batch_table
-from txnformat.core.sealing.segment_list import ListedSegments, SegmentPart, decode_segment_list, segments_in
+from txnformat.core.sealing.segment_list import (
+    SegmentPart,
+    decode_root,
+    decode_segment_list,
+    leaves_of,
+    segments_in,
+)
 from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
 from txnformat.core.state import LogState
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
 from txnformat.store.base import ObjectStore
-from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
+from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, TopicPartition
 
 __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
+R = TypeVar("R", bound=ObjectRecord)
 
 KEPT_BYTES = 64 * 2**20
 """Decoded sidecars that are kept."""
@@ -27,6 +34,8 @@ FILE_BYTES = 600
 """About what a file's record takes."""
 PART_BYTES = 300
 """About what a row of a segment list takes."""
+LEAF_BYTES = 800
+"""About what a row of its root takes."""
 
 
 class SidecarCache:
@@ -51,13 +60,23 @@ class SidecarCache:
         """Return an ``.index``. Requests: 1 GET, none when it is kept. Raises CorruptDataError, StorageError."""
         return self._get(named, decode_index, lambda index: index.rows.nbytes + FILE_BYTES * len(index.files))
 
-    def listed(self, named: ObjectRecord, state: LogState) -> ListedSegments:
-        """Return a segment list that a state names. Requests: 1 GET, none when it is kept."""
-        return self._get(
-            named,
-            lambda data, named: decode_segment_list(data, named, directories(state)),
-            lambda found: PART_BYTES * sum(map(len, found.values())),
-        )
+    def listed(
+        self, named: SegmentListRecord, state: LogState, key: TopicPartition
+    ) -> tuple[SegmentPart, ...]:
+        """Return what a segment list of a state says of one partition. Requests: 1 GET, 2 of a divided list; none when it is kept."""
+        records: Sequence[ObjectRecord] = (named,)
+        if named.leaves:
+            leaves = self._get(named, decode_root, lambda found: LEAF_BYTES * len(found))
+            records = [leaf.record for leaf in leaves_of(leaves, key)]
+        parts: tuple[SegmentPart, ...] = ()
+        for record in records:
+            found = self._get(
+                record,
+                lambda data, named: decode_segment_list(data, named, directories(state)),
+                lambda found: PART_BYTES * sum(map(len, found.values())),
+            )
+            parts += found.get(key, ())
+        return parts
 
     def table(self, named: ObjectRecord) -> Rows:
         """Return the rows of a batch table. Requests: 1 GET, none when it is kept."""
@@ -65,8 +84,8 @@ class SidecarCache:
 
     def _get(
         self,
-        named: ObjectRecord,
-        parse: Callable[[bytes | None, ObjectRecord], T],
+        named: R,
+        parse: Callable[[bytes | None, R], T],
         size_of: Callable[[T], int],
     ) -> T:
         with self._lock:
@@ -88,12 +107,16 @@ class SidecarCache:
     def segments(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> list[SegmentPart]:
         """Return the sealed segments of a partition that overlap ``wanted``, in the order of their offsets.
 
-        Requests: none but the segment list's, and that only for offsets that are old enough to be in it.
+        Requests: none but those of the segment lists (:meth:`listed`), newest first, until one begins at ``wanted`` or before.
         """
         partition = state.partition(key)
         found: list[SegmentPart] = []
-        if wanted.start < min(wanted.end, partition.listed_end) and state.segment_list is not None:
-            found += segments_in(self.listed(state.segment_list, state).get(key, ()), wanted)
+        if wanted.start < min(wanted.end, partition.listed_end):
+            for named in reversed(state.segment_lists):
+                parts = self.listed(named, state, key)
+                found = segments_in(parts, wanted) + found
+                if parts and parts[0].range.start <= wanted.start:
+                    break
         if wanted.start < min(wanted.end, partition.sealed_end):
             newer = [
                 SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()

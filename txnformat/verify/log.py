@@ -26,7 +26,7 @@ from txnformat.clock import Clock, SystemClock
 from txnformat.core.entry import CommitEntry
 from txnformat.core.operations import AlterTopic, CreateTopic
 from txnformat.core.ownership import directories
-from txnformat.core.sealing.segment_list import decode_segment_list
+from txnformat.core.sealing.segment_list import decode_root, decode_segment_list
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
@@ -314,9 +314,13 @@ class _Verification:
 
     def _check_segments(self, chain: ChainCheck) -> None:
         """Compare segment lists, and the sidecars of every sealed segment."""
-        for named in self._references.segment_lists.values():
-            self._named.add(named.key)
-            self._check_list(named, self._object(named.key, self._fetch(named.key)))
+        for one in self._references.segment_lists.values():
+            records: list[ObjectRecord] = [one]
+            if one.leaves:
+                root = self._list_object(one, partial(decode_root, named=one))
+                records = [leaf.record for leaf in root or ()]
+            for record in records:
+                self._check_list(record)
         uses = list(self._references.segments.values())
         wanted = [(use, kind, named) for use in uses for kind, named in _sidecars(use.record)]
         self._named |= {named.key for _, _, named in wanted}
@@ -341,19 +345,19 @@ class _Verification:
         """Return a sidecar's bytes, or note why there are none."""
         return present(self._record, key, answer, "a sidecar that the log names is gone", RESTORE)
 
-    def _check_list(self, named: ObjectRecord, data: bytes | None) -> None:
-        """Compare a segment list with the seals; where those are deleted, learn the segments from it."""
+    def _list_object(self, named: ObjectRecord, decode: Callable[[bytes], T]) -> T | None:
+        """Return what an object of a segment list holds, or note what is wrong with it."""
+        self._named.add(named.key)
+        data = self._object(named.key, self._fetch(named.key))
         if data is None:
-            return
+            return None
         self._record.checked["segment_lists"] += 1
         advice = "restore the object from a copy; offsets that it describes cannot be read without it"
-        listed = decoded(
-            self._record,
-            named,
-            data,
-            advice,
-            lambda data: decode_segment_list(data, named, self._directories),
-        )
+        return decoded(self._record, named, data, advice, decode)
+
+    def _check_list(self, named: ObjectRecord) -> None:
+        """Compare a segment list, or a leaf of it, with the seals; where those are deleted, learn the segments from it."""
+        listed = self._list_object(named, lambda data: decode_segment_list(data, named, self._directories))
         for part in (part for parts in (listed or {}).values() for part in parts):
             known = self._references.segments.get(part.record.index.key)
             if known is None:

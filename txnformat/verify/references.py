@@ -11,7 +11,7 @@ from txnformat.core.operations import Append, Seal, Stage
 from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentRecord
+from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord
 from txnformat.verify.report import ProblemKind, Record
 
 __all__ = ["FileUse", "References", "SegmentUse", "TableUse"]
@@ -59,7 +59,7 @@ class References:
         self.tables: dict[str, TableUse] = {}
         self.segments: dict[str, SegmentUse] = {}
         """By the key of the ``.index``."""
-        self.segment_lists: dict[str, ObjectRecord] = {}
+        self.segment_lists: dict[str, SegmentListRecord] = {}
         self._record = record
 
     def add(self, entry: CommitEntry) -> None:
@@ -104,8 +104,7 @@ class References:
             self._table(table, state.entry)
         for segment in state.segments:
             self.segment(segment, state.entry)
-        if state.segment_list is not None:
-            self.segment_lists[state.segment_list.key] = state.segment_list
+        self.segment_lists |= {one.key: one for one in state.segment_lists}
         for key, partition in state.partitions.items():
             extents = partition.extents.array()
             for row in extents[extents["file"] >= 0]:

@@ -301,12 +301,12 @@ def _abort_index(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat.columns.arrow_messages import ArrowFileError, read_arrow_file
     from txnformat.core.records.batch_table import BATCH_TABLE_SCHEMA
-    from txnformat.core.sealing.segment_list import SCHEMA
+    from txnformat.core.sealing.segment_list import ROOT_SCHEMA, SCHEMA
     from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
 
     schemas = {".index": [INDEX_SCHEMA], ".markers": [MARKERS_SCHEMA]}
     problem = ""
-    for schema in schemas.get(Path(key).suffix, [BATCH_TABLE_SCHEMA, SCHEMA]):
+    for schema in schemas.get(Path(key).suffix, [BATCH_TABLE_SCHEMA, SCHEMA, ROOT_SCHEMA]):
         try:
             rows, columns = read_arrow_file(data, schema)
         except ArrowFileError as error:

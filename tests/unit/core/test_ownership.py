@@ -32,7 +32,15 @@ from txnformat.persistent import Columns, Vector
 from txnformat.protocol.sealing import write_segments
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
-from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, SegmentRecord, TopicPartition
+from txnformat.types import (
+    FileRecord,
+    ObjectRecord,
+    OffsetRange,
+    Outcome,
+    SegmentListRecord,
+    SegmentRecord,
+    TopicPartition,
+)
 from txnlog_testing.seal_of import CountedIds
 from txnlog_testing.strategies import in_table, make_append, make_topic
 
@@ -230,12 +238,11 @@ def test_a_segment_list_that_names_sidecars_of_another_topic_is_refused(kind: st
     part = SidecarCache(SEALED.store).segments(SEALED.state, KEY, OffsetRange(0, 5))[0]
     record = with_moved(part.record, kind, SECRETS.directory)
     data = encode_segment_list({KEY: (part._replace(record=record),)})
-    assert data is not None
     store = MemoryStore()
-    named = ObjectRecord(keys.table_key(0, KEY.topic_id), len(data), sha256_hex(data))
+    named = SegmentListRecord(keys.table_key(0, KEY.topic_id), len(data), sha256_hex(data))
     store.put(named.key, data)
     partition = replace(SEALED.state.partitions[KEY], listed_end=5, segments=Columns(part.row.dtype))
-    listed = replace(SEALED.state, segment_list=named, listed_segments=1, partitions={KEY: partition})
+    listed = replace(SEALED.state, segment_lists=(named,), listed_segments=1, partitions={KEY: partition})
     with pytest.raises(CorruptDataError) as caught:
         SidecarCache(store).segments(listed, KEY, OffsetRange(0, 5))
     assert caught.value.kind == "invalid-key"

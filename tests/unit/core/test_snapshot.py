@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from tests.unit.core.full_state import FULL, LOG_ID, ORDERS, TABLE, checkpoint_of, step
 from txnformat import keys
@@ -44,7 +45,7 @@ from txnformat.protocol.snapshots import create_object, snapshot_due, write_hint
 from txnformat.protocol.view import View
 from txnformat.store.base import CreateOutcome, CreateResult
 from txnformat.store.memory import MemoryStore
-from txnformat.types import TopicPartition
+from txnformat.types import SegmentListRecord, TopicPartition
 from txnlog_testing.simulator.hand import Hand
 
 DATA = encode_snapshot(FULL)
@@ -120,7 +121,7 @@ DERIVED = {"partition_count", "topic_ids", "extents", "undecided"}
 def test_the_digest_covers_every_field(name: str) -> None:
     others = {
         "features": Features(frozenset(), frozenset(), frozenset()),
-        "segment_list": TABLE,
+        "segment_lists": (SegmentListRecord(*structs.astuple(TABLE)),),
         "listed_segments": 1,
         "max_transaction_timeout_ms": 1,
         "retired_generation": 7,

@@ -9,6 +9,7 @@ from txnformat.core.folding import At, corrupt
 from txnformat.core.operations import Seal, SealedPartition, SealedSegment
 from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
+from txnformat.core.sealing.lists import lists_with
 from txnformat.core.state import LogState
 from txnformat.types import TopicPartition
 
@@ -134,18 +135,26 @@ def _without_unused(state: LogState) -> LogState:
 
 
 def _listed(state: LogState, op: Seal, at: At) -> LogState:
-    if not state.listed_segments < op.listed_segments <= state.segments.end:
+    if not state.listed_segments <= op.listed_segments <= state.segments.end:
         corrupt(
             at,
-            "a segment list does not advance",
-            expected=f"above {state.listed_segments}, at most {state.segments.end}",
+            "a segment list goes back",
+            expected=f"from {state.listed_segments}, to {state.segments.end}",
             got=op.listed_segments,
+        )
+    lists = lists_with(state, op)
+    if lists is None:
+        corrupt(
+            at,
+            "a segment list does not follow the lists that are there",
+            expected=[(one.first, one.key) for one in state.segment_lists],
+            got=(op.segment_list and op.segment_list.first, op.replaced_lists),
         )
     kept = [number for number in state.segments.numbers() if number >= op.listed_segments]
     return replace(
         state,
         segments=state.segments.keep(frozenset(kept)),
-        segment_list=op.segment_list,
+        segment_lists=lists,
         listed_segments=op.listed_segments,
         partitions={key: _without_listed(one, op.listed_segments) for key, one in state.partitions.items()},
     )

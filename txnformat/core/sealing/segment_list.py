@@ -1,28 +1,42 @@
-"""The segment list: one object that describes all older sealed segments, so that a state names only the newest. Pure.
+"""Segment lists: objects that describe sealed segments, so that a state names only the newest of them. Pure.
 
 An Arrow file with a row per segment and partition: topic, partition, the columns of ``partition.SEGMENT``, and the
-sidecars (an empty key: the segment has no such sidecar).
+sidecars (an empty key: the segment has no such sidecar). Rows ascend by topic, partition and offset. A large list is
+divided: its object is the *root*, with a row for each *leaf*, and the leaves have the rows.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from txnformat import keys
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
-from txnformat.columns.arrow_messages import decoded_bytes_max
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.state import SEGMENT
-from txnformat.core.wire.document import METADATA_BYTES_MAX
 from txnformat.errors import CorruptDataError
-from txnformat.types import ObjectRecord, OffsetRange, SegmentRecord, TopicPartition
+from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, SegmentRecord, TopicPartition
 
-__all__ = ["ListedSegments", "SegmentPart", "decode_segment_list", "encode_segment_list", "segments_in"]
+__all__ = [
+    "ROOT_SCHEMA",
+    "Leaf",
+    "ListedSegments",
+    "SegmentPart",
+    "decode_root",
+    "decode_segment_list",
+    "encode_root",
+    "encode_segment_list",
+    "leaves_of",
+    "row_bytes",
+    "segments_in",
+]
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SIDECARS: dict[str, Callable[[str], keys.ObjectName | None]] = {
@@ -42,6 +56,30 @@ SCHEMA = pa.schema(
         ),
     ]
 )
+_BOUNDS = ("first", "last")
+ROOT_SCHEMA = pa.schema(
+    [
+        *(
+            pa.field(f"{bound}_{name}", kind, nullable=False)
+            for bound in _BOUNDS
+            for name, kind in (("topic_id", _TEXT), ("partition", pa.int32()))
+        ),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("key", _TEXT, nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", _TEXT, nullable=False),
+    ]
+)
+
+
+class Leaf(NamedTuple):
+    """A part of a divided list: the rows of some partitions, or some rows of a partition."""
+
+    first: TopicPartition
+    last: TopicPartition
+    """Inclusive; another leaf may go on with it."""
+    rows: int
+    record: ObjectRecord
 
 
 class SegmentPart(NamedTuple):
@@ -66,11 +104,8 @@ def segments_in(parts: Sequence[SegmentPart], wanted: OffsetRange) -> list[Segme
     return [part for part in parts if part.range.start < wanted.end and part.range.end > wanted.start]
 
 
-def encode_segment_list(segments: ListedSegments) -> bytes | None:
-    """Return the bytes of a segment list: the same for the same segments and versions of the libraries.
-
-    None: it would be larger than what readers decode.
-    """
+def encode_segment_list(segments: ListedSegments) -> bytes:
+    """Return the bytes of a segment list, or of a leaf: the same for the same segments and versions of the libraries."""
     listed = [(key, part) for key in sorted(segments) for part in segments[key]]
     rows = np.array([part.row for _, part in listed], SEGMENT)
     columns: dict[str, Any] = {
@@ -86,9 +121,61 @@ def encode_segment_list(segments: ListedSegments) -> bytes | None:
             f"{sidecar}_sha256": [one.sha256 for one in named],
         }
     arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in SCHEMA]
-    batch = pa.record_batch(arrays, schema=SCHEMA)
-    data = encode_arrow_file(batch)
-    return data if batch.nbytes <= min(decoded_bytes_max(len(data)), METADATA_BYTES_MAX) else None
+    return encode_arrow_file(pa.record_batch(arrays, schema=SCHEMA))
+
+
+def row_bytes(part: SegmentPart, known: set[str]) -> int:
+    """Return about how many bytes a row takes, decoded; ``known``: keys of the ``.index`` of rows before it, to which its own is added."""
+    size = SEGMENT.itemsize + 8 * len(_SIDECARS)
+    if part.record.index.key not in known:
+        known.add(part.record.index.key)
+        size += len(_SIDECARS) * (len(part.record.index.key) + 64)
+    return size
+
+
+def encode_root(leaves: Sequence[Leaf]) -> bytes:
+    """Return the bytes of the root of a divided list; its leaves in the order of their rows."""
+    columns: dict[str, Any] = {
+        **{f"{bound}_topic_id": [getattr(leaf, bound).topic_id for leaf in leaves] for bound in _BOUNDS},
+        **{f"{bound}_partition": [getattr(leaf, bound).partition for leaf in leaves] for bound in _BOUNDS},
+        "rows": [leaf.rows for leaf in leaves],
+        **{name: [getattr(leaf.record, name) for leaf in leaves] for name in ("key", "size", "sha256")},
+    }
+    arrays = [pa.array(columns[field.name], _plain(field.type)).cast(field.type) for field in ROOT_SCHEMA]
+    return encode_arrow_file(pa.record_batch(arrays, schema=ROOT_SCHEMA))
+
+
+def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[Leaf, ...]:
+    """Return the leaves of a divided list, verified against what the log says first. Raises CorruptDataError as :func:`decode_segment_list`."""
+    table = decode_arrow_file(_verified(data, named), ROOT_SCHEMA, partial(_corrupt, named))
+    if table.num_rows != named.leaves:
+        raise _corrupt(named, f"{table.num_rows} leaves")
+    columns = {name: _values(table, name) for name in ROOT_SCHEMA.names}
+    first, last = (
+        list(map(TopicPartition, columns[f"{bound}_topic_id"], columns[f"{bound}_partition"]))
+        for bound in _BOUNDS
+    )
+    bounds = [bound for pair in zip(first, last, strict=True) for bound in pair]
+    if any(later < earlier for earlier, later in pairwise(bounds)):
+        raise _corrupt(named, "leaves that are not in the order of topics and partitions")
+    if sum(columns["rows"]) != named.rows:
+        raise _corrupt(named, f"leaves with {sum(columns['rows'])} rows")
+    try:
+        records = [
+            msgspec.convert({"key": key, "size": size, "sha256": sha256}, ObjectRecord)
+            for key, size, sha256 in zip(columns["key"], columns["size"], columns["sha256"], strict=True)
+        ]
+    except msgspec.ValidationError as error:
+        raise _corrupt(named, f"a leaf is none: {error}") from None
+    for record in records:
+        keys.check_key(record.key, keys.parse_table_key, where=named.key)
+    return tuple(map(Leaf, first, last, columns["rows"], records))
+
+
+def leaves_of(leaves: Sequence[Leaf], key: TopicPartition) -> Sequence[Leaf]:
+    """Return the leaves that may have rows of a partition."""
+    begin = bisect_left(leaves, key, key=lambda leaf: leaf.last)
+    return leaves[begin : bisect_right(leaves, key, key=lambda leaf: leaf.first)]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -103,9 +190,7 @@ def decode_segment_list(
     ``directories`` says by topic id where its sidecars must be; nothing is asked of topics that are not there. Raises CorruptDataError: it is
     missing, not the object that was named, not such a file, or names a sidecar of another topic.
     """
-    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
-        raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
-    table = decode_arrow_file(data, SCHEMA, partial(_corrupt, named))
+    table = decode_arrow_file(_verified(data, named), SCHEMA, partial(_corrupt, named))
     rows = rows_of(table, SEGMENT)
     records = _records(table, named, directories)
     found: dict[TopicPartition, list[SegmentPart]] = {}
@@ -172,6 +257,12 @@ def _values(table: pa.Table, name: str) -> list[Any]:
         texts = chunk.dictionary.to_pylist()
         values += [texts[index] for index in chunk.indices.to_pylist()]
     return values
+
+
+def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
+    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+        raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
+    return data
 
 
 def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:

@@ -36,7 +36,7 @@ from txnformat.field_types import (
     TimeoutMs,
     Uuid,
 )
-from txnformat.types import ObjectRecord, SegmentRecord
+from txnformat.types import SegmentListRecord, SegmentRecord
 
 __all__ = [
     "AppVersionRow",
@@ -226,7 +226,10 @@ class StateRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     window: WindowRow
     partitions: tuple[PartitionRow, ...]
     sealed: SealedRow
-    segment_list: ObjectRecord | UnsetType | None = UNSET
+    segment_list: SegmentListRecord | UnsetType | None = UNSET
+    """The newest."""
+    older_lists: tuple[SegmentListRecord, ...] = ()
+    """Oldest first."""
     listed_segments: Count
     files: NumberedRow
     tables: NumberedRow

@@ -117,7 +117,8 @@ def encode_state(state: LogState) -> StateRow:
             ),
             state.segments.end,
         ),
-        segment_list=state.segment_list,
+        segment_list=state.segment_lists[-1] if state.segment_lists else None,
+        older_lists=state.segment_lists[:-1],
         listed_segments=state.listed_segments,
         files=NumberedRow(len(state.files), state.files.end),
         tables=NumberedRow(len(state.tables), state.tables.end),
@@ -201,7 +202,12 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         check_segment_keys(segment, f"{name}.sealed.segments[{index}]")
         record = SegmentRecord(segment.topic_id, segment.index, segment.markers, segment.txnindex)
         segments.append((segment.number, record))
-    check_table_key(row.segment_list or None, f"{name}.segment_list")
+    lists = (*row.older_lists, *((row.segment_list,) if row.segment_list else ()))
+    for one in lists:
+        check_table_key(one, f"{name}.segment_list")
+    bounds = [one.first for one in lists] + [row.listed_segments]
+    if (lists or row.listed_segments) and (bounds[0] != 0 or any(b <= a for a, b in pairwise(bounds))):
+        fail(name, "listed_segments", "end of lists that follow each other from segment 0 on", bounds)
     schemas: dict[bytes, TopicSchema] = {}  # topics may be many and alike: each schema is made once
     topics = {
         topic.topic_id: topic
@@ -242,7 +248,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         files=_vector(row.files.end, tables.files, f"{name}.files", row.files.rows),
         tables=_vector(row.tables.end, tables.tables, f"{name}.tables", row.tables.rows),
         segments=_vector(row.sealed.end, segments, f"{name}.sealed"),
-        segment_list=row.segment_list or None,
+        segment_lists=lists,
         listed_segments=row.listed_segments,
         extents=len(tables.extents),
         checkpoints=tuple(

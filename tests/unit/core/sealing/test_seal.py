@@ -11,7 +11,6 @@ import pytest
 
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
-from txnformat.columns import arrow_messages
 from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.assemble import assemble
 from txnformat.core.decide import decide
@@ -57,7 +56,15 @@ from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass
 from txnformat.store.requests import Operation as RequestKind
-from txnformat.types import FileRecord, ObjectRecord, OffsetRange, Outcome, SegmentRecord, TopicPartition
+from txnformat.types import (
+    FileRecord,
+    ObjectRecord,
+    OffsetRange,
+    Outcome,
+    SegmentListRecord,
+    SegmentRecord,
+    TopicPartition,
+)
 from txnlog_testing.seal_of import CountedIds
 from txnlog_testing.stores.counting import CountingStore
 from txnlog_testing.strategies import make_append, make_topic
@@ -118,6 +125,7 @@ class Sealed:
 
 SEALED = Sealed()
 RECORD = SEALED.seal.segments[0].record
+LIST = SegmentListRecord(table_key(0, ORDERS.topic_id), 1, "f" * 64)
 
 
 def test_what_lies_below_the_last_stable_offset_is_sealed_and_leaves_the_state() -> None:
@@ -193,8 +201,10 @@ def _part(**changes: int) -> Callable[[Seal], Seal]:
         lambda seal: replace(seal, segments=(replace(seal.segments[0], partitions=()),)),
         lambda seal: replace(seal, segments=(replace(seal.segments[0], txnindex=None),)),
         lambda seal: replace(seal, segments=(replace(seal.segments[0], topic_id="x"),)),
-        lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=2),
-        lambda seal: replace(seal, segment_list=RECORD.index, listed_segments=0),
+        lambda seal: replace(seal, segment_list=LIST, listed_segments=2),
+        lambda seal: replace(seal, segment_list=LIST, listed_segments=0),
+        lambda seal: replace(seal, segment_list=replace(LIST, first=1), listed_segments=1),
+        lambda seal: replace(seal, segment_list=LIST, listed_segments=1, replaced_lists=("x",)),
     ],
 )
 def test_a_seal_that_does_not_fit_is_corrupt(change: Callable[[Seal], Seal]) -> None:
@@ -282,19 +292,8 @@ def test_a_segment_list_says_one_thing_of_a_sidecar(
         for number, one in enumerate((RECORD, change(RECORD)))
     }
     data = encode_segment_list(parts)
-    assert data is not None
     with pytest.raises(CorruptDataError, match=told):
         decode_segment_list(data, ObjectRecord("_txnlog/x", len(data), sha256_hex(data)), {})
-
-
-def test_a_segment_list_that_no_reader_takes_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts: ListedSegments = {
-        TopicPartition(RECORD.topic_id, 0): (SegmentPart(RECORD, np.zeros(1, SEGMENT)[0]),)
-    }
-    assert encode_segment_list(parts) is not None
-    monkeypatch.setattr(arrow_messages, "WHOLE_BYTES_MAX", 100)
-    monkeypatch.setattr(arrow_messages, "RATIO_MAX", 0)
-    assert encode_segment_list(parts) is None
 
 
 def test_segments_go_to_the_list_and_are_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +317,7 @@ def test_segments_go_to_the_list_and_are_found_there(monkeypatch: pytest.MonkeyP
     assert [part.range for part in cache.segments(state, KEY, OffsetRange(3, 5))] == [(2, 4), (4, 6)]
     entries = [cache.index(part.record.index).partition(0)["entry"].tolist() for part in found]
     assert entries == [[entry] for entry in range(1, 24, 2)]
-    assert state.segment_list is not None
-    store.delete(state.segment_list.key)
+    store.delete(state.segment_lists[0].key)
     fresh = SidecarCache(store)
     assert fresh.segments(state, KEY, OffsetRange(partition.listed_end, 24))
     with pytest.raises(CorruptDataError) as caught:
@@ -408,24 +406,9 @@ def test_the_largest_index_can_be_read() -> None:
     assert size < 1_000 * METADATA_BYTES_MAX / UNSEALABLE_BATCHES
 
 
-def test_a_segment_list_that_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_SEGMENTS", 0)
-    driver = Driver(SEALED.store, SystemClock(), CountedIds())
-    state = step(SEALED.state, Write(replace(ETL, epoch=1), end=Outcome.ABORT))
-    monkeypatch.setattr("txnformat.core.sealing.segment_list.METADATA_BYTES_MAX", 100)
-    for _ in range(20):
-        driver.ids.new()
-    seal = driver.run(write_segments(state))
-    assert seal is not None
-    assert (seal.segment_list, seal.listed_segments) == (None, 0)
-    after = step(state, SealSegments(seal))
-    assert (len(after.segments), check_whole(after)) == (2, [])
-    assert driver.run(write_segments(after)) is None
-
-
 def test_a_seal_made_from_a_newer_view_waits_for_it() -> None:
     stale = step(LogState(STATE.log_id, entry_sha256=sha256_hex(b"format")), ORDERS)
-    listing = Seal((), RECORD.index, 1)
+    listing = Seal((), LIST, 1)
     for seal in (SEALED.seal, listing):
         verdict = decide(stale, Intent("x", stale.entry + 1, SealSegments(seal)))
         assert isinstance(verdict, Rejected)

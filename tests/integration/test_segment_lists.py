@@ -1,0 +1,225 @@
+"""Segment lists of a real log: merged in levels and divided into leaves, they describe what the seals say, and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from txnformat import keys
+from txnformat.client.driver import Driver
+from txnformat.clock import SystemClock
+from txnformat.core.drafts import replace
+from txnformat.core.entry import decode_entry, sha256_hex
+from txnformat.core.intents import SealSegments
+from txnformat.core.operations import Checkpoint, Seal
+from txnformat.core.sealing.segment_list import Leaf, decode_root, encode_root, leaves_of
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
+from txnformat.core.state import LogState
+from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.protocol.sealing import write_segments
+from txnformat.protocol.segment_lists import write_list
+from txnformat.reading.sealed import SidecarCache
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass
+from txnformat.store.requests import Operation as RequestKind
+from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, TopicPartition
+from txnformat.verify.log import verify_log
+from txnlog import Producer, TxnLog
+from txnlog_testing.seal_of import CountedIds
+from txnlog_testing.stores.counting import CountingStore
+
+SCHEMA = pa.schema([("n", pa.int64())])
+PARTITIONS = 5
+Parts = dict[TopicPartition, list[tuple[int, int, str]]]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnformat.protocol.sealing.LISTED_ROWS", 2)
+    monkeypatch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
+
+
+def fill(log: TxnLog, rng: Random, rounds: int) -> None:
+    """Append to some partitions, and seal, again and again."""
+    with Producer(log) as producer:
+        for turn in range(rounds):
+            for topic in rng.sample(log.topics(), rng.randrange(1, 3)):
+                for number in rng.sample(range(PARTITIONS), rng.randrange(1, PARTITIONS)):
+                    producer.send(topic, [{"n": turn}] * rng.randrange(1, 4), partition=number)
+            producer.flush()
+            log.committer.seal(merge=rng.randrange(6) == 0)
+
+
+def sealed(store: MemoryStore, log: TxnLog) -> Parts:
+    """Return what the entries say: of each partition (start, end, key of the .index)."""
+    found: Parts = defaultdict(list)
+    for number in range(log.state.entry + 1):
+        data = store.get(keys.entry_key(number))
+        assert data is not None
+        for op in decode_entry(data, number).operations:
+            for segment in op.segments if isinstance(op, Seal) else ():
+                for part in segment.partitions:
+                    key = TopicPartition(segment.topic_id, part.partition)
+                    found[key].append((part.start_offset, part.end_offset, segment.index.key))
+    return found
+
+
+def make(store: MemoryStore | CountingStore, seed: int, rounds: int) -> TxnLog:
+    log = TxnLog.create(store)
+    for name in ("a", "b", "c"):
+        log.create_topic(name, SCHEMA, partitions=PARTITIONS)
+    fill(log, Random(seed), rounds)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_range_is_described_as_the_seals_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnformat.protocol.sealing.LIST_ROWS_MAX", 40)
+    store, rng = MemoryStore(), Random(seed)
+    log = make(store, seed, 45)
+    state = log.refresh()
+    assert any(one.leaves for one in state.segment_lists)
+    assert len(state.segment_lists) > 1
+    expected, cache = sealed(store, log), SidecarCache(store)
+    for key, parts in expected.items():
+        end = parts[-1][1]
+        for _ in range(10):
+            first, last = sorted(rng.sample(range(end + 1), 2))
+            wanted = OffsetRange(first, last)
+            found = [(*part.range, part.record.index.key) for part in cache.segments(state, key, wanted)]
+            assert found == [one for one in parts if one[0] < last and one[1] > first], wanted
+    assert verify_log(store).problems == ()
+    restored = decode_snapshot(*_snapshot(state))
+    assert restored.segment_lists == state.segment_lists
+    assert log.committer.seal(merge=True)
+    rows = [one.rows for one in log.state.segment_lists]
+    assert all(size > 2 * sum(rows[index + 1 :]) for index, size in enumerate(rows[:-1]))
+    cache = SidecarCache(store)
+    everything = OffsetRange(0, 10**9)
+    assert expected == {
+        key: [(*part.range, part.record.index.key) for part in cache.segments(log.state, key, everything)]
+        for key in expected
+    }
+    assert not log.committer.seal(merge=True), "there is nothing left to merge"
+
+
+def _snapshot(state: LogState) -> tuple[bytes, Checkpoint, str]:
+    data = encode_snapshot(state)
+    key = keys.snapshot_key(state.entry, state.log_id)
+    return data, Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state)), state.log_id
+
+
+def gets(store: CountingStore) -> int:
+    return store.counts.count(RequestKind.GET, KeyClass.TABLE)
+
+
+def test_a_read_of_one_partition_fetches_a_root_and_a_leaf_of_each_list() -> None:
+    store = CountingStore(MemoryStore())
+    log = make(store, 7, 40)
+    state = log.refresh()
+    key = max(state.partitions)
+    end = state.partition(key).sealed_end
+    cache = SidecarCache(store)
+    for wanted, most in ((OffsetRange(0, end), 3 * len(state.segment_lists)), (OffsetRange(end - 1, end), 2)):
+        before = gets(store)
+        assert cache.segments(state, key, wanted)
+        assert gets(store) - before <= most
+        before = gets(store)
+        assert cache.segments(state, key, wanted)
+        assert gets(store) == before, "they are kept"
+
+
+def test_a_seal_whose_list_part_lost_a_race_lands_without_it() -> None:
+    """Else the list would bring back what the other process has replaced."""
+    store = MemoryStore()
+    log = make(store, 3, 20)
+    with Producer(log) as producer:
+        producer.send("a", [{"n": 1}], partition=0)
+    state = log.refresh()
+    driver = Driver(store, SystemClock(), CountedIds())
+    ours = driver.run(write_segments(state))
+    theirs = driver.run(write_list(state))
+    assert ours is not None
+    assert ours.segments
+    assert ours.segment_list is not None
+    listing = Seal((), theirs.record, state.segments.end, replaced_lists=theirs.replaced)
+    log.committer.commit(log.committer.intend(SealSegments(listing)))
+    log.committer.commit(log.committer.intend(SealSegments(ours)))
+    assert log.state.segment_lists[-1] == theirs.record
+    assert len(log.state.segments) == len(ours.segments)
+    assert verify_log(store).problems == ()
+    with pytest.raises(ConflictError, match="another process has sealed"):
+        log.committer.commit(log.committer.intend(SealSegments(replace(ours, segments=()))))
+
+
+ROOT_KEY = keys.table_key(1, "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11")
+
+
+def _leaf(first: int, last: int, rows: int = 1) -> Leaf:
+    topic = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
+    return Leaf(
+        TopicPartition(topic, first), TopicPartition(topic, last), rows, ObjectRecord(ROOT_KEY, 1, "f" * 64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("leaves", "count", "rows"),
+    [
+        ([_leaf(0, 1), _leaf(1, 2)], 3, 2),
+        ([_leaf(0, 1), _leaf(1, 2)], 2, 3),
+        ([_leaf(1, 0), _leaf(1, 2)], 2, 2),
+        ([_leaf(1, 2), _leaf(0, 1)], 2, 2),
+        ([_leaf(0, 1)._replace(record=ObjectRecord(ROOT_KEY, 0, "f" * 64))], 1, 1),
+        ([_leaf(0, 1)._replace(record=ObjectRecord(ROOT_KEY, 1, "x"))], 1, 1),
+        ([_leaf(0, 1)._replace(record=ObjectRecord("_txnlog/log/1", 1, "f" * 64))], 1, 1),
+    ],
+)
+def test_a_root_that_is_not_what_the_entry_names_is_corrupt(
+    leaves: list[Leaf], count: int, rows: int
+) -> None:
+    data = encode_root(leaves)
+    with pytest.raises(CorruptDataError):
+        decode_root(data, SegmentListRecord(ROOT_KEY, len(data), sha256_hex(data), 0, rows, count))
+
+
+def test_a_root_that_is_right_is_read_and_leaves_are_found_by_partition() -> None:
+    leaves = [_leaf(0, 1), _leaf(1, 1), _leaf(1, 4), _leaf(6, 6)]
+    data = encode_root(leaves)
+    named = SegmentListRecord(ROOT_KEY, len(data), sha256_hex(data), 0, 4, 4)
+    found = decode_root(data, named)
+    assert list(found) == leaves
+    topic = leaves[0].first.topic_id
+    numbers = {
+        partition: [found.index(leaf) for leaf in leaves_of(found, TopicPartition(topic, partition))]
+        for partition in range(8)
+    }
+    assert numbers == {0: [0], 1: [0, 1, 2], 2: [2], 3: [2], 4: [2], 5: [], 6: [3], 7: []}
+    with pytest.raises(CorruptDataError):
+        decode_root(data[:-1], named)
+    with pytest.raises(CorruptDataError):
+        decode_root(None, named)
+
+
+def test_verify_says_which_object_of_a_divided_list_is_wrong() -> None:
+    store = MemoryStore()
+    log = make(store, 5, 40)
+    named = next(one for one in log.state.segment_lists if one.leaves)
+    root = store.get(named.key)
+    assert root is not None
+    leaf = decode_root(root, named)[0].record.key
+    data = store.get(leaf)
+    assert data is not None
+    for key, intact in ((named.key, root), (leaf, data)):
+        store.put(key, intact[:-1] + b"?")
+        assert [(problem.kind, problem.object) for problem in verify_log(store).problems] == [
+            ("wrong-hash", key)
+        ]
+        store.delete(key)
+        assert [(problem.kind, problem.object) for problem in verify_log(store).problems] == [
+            ("missing", key)
+        ]
+        store.put(key, intact)
+    assert verify_log(store).problems == ()
