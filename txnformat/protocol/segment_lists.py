@@ -126,7 +126,8 @@ class _Target:
         data = encode_segment_list({key: tuple(parts) for key, parts in self._parts.items()})
         record = yield from self._create(data)
         rows = sum(map(len, self._parts.values()))
-        self._leaves.append(Leaf(min(self._parts), max(self._parts), rows, record))
+        known = self._parts or [TopicPartition("", 0)]  # nothing: only from lists that are empty themselves
+        self._leaves.append(Leaf(min(known), max(known), rows, record))
         self._rows += rows
         self._parts, self._bytes, self._known = {}, 0, set()
 
