@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DIGITS_MAX", "seconds", "whole"]
+__all__ = ["seconds", "whole"]
 
 DIGITS_MAX = 19
 """Of a number below 2**63."""

@@ -13,7 +13,6 @@ from txnformat import keys
 
 __all__ = [
     "FEATURE",
-    "INT32_MAX",
     "INT64_MAX",
     "LEFT_OUT",
     "LOG_PARTITIONS_MAX",
@@ -22,8 +21,6 @@ __all__ = [
     "PARTITIONS_MAX",
     "SCHEMAS_MAX",
     "SIZE_MAX",
-    "TEXT_BYTES_MAX",
-    "TIMEOUT_MS_MAX",
     "Content32",
     "Count",
     "Digest16",

@@ -32,7 +32,6 @@ __all__ = [
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
-    "NAME_CHARS_MAX",
     "PROBE_PREFIX",
     "SNAPSHOT_PREFIX",
     "TABLE_PREFIX",
@@ -49,7 +48,6 @@ __all__ = [
     "check_topics_file",
     "check_topics_sidecar",
     "check_transactional_id",
-    "check_uuid",
     "data_key",
     "entry_key",
     "has_own_directory_only",
@@ -71,7 +69,6 @@ __all__ = [
     "topic_directory",
 ]
 
-CONTROL_PREFIX = "_txnlog/"
 FORMAT_KEY = "_txnlog/format.json"
 LATEST_KEY = "_txnlog/latest"
 LOG_PREFIX = "_txnlog/log/"
@@ -99,13 +96,12 @@ _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({UUID_PATTERN})")
 _TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({UUID_PATTERN})\.arrow")
 _DATA = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/data/([0-9]{{20}})-({UUID_PATTERN})\.parquet"
+    rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/data/([0-9]{{20}})-({UUID_PATTERN})\.parquet"
 )
 _SIDECAR = re.compile(
-    rf"([A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}})/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|markers|txnindex)"
+    rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|markers|txnindex)"
 )
 _TOPIC = re.compile(TOPIC_PATTERN)
-_UUID_FULL = re.compile(UUID_PATTERN)
 
 
 class ObjectName(NamedTuple):
@@ -187,8 +183,7 @@ def data_key(directory: str, born: int, uuid: str) -> str:
 
 def parse_data_key(key: str) -> ObjectName | None:
     """Return born and uuid, or None when the key is not a segment file's."""
-    match = _DATA.fullmatch(key)
-    return ObjectName(int(match[2]), match[3]) if match else None
+    return _parse(_DATA, key)
 
 
 def has_own_directory_only(directory: str) -> bool:
@@ -232,8 +227,7 @@ def parse_txnindex_key(key: str) -> ObjectName | None:
 
 
 def _parse_sidecar(key: str, kind: str) -> ObjectName | None:
-    match = _SIDECAR.fullmatch(key)
-    return ObjectName(int(match[2]), match[3]) if match and match[4] == kind else None
+    return _parse(_SIDECAR, key) if key.endswith(f".{kind}") else None
 
 
 def _parse(pattern: re.Pattern[str], key: str) -> ObjectName | None:
@@ -323,8 +317,3 @@ def check_transactional_id(value: object) -> str:
         kind="invalid-transactional-id",
         hint=f"use a text of 1 to {TRANSACTIONAL_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts",
     )
-
-
-def check_uuid(value: str) -> bool:
-    """Return whether ``value`` is a UUID in its canonical lower-case form."""
-    return _UUID_FULL.fullmatch(value) is not None

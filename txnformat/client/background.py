@@ -9,7 +9,7 @@ from collections.abc import Callable
 from txnformat.clock import Clock, waited_ms
 from txnformat.errors import TxnLogError
 
-__all__ = ["WAIT_MS_MAX", "Background"]
+__all__ = ["Background"]
 
 logger = logging.getLogger("txnlog")
 

@@ -12,7 +12,7 @@ from txnformat.core.intents import EndTransaction
 from txnformat.core.operations import Expire, Seal
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["TASKS", "MaintenanceReport", "maintain"]
+__all__ = ["MaintenanceReport", "maintain"]
 
 TASKS = ("timeouts", "seal", "expire")
 """Names of what can be done, in the order in which it is: what has ended can be sealed."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["ArrowFileError", "Columns", "check_declared", "decoded_bytes_max", "read_arrow_file"]
+__all__ = ["ArrowFileError", "check_declared", "decoded_bytes_max", "read_arrow_file"]
 
 MAGIC = b"ARROW1"
 CONTINUATION = 0xFFFFFFFF

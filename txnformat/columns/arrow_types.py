@@ -26,7 +26,6 @@ from txnformat.errors import CorruptDataError, InvalidInputError
 
 __all__ = [
     "COLUMNS_MAX",
-    "COLUMN_NAME_CHARS_MAX",
     "NESTING_MAX",
     "PARQUET_LEVELS_MAX",
     "RESERVED_COLUMNS",

@@ -24,7 +24,7 @@ import pyarrow.types as pt
 
 from txnformat.columns.far_times import DATE_MAX, DATE_MIN, INSTANT_US_MAX, INSTANT_US_MIN
 
-__all__ = ["checked_values", "is_exact_decimal", "is_far_decimal", "shown", "uninferable"]
+__all__ = ["checked_values", "is_exact_decimal", "shown", "uninferable"]
 
 DECIMAL_EXPONENT_MAX = 76
 """Largest exponent of a decimal that Arrow is given, and the largest below zero (inclusive); Arrow crashes far beyond it."""

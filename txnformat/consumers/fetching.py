@@ -25,14 +25,14 @@ from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
-from txnformat.reading.plan import ReadPlan, plan_read
+from txnformat.reading.plan import ReadPlan, plan_range
 from txnformat.reading.rows import output_schema, read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["METADATA_COLUMNS", "Assigned", "Fetched", "Fetcher", "Turns"]
+__all__ = ["Assigned", "Fetched", "Fetcher", "Turns"]
 
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 """Behind a topic's own columns, unless other columns are asked for."""
@@ -376,17 +376,8 @@ class Fetcher:
         if start < partition.sealed_end:
             parts = self._sidecars.segments(state, key, OffsetRange(start, partition.sealed_end))
             end = min(end, parts[0].range.end)
-        topic = state.topics[key.topic_id]
-        plan = plan_read(
-            self._sidecars,
-            state,
-            topic.name,
-            isolation=self._isolation,
-            start={key.partition: start},
-            end={key.partition: end},
-            partitions=[key.partition],
-        )
-        return Read(plan, self.schema(topic), self._footers, self._sidecars.store)
+        plan = plan_range(self._sidecars, state, key, OffsetRange(start, end), self._isolation)
+        return Read(plan, self.schema(plan.topic), self._footers, self._sidecars.store)
 
 
 class _Filling:

@@ -15,15 +15,7 @@ from txnformat.keys import check_reader_name
 from txnformat.log import TxnLog
 from txnformat.lookup import topic_named
 
-__all__ = [
-    "GroupMetadata",
-    "Offset",
-    "OffsetAndMetadata",
-    "OffsetSource",
-    "Offsets",
-    "group_offsets",
-    "offsets_of",
-]
+__all__ = ["GroupMetadata", "OffsetAndMetadata", "OffsetSource", "Offsets", "group_offsets", "offsets_of"]
 
 
 class OffsetAndMetadata(NamedTuple):

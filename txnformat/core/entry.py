@@ -104,17 +104,15 @@ def listed(operation: Operation) -> int:
 def encode_entry(entry: CommitEntry) -> bytes:
     """Return the bytes of an entry, with its checksum. Raises InvalidInputError above a cap (size, number of operations)."""
     if len(entry.operations) > OPERATIONS_MAX:
-        raise InvalidInputError(
+        raise _too_large(
             f"one commit would need {len(entry.operations)} operations, more than the cap of {OPERATIONS_MAX}",
-            kind="entry-too-large",
-            hint="touch fewer topics in one transaction",
+            "topics",
         )
     items = sum(map(listed, entry.operations))
     if items > ITEMS_MAX:
-        raise InvalidInputError(
+        raise _too_large(
             f"one commit would list {items} partitions or names, more than the cap of {ITEMS_MAX}",
-            kind="entry-too-large",
-            hint="touch fewer partitions in one transaction",
+            "partitions",
         )
     operations = [stored_operation(operation) for operation in entry.operations]
     plain = plain_json({**structs.asdict(entry), "format": FORMAT_VERSION, "operations": operations})
@@ -122,22 +120,22 @@ def encode_entry(entry: CommitEntry) -> bytes:
     if len(plain) > UNCOUNTED_BYTES_MAX:
         _check_readable(plain, len(data))
     if len(data) > ENTRY_BYTES_MAX:
-        raise InvalidInputError(
-            f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}",
-            kind="entry-too-large",
-            hint="touch fewer topics and partitions in one transaction",
+        raise _too_large(
+            f"one commit entry would have {len(data)} bytes, more than the cap of {ENTRY_BYTES_MAX}"
         )
     return data
+
+
+def _too_large(what: str, touched: str = "topics and partitions") -> InvalidInputError:
+    return InvalidInputError(what, kind="entry-too-large", hint=f"touch fewer {touched} in one transaction")
 
 
 def _check_readable(plain: bytes, stored: int) -> None:
     try:
         check_cost(plain + bytes(OVERHEAD_BYTES), stored - OVERHEAD_BYTES, name="entry")
     except CorruptDataError as error:
-        raise InvalidInputError(
-            f"one commit entry would have {len(plain)} bytes of JSON in {stored}, more than any reader takes",
-            kind="entry-too-large",
-            hint="touch fewer topics and partitions in one transaction",
+        raise _too_large(
+            f"one commit entry would have {len(plain)} bytes of JSON in {stored}, more than any reader takes"
         ) from error
 
 

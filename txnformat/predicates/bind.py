@@ -26,16 +26,7 @@ import pyarrow.types as pt
 
 from txnformat.predicates.tree import Compare, Constant, Member, Node, NullTest, Op, Prefix, all_of, any_of
 
-__all__ = [
-    "Literal",
-    "LiteralKind",
-    "NotComparableError",
-    "compare",
-    "is_member",
-    "like",
-    "parse_time",
-    "units_per_one",
-]
+__all__ = ["Literal", "NotComparableError", "compare", "is_member", "like", "parse_time", "units_per_one"]
 
 LiteralKind = str
 """One of "number", "double", "text", "binary", "boolean", "date", "timestamp", "null"."""

@@ -31,7 +31,7 @@ from txnformat.predicates.bind import (
 )
 from txnformat.predicates.tree import Compare, Constant, Node, NullTest, Op, Predicate, all_of, any_of
 
-__all__ = ["WHERE_CHARS_MAX", "WHERE_NESTING_MAX", "compile_where"]
+__all__ = ["WHERE_CHARS_MAX", "compile_where"]
 
 WHERE_CHARS_MAX = 256 * 1024
 """Longest text of a condition, in characters (inclusive)."""

@@ -21,9 +21,20 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 __all__ = [
-    "And", "Compare", "Constant", "Leaf", "Member", "Node", "NullTest", "Op", "Or", "Predicate", "Prefix", "Value",
-    "all_of", "any_of",
-]  # fmt: skip
+    "And",
+    "Compare",
+    "Constant",
+    "Leaf",
+    "Member",
+    "Node",
+    "NullTest",
+    "Op",
+    "Or",
+    "Predicate",
+    "Prefix",
+    "all_of",
+    "any_of",
+]
 
 Value = int | float | str | bytes
 

@@ -18,14 +18,7 @@ from txnformat.protocol.reads import get_object, read_entry
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import IsolationLevel
 
-__all__ = [
-    "check_isolation",
-    "check_version_options",
-    "cut_at",
-    "entry_time_ms",
-    "history_floor",
-    "topic_as_of",
-]
+__all__ = ["check_isolation", "check_version_options", "cut_at", "entry_time_ms", "topic_as_of"]
 
 
 def check_isolation(value: str | IsolationLevel) -> IsolationLevel:

@@ -26,26 +26,13 @@ from txnformat.protocol.reads import (
     get_object,
     make_durable,
     read_boundary,
-    read_entry,
     read_slots,
-    request,
     simultaneous,
 )
 from txnformat.protocol.tail import bundle_key_of, read_back, read_tail, usable_bundle
 from txnformat.protocol.view import View
 
-__all__ = [
-    "confirm",
-    "empty_state",
-    "fold_bytes",
-    "get_object",
-    "open_view",
-    "parse_hint",
-    "read_boundary",
-    "read_entry",
-    "refresh",
-    "request",
-]
+__all__ = ["confirm", "empty_state", "fold_bytes", "get_object", "open_view", "parse_hint", "refresh"]
 
 OPEN_ATTEMPTS_MAX = 3
 """Attempts to open without a hint, of which each but the last may meet a truncation."""

@@ -35,15 +35,7 @@ from txnformat.protocol.segment_lists import write_list
 from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
-__all__ = [
-    "PARTITIONS_MAX",
-    "SEAL_EXTENTS",
-    "merge_lists",
-    "seal_due",
-    "sealable",
-    "stable_ends",
-    "write_segments",
-]
+__all__ = ["SEAL_EXTENTS", "merge_lists", "seal_due", "sealable", "stable_ends", "write_segments"]
 
 SEAL_EXTENTS = 4_096
 """Extents in the state above which they are sealed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from txnformat.core.state import LogState
 from txnformat.protocol.effects import Times
 
-__all__ = ["VIEW_AGE_MS_MAX", "View", "elapsed_ms", "waited"]
+__all__ = ["View", "waited"]
 
 VIEW_AGE_MS_MAX = 60_000
 """Oldest view that proves anything without reading the boundary."""

@@ -29,7 +29,7 @@ from txnformat.reading.plan import Keep, plan_filter, read_tables, topic_predica
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, OffsetRange, TopicPartition
 
-__all__ = ["COMMITTED", "CommitWindow", "committed_between", "committed_sizes", "next_end"]
+__all__ = ["CommitWindow", "committed_between", "committed_sizes", "next_end"]
 
 COMMITTED: np.dtype[Any] = np.dtype([("entry", "<i8"), ("records", "<i8"), ("size", "<i8")])
 """What an entry committed; ``size`` in compressed bytes."""
@@ -87,10 +87,9 @@ def committed_between(
     files: dict[int, FileRecord] = {}
     tables: dict[int, Rows] = {}
     for number, floor in enumerate(_floors(state, found, floors)):
-        partition = state.partition(TopicPartition(found.topic_id, number))
-        keep = None if where is None else plan_filter(where, found.name, found.schema, number)
-        window = _Window(since, until, OffsetRange(floor, partition.log_end))
         key = TopicPartition(found.topic_id, number)
+        keep = None if where is None else plan_filter(where, found.name, found.schema, number)
+        window = _Window(since, until, OffsetRange(floor, state.partition(key).log_end))
         plan, end = _plan(sidecars, state, key, window, keep, files, tables)
         plans.append(plan)
         ends.append(end)

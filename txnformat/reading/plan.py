@@ -42,6 +42,7 @@ __all__ = [
     "extents_since",
     "open_range",
     "plan_filter",
+    "plan_range",
     "plan_read",
     "read_plan",
     "read_tables",
@@ -153,6 +154,20 @@ def plan_read(
     return ReadPlan(found, entry, level, tuple(plans), files, where, tuple(sealed))
 
 
+def plan_range(
+    sidecars: SidecarCache,
+    state: LogState,
+    key: TopicPartition,
+    within: OffsetRange,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> ReadPlan:
+    """Plan a read of a range of offsets of one partition; otherwise as :func:`plan_read`."""
+    number = key.partition
+    start, end = {number: within.start}, {number: within.end}
+    topic = state.topics[key.topic_id].name
+    return plan_read(sidecars, state, topic, isolation=isolation, start=start, end=end, partitions=[number])
+
+
 def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False) -> Predicate:
     """Return what a condition on a topic's records means: on its own columns and the metadata columns.
 
@@ -169,13 +184,8 @@ def topic_predicate(where: str, schema: TopicSchema, *, need_zone: bool = False)
 
 def plan_filter(where: Predicate, topic: str, schema: TopicSchema, partition: int) -> Keep:
     """Return what tells, of the rows of a partition's extents, which can hold a record for which ``where`` is true."""
-    return partial(
-        may_match_plan,
-        where,
-        topic=topic,
-        partition=partition,
-        timestamp_column=schema.timestamp_column,
-    )
+    time = schema.timestamp_column
+    return partial(may_match_plan, where, topic=topic, partition=partition, timestamp_column=time)
 
 
 def _has_rows(part: SegmentPart, isolation: IsolationLevel, keep: Keep | None) -> bool:

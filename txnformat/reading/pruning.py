@@ -37,7 +37,7 @@ from txnformat.predicates.tree import (
 from txnformat.segments.footer import ChunkStatistics
 from txnformat.types import NO_TIMESTAMP_MS
 
-__all__ = ["SPAN", "Bounds", "BoundsOf", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]
+__all__ = ["PLAN_FIELDS", "SPAN", "Bounds", "may_match", "may_match_plan", "plan_bounds", "statistics_bounds"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -201,7 +201,7 @@ def plan_bounds(rows: Rows, *, topic: str, partition: int, timestamp_column: str
             return _between(rows["base_offset"], last, nulls=False)
         if column == (timestamp_column or "_timestamp"):
             return _time_bounds(rows, names, may_be_null=timestamp_column is not None)
-        field = _FIELDS.get(column)
+        field = PLAN_FIELDS.get(column)
         if field is None or field not in names:
             return None
         return _exact(rows[field], null=-1)
@@ -209,12 +209,13 @@ def plan_bounds(rows: Rows, *, topic: str, partition: int, timestamp_column: str
     return find
 
 
-_FIELDS = {
+PLAN_FIELDS = {
     "_entry": "entry",
     "_producer_id": "producer_id",
     "_producer_epoch": "epoch",
     "_commit_entry": "commit_entry",
 }
+"""Metadata columns that are fields of the plan's rows; below 0 stands for null."""
 
 
 def _exact(values: Rows, null: int | None = None) -> Bounds:

@@ -17,14 +17,14 @@ from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
-from txnformat.reading.pruning import may_match_plan
+from txnformat.reading.pruning import PLAN_FIELDS, may_match_plan
 from txnformat.reading.row_groups import narrowed, row_groups_of
 from txnformat.segments.ahead import ahead
 from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
 from txnformat.store.base import ObjectStore
 from txnformat.types import FileRecord
 
-__all__ = ["METADATA_FIELDS", "ROWS_PER_BATCH", "output_schema", "read_rows"]
+__all__ = ["METADATA_FIELDS", "output_schema", "read_rows"]
 
 ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
@@ -44,8 +44,6 @@ METADATA_FIELDS: dict[str, pa.Field] = {
     "_commit_entry": pa.field("_commit_entry", pa.int64()),
 }
 """Columns that every topic has besides its own, on request."""
-
-_PER_EXTENT = {"_producer_id": "producer_id", "_producer_epoch": "epoch", "_entry": "entry"}
 
 
 def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Schema:
@@ -271,13 +269,10 @@ class _Run:
                 extent_start = self._ends[first:last] - rows["take"]
                 base = rows["base_offset"] - extent_start
                 found[name] = pa.array(np.repeat(base, counts) + np.arange(start, end))
-            elif name == "_commit_entry":
-                values = np.repeat(rows["commit_entry"], counts)
-                found[name] = pa.array(values, mask=values < 0)
             elif name == "_timestamp":
                 found[name] = self._timestamps(rows, counts, arrays)
             else:
-                values = np.repeat(rows[_PER_EXTENT[name]], counts)
+                values = np.repeat(rows[PLAN_FIELDS[name]], counts)
                 found[name] = pa.array(values, mask=values < 0)
         return found
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnformat.core.state import LogState, TopicState
-from txnformat.reading.plan import extents_since, plan_read
+from txnformat.reading.plan import extents_since, plan_range
 from txnformat.reading.rows import read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
@@ -59,15 +59,8 @@ def _first_record_at(
     time_us: int,
 ) -> int | None:
     """Look at the records of one extent."""
-    plan = plan_read(
-        sidecars,
-        state,
-        topic.name,
-        isolation=IsolationLevel.READ_UNCOMMITTED,
-        start={number: within.start},
-        end={number: within.end},
-        partitions=[number],
-    )
+    key = TopicPartition(topic.topic_id, number)
+    plan = plan_range(sidecars, state, key, within, IsolationLevel.READ_UNCOMMITTED)
     rows = plan.partitions[0].rows
     wanted = pa.scalar(time_us, pa.int64())
     for batch in read_rows(

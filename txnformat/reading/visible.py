@@ -14,9 +14,9 @@ from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.backlog import covering
 from txnformat.errors import NotFoundError
-from txnformat.reading.plan import plan_read
+from txnformat.reading.plan import plan_range
 from txnformat.reading.sealed import SidecarCache
-from txnformat.types import TopicPartition
+from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = ["Visible"]
 
@@ -46,15 +46,7 @@ class Visible:
         if start < self._from or start > self._to:
             self._from, self._to, self._offsets = start, start, NO_RANGES
         if end > self._to:
-            number = self._key.partition
-            plan = plan_read(
-                sidecars,
-                state,
-                state.topics[self._key.topic_id].name,
-                start={number: self._to},
-                end={number: end},
-                partitions=[number],
-            )
+            plan = plan_range(sidecars, state, self._key, OffsetRange(self._to, end))
             rows = plan.partitions[0].rows
             more = Ranges.between(rows["base_offset"], rows["base_offset"] + rows["take"])
             self._offsets, self._to = self._offsets | more, end

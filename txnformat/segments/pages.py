@@ -29,7 +29,6 @@ from txnformat.segments.thrift_compact import ThriftError, read_struct, read_var
 
 __all__ = [
     "PAGE_BYTES_MAX",
-    "RATIO_MAX",
     "Effort",
     "Lists",
     "Pages",

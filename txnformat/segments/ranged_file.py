@@ -13,46 +13,16 @@ import pyarrow as pa
 
 from txnformat.errors import InternalError
 
-__all__ = ["RangedFile"]
+__all__ = ["RangedFile", "SeekableFile"]
 
 
-class RangedFile:
-    """Byte ranges of an object behind the methods that ``pyarrow.PythonFile`` calls; reads copy nothing.
+class SeekableFile:
+    """What is the same of all read-only files that ``pyarrow.PythonFile`` reads: a position in ``size`` bytes."""
 
-    ``name``: names the object in errors. ``size``: bytes of the whole object. ``ranges``: start (inclusive) to content; ranges do
-    not overlap.
-    """
-
-    def __init__(self, name: str, size: int, ranges: Mapping[int, bytes | memoryview]) -> None:
-        self._name = name
+    def __init__(self, size: int) -> None:
         self._size = size
-        self._starts = sorted(ranges)
-        self._buffers = [pa.py_buffer(ranges[start]) for start in self._starts]
         self._position = 0
         self.closed = False
-
-    def read_buffer(self, nbytes: int) -> pa.Buffer:
-        """Return the next ``nbytes`` bytes without a copy (fewer at the end of the file)."""
-        start = self._position
-        nbytes = max(0, min(nbytes, self._size - start))
-        if nbytes == 0:
-            return pa.py_buffer(b"")
-        index = bisect_right(self._starts, start) - 1
-        if index < 0 or start + nbytes > self._starts[index] + self._buffers[index].size:
-            raise InternalError(
-                "a read goes beyond the byte ranges that were planned",
-                kind="unplanned-read",
-                object=self._name,
-                start=start,
-                length=nbytes,
-            )
-        self._position = start + nbytes
-        return self._buffers[index].slice(start - self._starts[index], nbytes)
-
-    def read(self, nbytes: int = -1) -> bytes:
-        """Return the next ``nbytes`` bytes; all the rest when negative."""
-        data: bytes = self.read_buffer(self._size if nbytes < 0 else nbytes).to_pybytes()
-        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to ``offset`` from the start, the position or the end; return the new position."""
@@ -80,7 +50,48 @@ class RangedFile:
         """Do nothing."""
 
     def close(self) -> None:
-        """Let the ranges go."""
+        """Note that nothing more is read."""
         self.closed = True
+
+
+class RangedFile(SeekableFile):
+    """Byte ranges of an object behind the methods that ``pyarrow.PythonFile`` calls; reads copy nothing.
+
+    ``name``: names the object in errors. ``size``: bytes of the whole object. ``ranges``: start (inclusive) to content; ranges do
+    not overlap.
+    """
+
+    def __init__(self, name: str, size: int, ranges: Mapping[int, bytes | memoryview]) -> None:
+        self._name = name
+        super().__init__(size)
+        self._starts = sorted(ranges)
+        self._buffers = [pa.py_buffer(ranges[start]) for start in self._starts]
+
+    def read_buffer(self, nbytes: int) -> pa.Buffer:
+        """Return the next ``nbytes`` bytes without a copy (fewer at the end of the file)."""
+        start = self._position
+        nbytes = max(0, min(nbytes, self._size - start))
+        if nbytes == 0:
+            return pa.py_buffer(b"")
+        index = bisect_right(self._starts, start) - 1
+        if index < 0 or start + nbytes > self._starts[index] + self._buffers[index].size:
+            raise InternalError(
+                "a read goes beyond the byte ranges that were planned",
+                kind="unplanned-read",
+                object=self._name,
+                start=start,
+                length=nbytes,
+            )
+        self._position = start + nbytes
+        return self._buffers[index].slice(start - self._starts[index], nbytes)
+
+    def read(self, nbytes: int = -1) -> bytes:
+        """Return the next ``nbytes`` bytes; all the rest when negative."""
+        data: bytes = self.read_buffer(self._size if nbytes < 0 else nbytes).to_pybytes()
+        return data
+
+    def close(self) -> None:
+        """Let the ranges go."""
+        super().close()
         self._buffers = []
         self._starts = []

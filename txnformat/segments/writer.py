@@ -28,7 +28,6 @@ from txnformat.types import NO_TIMESTAMP_MS, BatchRecord, FileRecord
 
 __all__ = [
     "CHUNK_CRC32_KEY",
-    "LISTS_ROW_GROUP_BYTES_MAX",
     "ROW_GROUP_BYTES_MAX",
     "SMALL_BYTES",
     "SegmentFileWriter",

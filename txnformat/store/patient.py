@@ -12,7 +12,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.store.requests import READS, Operation
 from txnformat.store.wrapped import WrappedStore
 
-__all__ = ["PATIENCE_MS", "UPLOAD_PATIENCE_MS", "PatientStore", "Pauses"]
+__all__ = ["PatientStore", "Pauses"]
 
 logger = logging.getLogger("txnlog")
 

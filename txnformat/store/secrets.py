@@ -20,16 +20,7 @@ from urllib.parse import quote
 from txnformat.errors import TxnLogError
 from txnformat.forking import renewed
 
-__all__ = [
-    "GUARDED",
-    "MASK",
-    "guard_loggers",
-    "hidden",
-    "hide_in",
-    "masked",
-    "remember",
-    "remember_credentials",
-]
+__all__ = ["guard_loggers", "hidden", "hide_in", "masked", "remember", "remember_credentials"]
 
 MASK = "***"
 GUARDED = (

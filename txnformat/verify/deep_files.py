@@ -25,7 +25,7 @@ from txnformat.store.base import ObjectStore
 from txnformat.verify.deep_child import AT_ONCE, LENGTH, Asked, Limits, Start
 from txnformat.verify.report import ProblemKind, Record, VerifyProblem
 
-__all__ = ["PROGRAM", "NoProcessError", "check_apart"]
+__all__ = ["NoProcessError", "check_apart"]
 
 logger = logging.getLogger("txnlog")
 

@@ -27,7 +27,7 @@ from txnformat.verify.bytes import decode_problem, decoded
 from txnformat.verify.references import FileUse, TableUse
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["RESTORE_TABLE", "check_file", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
+__all__ = ["RESTORE_TABLE", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
 
 T = TypeVar("T")
 

@@ -90,8 +90,7 @@ def commit_offsets(state: LogState, op: CommitOffsets, at: At) -> LogState:
     }
     for key, one in pending.items():
         index.add(op.transactional_id, key, holds=one.holds)
-    joined = ongoing(owner, at, partitions=owner.partitions)
-    joined = replace(joined, groups=drafted_set(joined.groups, at, more=(op.group,)))
+    joined = ongoing(owner, at, groups=drafted_set(owner.groups, at, more=(op.group,)))
     state = _with_group(state, op.group, group.with_pending(op.transactional_id, pending, at), at)
     return state.with_transactional_id(op.transactional_id, joined, at)
 

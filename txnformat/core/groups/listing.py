@@ -25,7 +25,6 @@ from txnformat.persistent import Rows
 from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = [
-    "Count",
     "ForeignPosition",
     "GroupDetails",
     "GroupListing",

@@ -28,7 +28,6 @@ __all__ = [
     "expanded",
     "extents_in",
     "extents_to_read",
-    "in_cut",
     "plan_partition",
     "plan_sealed",
     "planned",

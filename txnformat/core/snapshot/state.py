@@ -59,7 +59,7 @@ from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.persistent import Columns, Rows, Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentRecord, TopicPartition
 
-__all__ = ["SNAPSHOT_VERSION", "Tables", "decode_state", "encode_state", "read_state"]
+__all__ = ["Tables", "decode_state", "encode_state", "read_state"]
 
 SNAPSHOT_VERSION = 1
 _INTENTS_MAX = 2**31

@@ -79,8 +79,7 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
             "a seek is in a transaction, or an acknowledgement joins one that is prepared",
             producer_id=op.producer_id,
         )
-    joined = ongoing(owner, at, partitions=owner.partitions)
-    joined = replace(joined, subscriptions=drafted_set(joined.subscriptions, at, more=(op.key,)))
+    joined = ongoing(owner, at, subscriptions=drafted_set(owner.subscriptions, at, more=(op.key,)))
     return state.with_transactional_id(op.transactional_id, joined, at)
 
 

@@ -6,7 +6,7 @@ commits; never both.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,19 +140,17 @@ def owner_of(
     return known
 
 
-def ongoing(
-    owner: TransactionalIdState, at: At, *, partitions: dict[TopicPartition, int]
-) -> TransactionalIdState:
-    """Return the id's state after an append or a stage of its transaction, which may be the first."""
+def ongoing(owner: TransactionalIdState, at: At, **changes: Any) -> TransactionalIdState:
+    """Return the id's state after an operation in its transaction, which may be the first, that changes these fields of it."""
     fresh = owner.status is not TransactionStatus.ONGOING
     return replace(
         owner,
         status=TransactionStatus.ONGOING,
-        partitions=partitions,
         started_entry=at.entry if fresh else owner.started_entry,
         started_ms=at.timestamp_ms if fresh else owner.started_ms,
         used_entry=at.entry,
         used_ms=at.timestamp_ms,
+        **changes,
     )
 
 
@@ -190,11 +188,7 @@ def apply_stage(state: LogState, op: Stage, at: At) -> LogState:
     flush = StagedFlush(
         op.topic_id, state.tables.end, op.section, state.files.end, len(op.files), op.partitions
     )
-    staging = replace(
-        ongoing(owner, at, partitions=owner.partitions),
-        staged=(*owner.staged, flush),
-        staged_sequences=sequences,
-    )
+    staging = ongoing(owner, at, staged=(*owner.staged, flush), staged_sequences=sequences)
     return replace(
         state, files=state.files.extend(op.files), tables=state.tables.extend((op.table,))
     ).with_transactional_id(op.transactional_id, staging, at)

@@ -35,7 +35,7 @@ from txnformat.store.s3.session import (
 from txnformat.store.secrets import guard_loggers, remember, remember_credentials
 from txnformat.version import __version__
 
-__all__ = ["BYTES_PER_SECOND_MIN", "Connection", "connection"]
+__all__ = ["Connection", "connection"]
 
 T = TypeVar("T")
 

@@ -13,14 +13,7 @@ from urllib.parse import urlsplit
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import HTTPClientError
 
-__all__ = [
-    "ANSWER_BYTES_MAX",
-    "AnswerTooLargeError",
-    "BadAnswerError",
-    "OnceSession",
-    "RedirectedError",
-    "regional_endpoint",
-]
+__all__ = ["AnswerTooLargeError", "BadAnswerError", "OnceSession", "RedirectedError", "regional_endpoint"]
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
