@@ -135,7 +135,7 @@ def project(topic: str, schema: TopicSchema, columns: Sequence[str] | None, want
         problems.append("there is no column to read")
     names = [known[name.lower()] for name in wanted.names if name.lower() in known]
     problems += [
-        f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
+        f"column {name!r:.300} appears twice" for name in sorted(set(names)) if names.count(name) > 1
     ]
     if not problems:
         for field, offered in zip(wanted.fields, spark_schema(schema, names).fields, strict=True):

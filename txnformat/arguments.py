@@ -36,7 +36,7 @@ def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:
     found = list(islice(values, ITEMS_MAX + 1))
     if len(found) > ITEMS_MAX:
         raise InvalidInputError(
-            f"{name} has more than {ITEMS_MAX:,} values, or no end; nothing was done",
+            f"{name} has more than {ITEMS_MAX:,} values, or is endless; nothing was done",
             kind=kind,
             hint="pass fewer at a time, in a list",
         )

@@ -41,9 +41,9 @@ class OwnLock:
         """Raise unless this process has made the lock: InvalidTransactionStateError of kind ``forked``."""
         if self.is_foreign:
             raise InvalidTransactionStateError(
-                f"this {self._what} belongs to the process that this one was forked from",
+                f"this {self._what} belongs to the parent process, not to this forked one",
                 kind="forked",
-                hint=f"make a {self._what} of its own in the child",
+                hint=f"make a new {self._what} in the forked process",
             )
 
     def __exit__(

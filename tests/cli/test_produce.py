@@ -122,7 +122,7 @@ BAD = [
     ('\n{"amount":"1"}\n', [], "line 2, column 'amount': '1' is not a value of double"),
     ('{"amount":1e999}\n', [], "column 'amount': inf is not a value of double: out of range"),
     ('{"amount":' + "9" * 400 + "}\n", [], "is not a value of double: out of range"),
-    ('{"id":1,"id":2}\n', [], "line 1: 'id' is there twice"),
+    ('{"id":1,"id":2}\n', [], "line 1: 'id' appears twice"),
     ('{"note":"\\ud800"}\n', [], "line 1, column 'note'"),
     ('{"ident":1}\n', [], "line 1, column 'ident': the topic has no such column"),
     ('{"ID":1}\n', [], "line 1, column 'ID': the topic has no such column; did you mean 'id'?"),

@@ -303,7 +303,7 @@ def test_a_schema_that_does_not_fit_lists_every_difference(busy: TxnLog, read: R
     text = str(caught.value)
     assert "[TXNLOG_SCHEMA_MISMATCH]" in text
     assert "no column 'texts'" in text
-    assert "'text' is there twice" in text
+    assert "'text' appears twice" in text
     with pytest.raises(AnalysisException, match=r"'n' is bigint, not int.*'text' cannot be NOT NULL"):
         read("t", schema="n int, text string not null").collect()
 

@@ -302,7 +302,7 @@ class _Backwards:
         read = _Read(decode_entry(data, number), sha256_hex(data), len(data))
         if self._expected is not None and read.sha256 != self._expected:
             raise CorruptDataError(
-                "a commit entry is not the one that the next one follows",
+                "a commit entry differs from the one that the next entry names",
                 kind="broken-chain",
                 hint="restore it from a copy; verify lists everything that is wrong",
                 object=keys.entry_key(number),

@@ -44,7 +44,7 @@ txnlog_partition_bytes{topic, partition} gauge: Compressed bytes of the records 
 txnlog_partition_aborted_bytes{topic, partition} gauge: Those of them that belong to aborted transactions.
 txnlog_groups{state} gauge: Consumer groups by state.
 txnlog_group_committed_offset{group, topic, partition} gauge: Next offset that the group wants to read.
-txnlog_group_lag_records{group, topic, partition} gauge: Committed records from there to the last stable offset; at most so many when it lies inside a sealed segment.
+txnlog_group_lag_records{group, topic, partition} gauge: Committed records from there to the last stable offset; an upper bound when it lies inside a sealed segment.
 txnlog_group_pending_offsets{group} gauge: Positions that are pending in transactions that are not decided.
 txnlog_group_idle_seconds{group} gauge: Since the last entry that used the group.
 txnlog_entries_total counter: Commit entries of the log.

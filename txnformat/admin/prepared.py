@@ -66,7 +66,8 @@ class PreparedTransaction:
         raise InvalidInputError(
             f"{repr_of(token, 120)} is not the token of a prepared transaction",
             kind="invalid-token",
-            hint=f"give what str(producer.prepare()) gave: {_PREFIX}:<log id>:<producer id>:<epoch>:<transactional id>",
+            hint=f"give the text that str(producer.prepare()) returned: "
+            f"{_PREFIX}:<log id>:<producer id>:<epoch>:<transactional id>",
         )
 
 
@@ -102,7 +103,7 @@ def end_prepared(
             raise InvalidTransactionStateError(
                 "the transaction is not prepared",
                 kind="transaction-not-prepared",
-                hint="only what prepare() has returned can be ended from elsewhere",
+                hint="only a prepared transaction can be ended from elsewhere",
                 status=known.status.value,
                 **values,
             )
@@ -121,7 +122,7 @@ def end_prepared(
         raise ProducerFencedError(
             "an operator has given the prepared transaction up: it is aborted",
             kind="aborted-by-operator",
-            hint="find out why; what other systems have committed with it must be set right there",
+            hint="find out why, and correct what other systems have committed with it",
             **values,
         )
     past = "committed" if found.outcome is Outcome.COMMIT else "aborted"
@@ -137,7 +138,7 @@ def _unknown(named: PreparedTransaction, values: dict[str, Any]) -> NotFoundErro
     return NotFoundError(
         "the log knows no such transaction",
         kind="unknown-transaction",
-        hint="is this a copy of the log, or an older one?",
+        hint="check whether this is a copy of the log, or an older state of it",
         producer_id=named.producer_id,
         **values,
     )

@@ -408,7 +408,7 @@ class Committer:
             try:
                 result = self.commit(self.intend(wanted))
             except ConflictError as error:
-                logger.debug("nothing forgotten: %s", error)  # somebody else was faster
+                logger.debug("another client has forgotten the idle producers already: %s", error)
                 return done
             done += [op for op in result.operations if isinstance(op, Expire)]
 

@@ -126,7 +126,7 @@ def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
     if len(batches) != 1 or batches[0].dictionary is not None:
         raise ArrowFileError(f"{len(batches)} record batches, not one")
     if {each.dictionary for each in dictionaries} != numbered or len(dictionaries) != len(numbered):
-        raise ArrowFileError("other dictionaries than columns that need one")
+        raise ArrowFileError("dictionaries that do not match the columns that need them")
     declared = sum(
         max(length, len(stored)) for each in (*batches, *dictionaries) for stored, length in each.buffers
     )

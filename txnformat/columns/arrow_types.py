@@ -274,7 +274,7 @@ def _check_names(names: Sequence[str], path: str, problems: list[str], *, top: b
         elif "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
             problems.append(f"column {shown} has a name with a NUL character or half a surrogate pair")
         if seen.get(folded) == name:
-            problems.append(f"column {shown} is there twice")
+            problems.append(f"column {shown} appears twice")
         elif folded in seen:
             problems.append(
                 f"column {shown} clashes with {_shown(path, seen[folded])}: Spark does not tell upper from lower case"
@@ -324,7 +324,7 @@ def fields_from_json(fields: object) -> pa.Schema:
         _check_names(names, "", problems, top=True)
     if problems:
         raise CorruptDataError(
-            "a topic schema is not what the format says",
+            "a topic schema violates the format",
             kind="corrupt-schema",
             expected="a list of fields with supported types and distinct names",
             problems="; ".join(problems),

@@ -125,7 +125,7 @@ def _cast(table: pa.Table, schema: pa.Schema, optional: frozenset[str]) -> pa.Ta
         if name not in schema.names
     ]
     problems += [
-        f"column {name!r:.300} is there twice" for name in sorted(set(names)) if names.count(name) > 1
+        f"column {name!r:.300} appears twice" for name in sorted(set(names)) if names.count(name) > 1
     ]
     columns: list[Any] = []
     for field in schema:

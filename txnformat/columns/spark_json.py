@@ -44,7 +44,7 @@ _ADVICE = (
     (re.compile("interval"), "write its months, days and seconds as columns, or cast it to string"),
     (re.compile("void"), "cast it to the type that it will have"),
     (re.compile(r"geo(?:metry|graphy)\(.*\)"), "write st_asbinary(c), and st_srid(c) beside it"),
-    (re.compile("udt"), "write what it is made of: arrays and structs, such as vector_to_array gives"),
+    (re.compile("udt"), "write its parts: arrays and structs, such as vector_to_array returns"),
 )
 """By Spark type: what to write instead of column ``c``."""
 
@@ -124,7 +124,8 @@ def _type(value: Any, path: str, problems: list[str], depth: int) -> pa.DataType
                 pass
     shown = str(value.get("type", value) if isinstance(value, Mapping) else value)
     advice = next(
-        (text for pattern, text in _ADVICE if pattern.fullmatch(shown)), "cast it to one that it can"
+        (text for pattern, text in _ADVICE if pattern.fullmatch(shown)),
+        "cast it to a type that a topic can hold",
     )
     problems.append(
         f"column {path!r:.300} has the Spark type {shown!r:.100}, which a topic cannot hold; {advice}"

@@ -166,7 +166,7 @@ class Committing(ABC):
             raise InvalidTransactionStateError(
                 "the consumer has no group",
                 kind="no-group",
-                hint='name one: Consumer(log, "a-group")',
+                hint='name a group: Consumer(log, "a-group")',
             )
         return self._group
 

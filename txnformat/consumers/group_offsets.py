@@ -86,7 +86,7 @@ def group_offsets(
     wanted, compared = dict(offsets or {}), dict(expected or {})
     foreign, compared_foreign = dict(positions or {}), dict(expected_positions or {})
     problems = [
-        f"something is expected of {repr_of(key)}, of which nothing is given to commit"
+        f"expected names {repr_of(key)}, and no offset or position to commit is given for it"
         for key in {*compared, *compared_foreign} - {*wanted, *foreign}
     ]
     texts: list[tuple[object, object]] = [
@@ -152,7 +152,7 @@ def _problems(key: object, offset: object, expected: object) -> list[str]:
         problems.append(f"the offset of {repr_of(key)} is {repr_of(value, 80)}, not a number from 0 on")
     if expected is not None and (type(expected) is not int or expected < NO_OFFSET):
         problems.append(
-            f"the offset that is expected of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, or None"
+            f"the expected offset of {repr_of(key)} is {repr_of(expected, 80)}, not a number from 0 on, or None"
         )
     return problems
 
@@ -167,7 +167,7 @@ def offsets_of(source: object, log_id: str, *others: object) -> GroupOffsets:
         )
     if any(other is not None for other in others):
         raise InvalidInputError(
-            "a consumer gives its own positions, and others are given besides",
+            "a consumer gives its own positions, so no others may be given",
             kind="invalid-offsets",
             hint="give consumer.group_metadata, and the positions",
         )

@@ -109,7 +109,7 @@ def reset_position(
             **where,
         )
     raise OffsetOutOfRangeError(
-        "the position is not in the partition any more",
+        "the position is no longer in the partition",
         hint="seek to an offset from earliest to latest, or choose auto_offset_reset",
         got=position,
         **where,

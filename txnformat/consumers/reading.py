@@ -167,7 +167,7 @@ class Reading:
             earliest, latest = self.ends(one, self.look())
         if not earliest <= offset <= latest:
             raise OffsetOutOfRangeError(
-                "the offset is outside what can be read",
+                "the offset is outside the readable range",
                 hint="use an offset from earliest to latest",
                 got=offset,
                 topic=one.topic,

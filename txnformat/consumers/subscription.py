@@ -122,7 +122,7 @@ class Subscription:
         raise InvalidInputError(
             f"{self!r:.200} cannot be pickled or copied: a subscription stays in the process that made it",
             kind="not-picklable",
-            hint="make one in the process that reads; give it the path of the log",
+            hint="make a subscription in the process that reads; give that process the path of the log",
         )
 
     # --- records -----------------------------------------------------------------------------------------------------

@@ -90,9 +90,9 @@ class Uncut:
         """Return the call in which this thread was interrupted last, once it has come to its end; None if none was."""
         if self.is_foreign:
             raise InvalidTransactionStateError(
-                f"this {self._what} belongs to the process that this one was forked from",
+                f"this {self._what} belongs to the parent process, not to this forked one",
                 kind="forked",
-                hint=f"make a {self._what} of its own in the child",
+                hint=f"make a new {self._what} in the forked process",
             )
         noted = self._noted.get(get_ident())
         if noted is not None:

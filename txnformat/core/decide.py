@@ -156,7 +156,7 @@ def _superseded(**values: object) -> ConflictError:
     return ConflictError(
         "another process has sealed these offsets",
         kind="seal-superseded",
-        hint="nothing is to be done",
+        hint="nothing needs to be done",
         **values,
     )
 

@@ -90,7 +90,7 @@ def apply(state: LogState, entry: CommitEntry, sha256: str) -> LogState:
     ):
         if expected != got:
             raise CorruptDataError(
-                "a commit entry does not chain to the one before",
+                "a commit entry does not follow the entry before it",
                 kind="broken-chain",
                 entry=entry.entry,
                 field=name,
@@ -167,7 +167,7 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
         return at.directories
 
     if shares_directory(op.directory, taken):
-        corrupt(at, "a topic has the directory of another one", topic=op.name, directory=op.directory)
+        corrupt(at, "a topic has the directory of another topic", topic=op.name, directory=op.directory)
     if at.directories is not None:
         at.directories.add(op.directory)
     _check_room(state, op.partitions, at)

@@ -272,7 +272,7 @@ def check_segment_keys(segment: SegmentRecord, path: str) -> None:
 def _end_txn(op: EndTxn, path: str) -> None:
     if op.cause is Cause.INIT:  # what an init aborts is in the init itself
         raise UnsupportedFeatureError(
-            "cause is one that this version does not know",
+            "cause is unknown to this version",
             hint="upgrade txnlog",
             object=path,
             cause=op.cause.value,

@@ -216,7 +216,7 @@ def _as_double(literal: Literal) -> float:
     try:
         return float(literal.value)
     except OverflowError:
-        raise NotComparableError(f"{literal.shown:.100} is beyond what a double can hold") from None
+        raise NotComparableError(f"{literal.shown:.100} is beyond the range of a double") from None
 
 
 # --- columns that count in units ---------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ class _Compiler:
             left, right, op = right, left, turned
         if type(left) is not exp.Column and _is_literal(left) and _is_literal(right):
             raise _Refused(
-                f"{_shown(tree)} compares two literals; a column whose name is not plain stands in backquotes"
+                f"{_shown(tree)} compares two literals; put backquotes around a column name that is not plain"
             )
         if type(right) is exp.Column:
             raise _Refused(
@@ -412,5 +412,5 @@ def _double(value: float | Fraction, shown: str) -> float:
     except OverflowError:
         found = math.inf
     if math.isinf(found):
-        raise _Refused(f"{shown} is beyond what a double can hold")
+        raise _Refused(f"{shown} is beyond the range of a double")
     return found

@@ -314,7 +314,7 @@ def _clock_skew(now: Times) -> StorageError:
 def _unknown(slot: int, error: TxnLogError | None) -> CommitStateUnknownError:
     if isinstance(error, CorruptDataError):
         return CommitStateUnknownError(
-            "the commit may or may not have landed: what its slot holds is damaged",
+            "the commit may or may not have landed: the entry in its slot is damaged",
             hint="restore the entry from a copy, then repeat the same call, abort, or close; nothing was deleted",
             slot=slot,
             **error.values,

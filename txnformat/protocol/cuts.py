@@ -110,7 +110,7 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
         raise NotFoundError(
             "the time is before the oldest entry of the log",
             kind="timestamp-before-log",
-            hint="use a later time; txnlog history shows when what was written",
+            hint="use a later time; txnlog history shows the time of each entry",
             timestamp_ms=timestamp_ms,
         )
     return low - 1
@@ -156,6 +156,8 @@ def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:
 def _unknown_version(state: LogState, entry: int) -> NotFoundError:
     floor = history_floor(state)
     there_is = (
-        f"there are versions {floor} to {state.entry}" if state.entry >= floor else "the log has none yet"
+        f"there are versions {floor} to {state.entry}"
+        if state.entry >= floor
+        else "the log has no versions yet"
     )
     return NotFoundError("no such version of the log", kind="unknown-version", hint=there_is, version=entry)

@@ -217,7 +217,7 @@ class _Run:
             yield count, arrays
         if done != self._ends[-1]:
             raise CorruptDataError(
-                "a segment file holds another number of records than the log says",
+                "the number of records in a segment file differs from the log",
                 object=self._file.key,
                 expected=int(self._ends[-1]),
                 got=done,

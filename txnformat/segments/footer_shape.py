@@ -180,7 +180,7 @@ def _empty_footer(schema: pa.Schema) -> bytes:
 def _elements(footer: bytes) -> tuple[list[Struct], int]:
     """Return the schema elements of a footer that pyarrow wrote, and where they end."""
     if footer[2:3] != b"\x19":
-        raise InternalError("pyarrow writes another footer than expected", got=footer[:3])
+        raise InternalError("pyarrow writes an unexpected footer", got=footer[:3])
     _, count, at = read_list_header(footer, 3)
     fields = []
     for _ in range(count):

@@ -398,7 +398,7 @@ def _decompressed(stored: memoryview, codec: int, size: int) -> bytes:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FooterError("a page of a column chunk cannot be decompressed", name, error) from error
     if len(data) != size:
-        raise FooterError("a page of a column chunk has another size than its header says", size, len(data))
+        raise FooterError("a page of a column chunk differs in size from its header", size, len(data))
     return data
 
 

@@ -374,7 +374,7 @@ class SegmentFileReader:
             yield batch
         if done != self.row_group_rows(group):
             raise self._object.corrupt(
-                "row groups of a segment file are not what its footer says", self.row_group_rows(group), done
+                "row groups of a segment file differ from its footer", self.row_group_rows(group), done
             )
 
     def not_decoded(self, error: BaseException) -> CorruptDataError:
@@ -394,7 +394,7 @@ class SegmentFileReader:
         ]
         if found.num_rows != rows or schema.names != list(columns) or types != wanted:
             raise self._object.corrupt(
-                "row groups of a segment file are not what its footer says", rows, found.num_rows
+                "row groups of a segment file differ from its footer", rows, found.num_rows
             )
 
 

@@ -164,7 +164,7 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
 def too_large(url: str, key: str, expected: int, got: int | None) -> StorageError:
     """Return the error about an object with more than ``expected`` bytes; ``got`` is None when nothing says how many."""
     return StorageError(
-        "an object is larger than what belongs there",
+        "an object is larger than the format allows",
         kind="object-too-large",
         hint="no version of txnlog writes such an object: find its writer, and restore it from a copy",
         store=url,
@@ -189,7 +189,7 @@ def check_range(url: str, key: str, start: int, length: int, size: int) -> None:
         raise StorageError(
             "the byte range lies outside the object",
             kind="invalid-range",
-            hint="the object is shorter than what names it says: run a verification of the log",
+            hint="the object is shorter than the log says: verify the log",
             store=url,
             key=key,
             start=start,

@@ -123,7 +123,7 @@ _MEANINGS = {
     ),
     errno.ELOOP: _Meaning(
         "symbolic-link",
-        "a symbolic link is beneath the root, where txnlog makes none",
+        "there is a symbolic link beneath the root, which txnlog did not make",
         "remove it; if you made it, open the log with the storage option follow_symlinks=true",
     ),
     errno.ENOTDIR: _Meaning(
@@ -140,7 +140,7 @@ _OTHER = _Meaning("io-error", "the file system failed", "check the disk and the 
 _CIRCLE = _Meaning(
     "symbolic-link",
     "symbolic links lead around a circle",
-    "remove one of them, or let it lead to a directory",
+    "remove one of them, or point it at a directory",
 )
 _NO_LINK = "the file system has no hard links, so that a name cannot be taken exactly once"
 _NO_DIRECTORY_SYNC = "the file system cannot make a directory's names durable"

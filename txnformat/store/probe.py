@@ -177,7 +177,7 @@ class _Probe:
         if found is None:
             return self._unfit("does not show an object right after it was created")
         if found != self._content:
-            return self._unfit("shows other bytes than those whose creation it confirmed")
+            return self._unfit("returns bytes that differ from those whose creation it confirmed")
         return None
 
     def _overwrite(self) -> TxnLogError | None:

@@ -169,7 +169,7 @@ class ChainCheck:
         self._record.add(
             ProblemKind.BROKEN_CHAIN,
             mismatch.key,
-            "it is not what the next entry follows",
+            "it differs from the entry that the next entry names",
             f"sha256 {mismatch.expected}",
             mismatch.got,
             hint,

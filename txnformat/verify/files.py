@@ -106,7 +106,7 @@ def check_file(
     if size is None:
         pass  # that is noted
     elif size != file.size:
-        what = "the file has another size than its entry says"
+        what = "the file differs in size from its entry"
         record.add(ProblemKind.WRONG_SIZE, file.key, what, f"{file.size} bytes", size, RESTORE_FILE)
     else:
         try:
@@ -217,7 +217,7 @@ def _check_hash(record: Record, file: FileRecord, pieces: Iterable[bytes]) -> No
         digest.update(piece)
     record.checked["bytes_read"] += file.size
     if digest.hexdigest() != file.sha256:
-        what = "the file has another hash than its entry says"
+        what = "the file differs in hash from its entry"
         record.add(ProblemKind.WRONG_HASH, file.key, what, file.sha256, digest.hexdigest(), RESTORE_FILE)
 
 
@@ -251,7 +251,7 @@ def _check_batches(record: Record, use: FileUse, counts: list[int]) -> None:
     for run in runs:
         groups = counts[run.row_group : run.row_group + run.row_group_count]
         if len(groups) != run.row_group_count or sum(groups) != run.records:
-            what = f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} are not what their batch says"
+            what = f"row groups {run.row_group} to {run.row_group + run.row_group_count - 1} differ from their batch"
             got = f"{sum(groups)} records in {len(groups)} row groups"
             expected = f"{run.records} records in {run.row_group_count} row groups"
             record.add(ProblemKind.BATCHES, use.record.key, what, expected, got, REPORT_BATCHES)

@@ -173,7 +173,7 @@ class _Verification:
                 hint="create it with TxnLog.create, or check the path",
                 path=self._store.url,
             )
-        hint = "restore it from a copy; it is what entry 0 follows"
+        hint = "restore it from a copy; entry 0 follows it"
         if data is None:
             what = "there are commit entries, but the log's format.json is missing"
             self._record.add(ProblemKind.MISSING, keys.FORMAT_KEY, what, hint=hint)
@@ -239,7 +239,7 @@ class _Verification:
             self._named.add(named.key)
             if named.key not in self._sizes and (named.key in newest or named.entry >= boundary):
                 what = "a snapshot that the log names is gone"
-                hint = "the log is complete without it; restore it from a copy, or let the next one take its place"
+                hint = "the log is complete without it; restore it from a copy, or wait for the next snapshot"
                 look = partial(size_of_unlisted, self._record, self._store, named.key, what, hint)
                 try:
                     self._attempt(look)
@@ -266,8 +266,8 @@ class _Verification:
             expected = "a snapshot that an entry names" if named is None else f"sha256 {named.sha256}"
             got = "nothing usable" if hint is None else hint.key if named is None else _hint_sha256(data)
             if named is None or got != named.sha256:
-                what = "the hint is not one that was written for a named snapshot"
-                advice = "delete it: the next snapshot writes it anew, and nothing relies on it"
+                what = "the hint belongs to no snapshot that the log names"
+                advice = "delete it: the next snapshot writes it again, and no reader depends on it"
                 self._record.add(ProblemKind.HINT_WRONG, keys.LATEST_KEY, what, expected, got, advice)
 
     def _check_tip(self, last: int) -> None:
@@ -280,7 +280,7 @@ class _Verification:
         missing = keys.entry_key(last + 1)
         found = self._fetch(missing)
         if isinstance(found, StorageError):
-            advice = "remove what is in its place: neither readers nor writers come beyond it"
+            advice = "remove the object in its place: readers and writers cannot pass it"
             self._record.add_error(ProblemKind.UNREADABLE, missing, found, advice)
         if told and found is None:
             born, key = max(told)
@@ -392,7 +392,7 @@ class _Verification:
                             self._progress(VerifyProgress("files", index, len(uses)))
                 return
             except NoProcessError as error:
-                logger.warning("no process can be started, so data files are decoded in this one: %s", error)
+                logger.warning("no process can be started, so this process decodes the data files: %s", error)
         yield from self._parallel("files", self._file, uses)
 
     def _way_to_store(self) -> Callable[[], ObjectStore] | None:

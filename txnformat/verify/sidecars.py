@@ -130,7 +130,7 @@ def check_index(
     _compare(record, named.key, np.concatenate(rows), index.rows)
     for number, file in index.files.items():
         if expected.files.get(number, file) != file:
-            what = f"file {number} is not the one that was appended"
+            what = f"file {number} differs from the appended one"
             record.add(ProblemKind.SIDECAR_DIFFERS, named.key, what, expected.files[number], file, REPORT)
     return index
 
@@ -210,13 +210,13 @@ def _table_rows(partition: int, extent: Any, table: Rows) -> Rows:
 
 def _compare(record: Record, key: str, expected: Rows, got: Rows) -> None:
     if len(expected) != len(got):
-        what = "it has another number of rows than its offsets give"
+        what = "its number of rows differs from its offsets"
         record.add(ProblemKind.SIDECAR_DIFFERS, key, what, len(expected), len(got), REPORT)
         return
     wrong = np.flatnonzero(expected != got)
     if len(wrong):
         first = int(wrong[0])
         names = [name for name in expected.dtype.names or () if expected[name][first] != got[name][first]]
-        what = f"row {first} is not what was appended, in {', '.join(names)} ({len(wrong)} such rows)"
+        what = f"row {first} differs from the appended record in {', '.join(names)} ({len(wrong)} such rows)"
         values = [{name: int(rows[name][first]) for name in names} for rows in (expected, got)]
         record.add(ProblemKind.SIDECAR_DIFFERS, key, what, values[0], values[1], REPORT)

@@ -56,7 +56,7 @@ def test_every_difference_is_listed() -> None:
         "column 'at' has the type timestamp[us], expected timestamp[us, tz=UTC]",
     ]
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([1])], names=["id", "id"])
-    assert problems_of(twice, pa.schema([("id", pa.int64())])) == ["column 'id' is there twice"]
+    assert problems_of(twice, pa.schema([("id", pa.int64())])) == ["column 'id' appears twice"]
 
 
 @pytest.mark.parametrize(

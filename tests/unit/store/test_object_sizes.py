@@ -90,7 +90,7 @@ def test_a_file_that_grows_while_it_is_read_is_counted(
 def test_the_shared_memory_stores_are_bounded_too() -> None:
     store = open_store("memory://bounded")
     store.put(keys.LATEST_KEY, bytes(SMALL_BYTES_MAX + 1))
-    with pytest.raises(StorageError, match="larger than what belongs there"):
+    with pytest.raises(StorageError, match="larger than the format allows"):
         store.get(keys.LATEST_KEY)
 
 

@@ -27,7 +27,8 @@ def find_version(state: LogState, app: AppRef) -> int | None:
         raise StaleAppVersionError(
             "another instance of the application has taken over from this one",
             kind="stale-instance",
-            hint="stop this one: two instances with one application id write from one position, such as a checkpoint and a copy of it",
+            hint="stop this instance: two instances with one application id write from one position, such as a "
+            "checkpoint and its copy",
             app_id=app.app_id,
             version=app.version,
             instance=app.instance,
@@ -40,9 +41,9 @@ def find_version(state: LogState, app: AppRef) -> int | None:
     expected = 0 if known is None else known.version + 1
     if app.is_next and app.version != expected:
         raise StaleAppVersionError(
-            "the log does not hold the versions of the application before this one",
+            "the log lacks earlier versions of this application",
             kind="missing-versions",
-            hint="are they in another log, or was this one made anew or restored? What they hold is not here",
+            hint="they may be in another log, or this log was recreated or restored; the log lacks their records",
             app_id=app.app_id,
             expected=expected,
             got=app.version,

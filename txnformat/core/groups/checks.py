@@ -23,7 +23,7 @@ def check_generation(name: str, group: GroupState, generation: int | None) -> No
     if generation is None or (generation == group.generation and group.member is not None):
         return
     raise ConflictError(
-        "this consumer is not the member of its group any more",
+        "this consumer is no longer the member of its group",
         kind="member-fenced",
         hint="stop it: a newer consumer has joined the group, or the group was reset or deleted",
         group=name,

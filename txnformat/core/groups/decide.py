@@ -143,7 +143,7 @@ def _check_compare(
         return
     if commit.expected != group.value(commit.key):
         raise ConflictError(
-            "the group's position is not the one that was expected: another consumer has committed",
+            "the group's position differs from the expected one: another consumer has committed",
             kind="offsets-changed",
             hint="abort, read the committed position again, and go on from there",
             expected=commit.expected,
@@ -154,7 +154,7 @@ def _check_compare(
         raise ConflictError(
             "another transaction has compared this position, and holds it until it ends"
             if pending.holds
-            else "another transaction has a position pending, so that nobody can compare",
+            else "another transaction has a pending position, so the expected position cannot be compared",
             kind="offsets-held" if pending.holds else "offsets-pending",
             hint="abort, and try again when that transaction has ended",
             transactional_id=other,

@@ -102,7 +102,7 @@ def read_target(to: object, topic: str | None) -> Target:
         if topic is None and all(map(is_names, to)):
             return dict(to)
     raise InvalidInputError(
-        f"{repr_of(to, 80)} is not what positions can be set to",
+        f"{repr_of(to, 80)} is no position that a group can be set to",
         kind="invalid-reset-target",
         hint=f"use {_HINT}",
     )
@@ -156,8 +156,8 @@ def reset_keys(
     if not names:
         raise _invalid(
             "there is no position to set",
-            "name a topic in which the group shall get positions; those in other logs are set by a consumer with "
-            "offsets_log: seek, then commit",
+            "name the topic whose positions to set; for topics of other logs use a consumer with offsets_log: seek, "
+            "then commit",
         )
     keys = {named_partition(state, *one) for one in names}
     return sorted(keys, key=lambda key: (state.topics[key.topic_id].name, key.partition))
@@ -197,7 +197,7 @@ def plan_resets(
                     raise InvalidInputError(
                         "the group has no position in a partition that is to be shifted",
                         kind="no-position",
-                        hint="name the partitions in which it has one, or set it to an offset",
+                        hint="name the partitions in which the group has a position, or set it to an offset",
                         topic=name,
                         partition=key.partition,
                     )

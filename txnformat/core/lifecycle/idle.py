@@ -99,6 +99,8 @@ def expire(state: LogState, action: ExpireIdle) -> Expire:
     found = _idle(state, action)
     if found is None:
         raise ConflictError(
-            "nothing of it is idle any more", kind="nothing-expired", hint="nothing is to be done"
+            "the producers and ids are no longer idle",
+            kind="nothing-expired",
+            hint="nothing needs to be done",
         )
     return found

@@ -74,7 +74,7 @@ def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
     got = "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}"
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise CorruptDataError(
-            "a batch table is not the one that the log names",
+            "a batch table differs from the one that the log names",
             hint="restore the object; the data that it describes cannot be read without it",
             object=named.key,
             expected=f"{named.size} bytes, sha256 {named.sha256}",

@@ -113,7 +113,7 @@ def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[Cre
             raise ConflictError(
                 "another process has created the topic with another schema or partition count",
                 kind="topic-exists",
-                hint="look at the topic with describe, and write what fits it",
+                hint="describe the topic, and write data that fits it",
                 topic=wanted.name,
                 partitions=topic.partitions,
             )

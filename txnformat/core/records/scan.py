@@ -103,7 +103,7 @@ def check_range(
     for name, offset in (("start", first), ("end", last)):
         if not partition.log_start <= offset <= latest:
             raise OffsetOutOfRangeError(
-                f"the {name} offset is outside what can be read",
+                f"the {name} offset is outside the readable range",
                 hint="use an offset from earliest to latest",
                 got=offset,
                 isolation=isolation.value,

@@ -267,7 +267,7 @@ def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
 
 def _corrupt(named: ObjectRecord, got: str) -> CorruptDataError:
     return CorruptDataError(
-        "a segment list is not the one that the log names",
+        "a segment list differs from the one that the log names",
         kind="corrupt-sidecar",
         hint="restore the object from a copy; offsets that are not listed can be read, and the log be written",
         object=named.key,

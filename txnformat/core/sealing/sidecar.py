@@ -164,7 +164,7 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
     if len(rows) and (rows["records"].min() < 1 or rows["row_group_count"].min() < 1):
         raise _corrupt(named, "a batch is empty")
     if len(rows) and not 0 <= rows["outcome"].min() <= rows["outcome"].max() <= max(BatchOutcome):
-        raise _corrupt(named, "a batch has an outcome that is none")
+        raise _corrupt(named, "a batch has an unknown outcome")
     numbers, first = np.unique(rows["file"], return_index=True)
     texts = table.column("file_key").chunk(0).dictionary
     if len(numbers) > len(texts):
@@ -177,7 +177,7 @@ def decode_index(data: bytes | None, named: ObjectRecord) -> SegmentIndex:
             for values in zip(*columns, strict=True)
         ]
     except msgspec.ValidationError as error:
-        raise _corrupt(named, f"a file is none: {error}") from None
+        raise _corrupt(named, f"a file record is invalid: {error}") from None
     for key in {record.key for record in records}:
         keys.check_key(key, keys.parse_data_key, where=named.key)
         keys.check_topics_file(key, named.key.partition("/")[0], where=named.key)
@@ -214,7 +214,7 @@ def decode_txnindex(
 def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
     if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
         raise CorruptDataError(
-            "a sidecar of a sealed segment is not the one that the log names",
+            "a sidecar of a sealed segment differs from the one that the log names",
             kind="corrupt-sidecar",
             hint="restore the object from a copy; the rest of the log can be read and written",
             object=named.key,

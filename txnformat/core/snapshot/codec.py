@@ -189,7 +189,7 @@ def decode_snapshot(data: bytes, checkpoint: Checkpoint, log_id: str) -> LogStat
 def _expect(name: str, field: str, expected: object, got: object) -> None:
     if expected != got:
         raise CorruptDataError(
-            "a snapshot is not what its checkpoint says", object=name, field=field, expected=expected, got=got
+            "a snapshot does not match its checkpoint", object=name, field=field, expected=expected, got=got
         )
 
 

@@ -153,9 +153,9 @@ def _partition(mode: AckMode, part: AckedPartition) -> AckedPartition:
     least = 0 if mode is AckMode.SEEK else 1
     if part.position is None or part.position < least or part.ranges:
         raise InvalidInputError(
-            f"position {repr_of(part.position)} in partition {part.partition} is not one that can be",
+            f"position {repr_of(part.position)} in partition {part.partition} is not possible",
             kind="invalid-ack",
-            hint=f"give the offset after the last record that is meant, at least {least}",
+            hint=f"give the offset after the last record to acknowledge, at least {least}",
         )
     return part
 

@@ -29,7 +29,7 @@ __all__ = ["acknowledge", "create_subscription", "delete_subscription"]
 def create_subscription(state: LogState, op: CreateSubscription, at: At) -> LogState:
     """Return the state with one more subscription."""
     if op.topic_id not in state.topics or op.key in state.subscriptions:
-        corrupt(at, "a subscription has no topic, or is there already", subscription=op.subscription)
+        corrupt(at, "a subscription has no topic, or exists already", subscription=op.subscription)
     made = SubscriptionState(created_entry=at.entry, used_entry=at.entry, used_ms=at.timestamp_ms)
     starts: dict[int, PartitionAcks] = {}
     for start in op.starts:
@@ -55,7 +55,7 @@ def acknowledge(state: LogState, op: Ack, at: At) -> LogState:
     """Return the state after records were acknowledged, or are pending in a transaction."""
     subscription = state.subscriptions.get(op.key)
     if subscription is None or not op.partitions:
-        corrupt(at, "an acknowledgement of no subscription, or of nothing", subscription=op.subscription)
+        corrupt(at, "an acknowledgement names no subscription, or no records", subscription=op.subscription)
     changed: dict[int, PartitionAcks] = {}
     for part in op.partitions:
         end = part.ranges[-1][1] if part.ranges else part.position
@@ -100,7 +100,7 @@ def _acknowledged(acks: PartitionAcks, op: Ack, part: AckedPartition, at: At) ->
     if isinstance(after, AckConflict):
         corrupt(
             at,
-            "what is acknowledged is so already, or pending",
+            "an acknowledged offset is acknowledged already, or pending",
             partition=part.partition,
             conflict=after.kind,
             offset=after.offset,

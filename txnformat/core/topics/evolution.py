@@ -149,7 +149,8 @@ def _widened(
             continue
         if name in schema.key_columns:
             problems.append(
-                f"column {repr_of(name)} is a key column, whose type decides about partitions: it stays"
+                f"column {repr_of(name)} is a key column, whose type decides the partitions of records and cannot "
+                "change"
             )
         elif not is_wider(field.type, types[name]):
             problems.append(

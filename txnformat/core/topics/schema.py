@@ -106,7 +106,7 @@ class TopicSchema:
             return cls(arrow_schema, tuple(key_columns), timestamp_column)
         except InvalidInputError as error:
             raise CorruptDataError(
-                "a topic schema is not what the format says",
+                "a topic schema violates the format",
                 kind="corrupt-schema",
                 expected="key and timestamp columns that fit the fields",
                 problems="; ".join(error.problems),

@@ -42,7 +42,7 @@ def open_producer(state: LogState, action: OpenProducer) -> InitProducer:
     if known is None:
         return InitProducer(action.transactional_id, state.next_producer_id, 0, (), *timeouts)
     if known.status is TransactionStatus.PREPARED:
-        raise _prepared(action.transactional_id, known, "commit or abort what is prepared")
+        raise _prepared(action.transactional_id, known, "commit or abort the prepared transaction")
     aborted: tuple[Marker, ...] = ()
     if known.status is TransactionStatus.ONGOING:
         aborted = _markers(state, known.partitions)

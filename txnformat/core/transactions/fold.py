@@ -222,7 +222,7 @@ def end_transaction(state: LogState, op: EndTxn, at: At) -> LogState:
     if not is_legal_transition(known.status, target):
         corrupt(at, "a transaction ends that was not open", transactional_id=op.transactional_id)
     if commit and op.cause is not Cause.PRODUCER:
-        corrupt(at, "somebody else than its producer commits a transaction", cause=op.cause.value)
+        corrupt(at, "a client other than its producer commits a transaction", cause=op.cause.value)
     if commit and known.abort_only:
         corrupt(at, "a transaction commits that can only be aborted", transactional_id=op.transactional_id)
     if op.cause is Cause.TIMEOUT and known.status is TransactionStatus.PREPARED:
@@ -301,7 +301,7 @@ def _place(
         check_numbers(part.base_offset, 0, part.records, part.partition, at)
         ends[part.topic_partition] = part.base_offset
     if {part.topic_partition: part.records for part in placed} != known.staged_records():
-        corrupt(at, "a commit does not give offsets to what was staged", producer_id=known.producer_id)
+        corrupt(at, "a commit gives no offsets to the staged records", producer_id=known.producer_id)
     transaction = (known.producer_id, known.epoch)
     rows: dict[TopicPartition, list[Rows]] = {}
     for flush in known.staged:

@@ -31,7 +31,7 @@ def fail(path: str, field: str, expected: str, got: object) -> NoReturn:
     """Raise CorruptDataError about a field of the object at ``path``, whose value is ``got``; UNSET when it is not there."""
     got = "nothing" if got is msgspec.UNSET else f"{got!r:.80}"
     raise CorruptDataError(
-        "a field is not what the format says", object=path, field=field, expected=expected, got=got
+        "a field violates the format", object=path, field=field, expected=expected, got=got
     )
 
 
@@ -123,13 +123,13 @@ def _refused(
         )
     if is_feature and isinstance(value, str):
         return UnsupportedFeatureError(
-            f"{field} is one that this version does not know",
+            f"{field} is unknown to this version",
             hint="upgrade txnlog",
             object=place,
             **{field: f"{value:.80}"},
         )
     return CorruptDataError(
-        "a field is not what the format says",
+        "a field violates the format",
         object=place,
         field=field,
         expected=_words(described) or what,

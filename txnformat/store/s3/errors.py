@@ -69,7 +69,7 @@ _WRONG = _Meaning(
 _EXPIRED = _Meaning(
     "credentials-expired",
     "the credentials have expired",
-    "renew them, then open the log or start the query again; what was committed is safe",
+    "renew them, then open the log or start the query again; committed data is safe",
 )
 _MISSING = _Meaning(
     "credentials-missing",
@@ -102,13 +102,13 @@ _TLS = _Meaning(
 )
 _SETTINGS = _Meaning(
     "invalid-storage-option",
-    "the S3 client takes no such region or endpoint, and nothing was sent",
+    "the S3 client does not accept this region or endpoint; nothing was sent",
     "check the storage options region and endpoint_url, AWS_REGION and AWS_ENDPOINT_URL, and ~/.aws/config",
 )
 _FULL = _Meaning(
     "disk-full",
     "the store is full, or a quota is used up",
-    "free space or raise the quota, then try again; what was committed is safe",
+    "free space or raise the quota, then try again; committed data is safe",
 )
 _LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
 _BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
@@ -121,7 +121,7 @@ _REDIRECTED = _Meaning(
 _TOO_LARGE = _Meaning(
     "answer-too-large",
     "the store's answer has more bytes than any answer to this request",
-    "check the storage option endpoint_url: this is no object store, or a broken one",
+    "check the storage option endpoint_url: the server there is no object store, or is broken",
 )
 _ARCHIVED = _Meaning(
     "object-archived", "the object is in an archive", "restore it; keep the log out of archiving rules"

@@ -194,7 +194,8 @@ def check_environment(options: S3Options, environment: Mapping[str, str]) -> Non
         return
     if environment.get("AWS_ACCESS_KEY_ID") and not same_endpoint(options.endpoint_url, own):
         raise StorageError(
-            "the credentials of the environment are for another endpoint than endpoint_url, and are not sent there",
+            "the credentials of the environment belong to an endpoint other than endpoint_url, and txnlog does not "
+            "send them there",
             kind="credentials-missing",
             hint="pass the storage options key and secret for this endpoint, name a profile, or set anon to true",
             endpoint_url=options.endpoint_url,

@@ -237,7 +237,7 @@ class S3Store:
                 raise StorageError(
                     "the store's listing does not end",
                     kind="answer-too-large",
-                    hint="check the storage option endpoint_url: this is no object store, or a broken one",
+                    hint="check the storage option endpoint_url: the server there is no object store, or is broken",
                     store=self.url,
                     keys=len(found),
                 )
@@ -376,7 +376,7 @@ class S3Store:
 
     def _lacking(self, name: str) -> StorageError:
         return self.bad_answer(
-            "the store's answer lacks what it must have",
+            "the store's answer lacks a required part",
             "try again; check the storage option endpoint_url if it stays so",
             missing=name,
         )

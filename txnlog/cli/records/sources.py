@@ -113,7 +113,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedNameError(f"{repeated!r:.300} is there twice")
+        raise _RepeatedNameError(f"{repeated!r:.300} appears twice")
     return members
 
 

@@ -156,7 +156,7 @@ def test_every_forbidden_change_is_told_at_once() -> None:
         "'_offset' is the name of a metadata column",
         "'must' cannot be NOT NULL",
         "'nanos' has the type 'timestamp[ns]'",
-        "'small' is there twice",
+        "'small' appears twice",
         "'id' is a key column",
         "no column 'nowhere' to widen",
         "'ratio' is float and cannot become float",
