@@ -201,7 +201,9 @@ def _growing(topic: str, schema: TopicSchema, frame: pa.Schema) -> str:
     ]
     if not fields:
         return ""
-    return f", or add what it lacks first: log.alter_topic({topic!r}, add_columns=[{', '.join(fields)}])"
+    return (
+        f", or add the missing columns first: log.alter_topic({topic!r}, add_columns=[{', '.join(fields)}])"
+    )
 
 
 def arrow_code(type_: pa.DataType) -> str:

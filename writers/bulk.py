@@ -146,7 +146,7 @@ class BulkAppend:
 
 def _undecided() -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
-        "nobody knows yet whether the last commit landed",
+        "the outcome of the last commit is not known yet",
         kind="commit-undecided",
         hint="commit again before sending more, or close this append",
     )
@@ -154,7 +154,7 @@ def _undecided() -> InvalidTransactionStateError:
 
 def _cut() -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
-        "a call of this append was interrupted: its records may have been taken in, or not",
+        "a call of this append was interrupted, so its records may be missing",
         kind="abort-required",
         hint="close it and send everything again",
     )

@@ -65,7 +65,7 @@ def large_value(record: dict[str, Any], settings: ProducerSettings) -> LargeValu
         return None
     if not settings.is_transactional:
         raise InvalidTransactionStateError(
-            "a value that is larger than a chunk takes several records, which only a transaction keeps together",
+            "a value larger than a chunk takes several records, and only a transaction keeps them together",
             kind="chunks-need-transaction",
             hint="give the producer a transactional_id, or raise chunk_bytes",
             chunk_bytes=limit,
@@ -104,7 +104,7 @@ def _read(file: Any, size: int) -> bytes:
             raise InvalidInputError(
                 f"reading the value's file gave {type(part).__name__}, not up to {missing} bytes",
                 kind="invalid-value",
-                hint="open it in binary mode, and blocking",
+                hint="open the file in binary mode, and not as non-blocking",
             )
         if not part:
             break

@@ -127,9 +127,9 @@ class Producer:
     def __reduce__(self) -> Any:
         # Pickle would say that a lock inside cannot be pickled, and copy would share all of it.
         raise InvalidInputError(
-            f"{self!r:.200} cannot be pickled or copied: a producer stays in the process that made it",
+            f"{self!r:.200} cannot be pickled or copied: a producer works only in the process that made it",
             kind="not-picklable",
-            hint="make a producer in the process, or the task of Spark, that sends; give it the path of the log",
+            hint="make a producer in the process or Spark task that sends; give that process the path of the log",
         )
 
     @property
@@ -319,9 +319,9 @@ class Producer:
         self._session.check_unless_running(Call.ACKNOWLEDGE)
         if subscription.log_id != self._log.log_id:
             raise InvalidInputError(
-                "the subscription is of another log, which no transaction of this one can reach",
+                "the subscription belongs to another log, outside the reach of this log's transactions",
                 kind="another-log",
-                hint="keep the position of the other log as a foreign position, with send_offsets",
+                hint="use send_offsets to keep the position in the other log as a foreign position",
             )
         acks = subscription.acks(records, cumulative=cumulative)
         self._do(Call.ACKNOWLEDGE, lambda: self._session.acknowledge(acks, subscription))
@@ -474,16 +474,16 @@ class Producer:
             repeat = [f"repeat {earlier.name}()"] if self._calls.is_repeatable(earlier.name) else []
             abort = ["abort the transaction"] if self.settings.is_transactional else []
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: {earlier.name}() was interrupted before you had its answer",
+                f"{call}() is not possible now: {earlier.name}() was interrupted before it returned",
                 kind="call-interrupted",
                 hint=" or ".join([*repeat, *abort, "close the producer"]),
             )
         committed = None
         if earlier.has_run and earlier.error is None and self._has_committed(earlier):
             committed = InvalidTransactionStateError(
-                "the commit that was interrupted had landed: the transaction is committed",
+                "the interrupted commit has succeeded: the transaction is committed",
                 kind="transaction-committed",
-                hint="go on; do not send its records again",
+                hint="continue with the next transaction; do not send these records again",
             )
         if call == _CLOSE:
             return committed  # the close takes the place of what is noted

@@ -131,7 +131,7 @@ def _tell(told: Callable[..., None], *news: object, **more: object) -> None:
     try:
         told(*news, **more)
     except Exception as error:  # noqa: BLE001  # may be anybody's class
-        logger.warning("the end of a transaction could not be told to %r: %r", told, error)
+        logger.warning("%r could not be notified of the end of a transaction: %r", told, error)
 
 
 def _merged(before: GroupOffsets | None, more: GroupOffsets) -> GroupOffsets:

@@ -251,7 +251,7 @@ def _header_rows(headers: Any) -> list[dict[str, Any]]:
                 )
     if any(row["key"] == CHUNK_HEADER for row in rows):
         raise InvalidInputError(
-            f"the header {CHUNK_HEADER} tells the parts of large values, and is not for others",
+            f"the header {CHUNK_HEADER} is reserved: it marks the parts of large values",
             kind="invalid-headers",
             hint="use another name; to pass large values on, read them with read_values",
         )

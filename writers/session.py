@@ -522,5 +522,5 @@ class Session:
         except TxnLogError as error:
             # The end is in the log, and that is what was asked for; the next call says what is missing.
             logger.warning(
-                "the prepared transaction has ended, but the producer must be initialised again: %s", error
+                "the prepared transaction has ended, but the producer needs another init(): %s", error
             )

@@ -74,7 +74,7 @@ class ProducerSettings:
             except InvalidInputError as error:
                 problems += [f"{problem}: {error.hint}" for problem in error.problems]
             if is_flag(self.enable_idempotence) and not self.enable_idempotence:
-                problems.append("a transactional producer cannot do without idempotence")
+                problems.append("a transactional producer needs idempotence")
         elif is_text(self.buffer) and self.buffer != Buffer.AUTO:
             problems.append(f"buffer={str(self.buffer)!r} needs a transactional_id")
         bounds: dict[str, tuple[int, int | None]] = {

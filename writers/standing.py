@@ -68,7 +68,7 @@ class Standing(msgspec.Struct, frozen=True):
             left = Call.INIT if self.ref is None else Call.ABORT
         if call is not left:
             raise InvalidTransactionStateError(
-                f"{call}() is not possible now: an unexpected error has cut off {self.within}()",
+                f"{call}() is not possible now: an unexpected error has interrupted {self.within}()",
                 kind="call-interrupted",
                 hint="close the producer" if left is None else f"call {left}(), or close the producer",
                 status=str(self.status_after_cut(is_transactional)),
@@ -152,17 +152,17 @@ def is_final(error: TxnLogError) -> bool:
 def had_landed() -> InvalidTransactionStateError:
     """Return the error of an abort after a commit that was cut off."""
     return InvalidTransactionStateError(
-        "the commit that was cut off had landed: the transaction is committed",
+        "the interrupted commit has succeeded: the transaction is committed",
         kind="transaction-committed",
-        hint="go on; do not send its records again",
+        hint="continue with the next transaction; do not send these records again",
     )
 
 
 def records_dropped(within: Call) -> InvalidTransactionStateError:
     """Return the error of a call that was cut outside of the log's answers: what is buffered may be torn."""
     return InvalidTransactionStateError(
-        f"an unexpected error has cut off {within}(): records that were sent after the last flush that succeeded "
+        f"an unexpected error has interrupted {within}(): records that were sent after the last flush that succeeded "
         "may be missing in the log",
         kind="records-dropped",
-        hint="look what the log holds, and send the rest with another producer",
+        hint="check which records the log holds, and send the rest with another producer",
     )

@@ -134,12 +134,12 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
     ProducerStatus.IN_TRANSACTION: ("transaction-open", "a transaction is open", "commit or abort it first"),
     ProducerStatus.ABORT_REQUIRED: (
         "abort-required",
-        "records of this transaction were not taken in whole or are lost, it was open for too long, or others have read on",
+        "records of this transaction are incomplete or lost, it was open for too long, or its input was read elsewhere",
         "abort the transaction and send everything again",
     ),
     ProducerStatus.PREPARED: (
         "transaction-prepared",
-        "the transaction is prepared: its outcome is decided elsewhere",
+        "the transaction is prepared: its coordinator decides the outcome",
         "commit or abort it; producer.prepared names it",
     ),
     ProducerStatus.UNKNOWN_OUTCOME: (
@@ -147,7 +147,7 @@ _REFUSALS: Mapping[ProducerStatus, tuple[str, str, str]] = {
         "it is not known whether the last call is in the log",
         "repeat that call, abort, or close",
     ),
-    ProducerStatus.CLOSED: ("producer-closed", "the producer is closed", "make a new one"),
+    ProducerStatus.CLOSED: ("producer-closed", "the producer is closed", "make a new producer"),
 }
 
 
@@ -262,7 +262,8 @@ class Transaction:
             raise InvalidTransactionStateError(
                 f"{call}() is not possible now: this transaction is over",
                 kind="no-transaction",
-                hint="use it in its own with block; the next one is another producer.transaction()",
+                hint="use it only in its own with block; begin the next transaction with another "
+                "producer.transaction()",
             )
 
     def __enter__(self) -> Self:
@@ -276,9 +277,9 @@ class Transaction:
         self._is_over = True
         if error is None and self._producer.status is ProducerStatus.READY:
             raise InvalidTransactionStateError(
-                "the transaction was ended inside its with block, which ends it by itself; what was done stays done",
+                "the transaction was ended inside its with block, which ends it itself; its outcome stands",
                 kind="no-transaction",
-                hint="leave out that commit() or abort(), or use begin() without a with statement",
+                hint="remove that commit() or abort(), or use begin() without a with statement",
             )
         if error is None and self._producer.status is not ProducerStatus.PREPARED:
             try:

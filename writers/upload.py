@@ -322,4 +322,4 @@ def _create(store: ObjectStore, key: str, data: bytes, pauses: Pauses | None) ->
             break
         if pauses is not None:
             pauses.wait_out(error)
-    raise error or InternalError("a key that nobody else uses is taken", object=key)
+    raise error or InternalError("an object exists under a key that only this client uses", object=key)

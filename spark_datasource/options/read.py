@@ -61,7 +61,7 @@ def _check_bounds(found: OptionValues, values: Mapping[str, object], *, by_entry
         and values.keys() & {"version_as_of", "timestamp_as_of_ms"}
     ):
         found.problems.append(
-            "with order commit the end is endingOffsets, endingTimestamp, versionAsOf or timestampAsOf: one of them"
+            "with order commit give only one of endingOffsets, endingTimestamp, versionAsOf and timestampAsOf"
         )
 
 
@@ -72,7 +72,7 @@ def _isolation(found: OptionValues, values: Mapping[str, int], order: Order) -> 
     if order is Order.COMMIT:
         if level is IsolationLevel.READ_UNCOMMITTED:
             found.problems.append(
-                "option isolation is read_uncommitted; order commit reads what is committed"
+                "option isolation is read_uncommitted; order commit reads committed records only"
             )
         level = IsolationLevel.SNAPSHOT
     version, moment_ms = values.get("version_as_of"), values.get("timestamp_as_of_ms")

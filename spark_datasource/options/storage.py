@@ -160,8 +160,9 @@ def _check_inherited(below: Mapping[str, str]) -> None:
         raise InvalidInputError(
             [
                 (
-                    "option storage.endpoint_url names another endpoint than that of fs.s3a, whose credentials are not sent there; "
-                    "give storage.key and storage.secret for it, storage.profile, or storage.anon"
+                    "option storage.endpoint_url names an endpoint other than that of fs.s3a, and txnlog does not "
+                    "send the credentials of fs.s3a there; give storage.key and storage.secret for it, "
+                    "storage.profile, or storage.anon"
                 )
             ],
             kind="invalid-storage-option",

@@ -45,7 +45,7 @@ class TopicChoice:
             raise NotFoundError(
                 "no topic matches the pattern",
                 kind="unknown-topic",
-                hint="the pattern has to match a whole name; create a topic first: it gives the schema",
+                hint="the pattern must match a whole name; create a topic first, because the schema comes from it",
                 pattern=self.pattern,
                 topics=sorted(state.topic_ids)[:20],
             )

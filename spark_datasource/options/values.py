@@ -122,7 +122,8 @@ class OptionValues:
         value, other = self._values.get(name.lower()), self._values.get(alias.lower())
         if value and other and value != other:
             self.problems.append(
-                f"options {name} and {alias} mean the same and differ: {value!r:.100} and {other!r:.100}; give one of them"
+                f"options {name} and {alias} mean the same, but their values differ: {value!r:.100} and "
+                f"{other!r:.100}; give one of them"
             )
         if value and value == other:
             return [name, alias]
@@ -132,8 +133,7 @@ class OptionValues:
         """Raise when there was any problem."""
         if self.problems and not self._values:
             self.problems.append(
-                "no option arrived at all, which is how Spark reads and writes tables of a catalog: drop such a table, and "
-                f"use {USE_VIEW}"
+                "Spark passed no options, as it does for tables of a catalog: drop the table, and use {USE_VIEW}"
             )
         if self.problems:
             raise InvalidInputError(self.problems, kind="invalid-option")

@@ -91,7 +91,7 @@ def _write_values(found: OptionValues, columns: Sequence[str], s3a: S3aSettings 
     return values
 
 
-_OR_ROUTE = "; give it, or leave it out and name the topic of each row in a column topic"
+_OR_ROUTE = "; set it, or name the topic of each row in a column topic"
 
 
 def _topic(found: OptionValues, text: str | None, advice: str = "") -> str:
@@ -123,7 +123,7 @@ def _app(found: OptionValues, topic: str | None) -> AppRef | None:
     """Return the application version of a write."""
     app_id, version = found.text("txnAppId"), WRITE["txnVersion"].parsed(found)
     if (app_id is None) != (found.text("txnVersion") is None):
-        found.problems.append("give txnAppId and txnVersion both, or neither")
+        found.problems.append("give both txnAppId and txnVersion, or neither")
     if app_id is None or version is None:
         return None
     return AppRef(BATCH_NAMESPACE, topic_app_id(ROUTED if topic is None else topic, app_id), version)

@@ -125,7 +125,7 @@ def start_entry(state: LogState, starting: StartOrEnd) -> int:
 def _no_entry(entry: int, state: LogState) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
         "there is no such entry yet",
-        hint="use an entry that is there, earliest, or latest",
+        hint="use an existing entry, earliest, or latest",
         got=entry,
         latest=state.entry,
     )
@@ -156,7 +156,7 @@ def check_topics(name: str, topics: Sequence[TopicState], option: StartOrEnd | N
         raise NotFoundError(
             f"option {name} names topics that are not read",
             kind="unknown-topic",
-            hint="name topics that are there and that the pattern matches",
+            hint="name existing topics that the pattern matches",
             topics=others[:20],
         )
 

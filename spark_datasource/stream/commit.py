@@ -43,7 +43,9 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     if known is not None and known.version >= stamp.batch_id:
         return Write(app=app)  # done or refused, never applied: what was uploaded does not matter
     topics = {name: _known_or_new(state, batch, options, frame, name) for name in sorted(batch.topics)}
-    write = write_of(log, batch.tasks, stamp.born, topics, app, "let the source give smaller batches")
+    write = write_of(
+        log, batch.tasks, stamp.born, topics, app, "configure the source to give smaller batches"
+    )
     if options.app_id is None:
         return write
     return replace(write, apps_beside=(AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),))
@@ -54,17 +56,17 @@ def _known_or_new(
 ) -> Target:
     stamp = batch.topics[name]
     if options.write.topic not in (None, name):
-        raise invalid_message("a topic that is not one of this write", topic=name)
+        raise invalid_message("a topic that this write does not have", topic=name)
     topic = state.topics.get(stamp.topic_id)
     if topic is not None:
         if (topic.name, topic.directory) != (name, stamp.directory):
-            raise invalid_message("a topic that has another name in the log", topic=name, got=stamp)
+            raise invalid_message("a topic whose name differs in the log", topic=name, got=stamp)
         return Target(stamp.topic_id, _destination(stamp), _partition_count(topic, stamp), None)
     if not options.write.create_topics or stamp.topic_id != new_topic_id(batch.stamp.seed, name):
         raise ConflictError(
             "a topic that the batch was written for is not in the log",
             kind="topic-replaced",
-            hint="nothing was written; restart the query, which writes the batch again",
+            hint="nothing was written; restart the query: it writes the batch again",
             topic=name,
             topic_id=stamp.topic_id,
         )
@@ -72,7 +74,7 @@ def _known_or_new(
     create, _ = topic_to_create(options.write, columns, batch.stamp.seed, name)
     expected = TopicStamp(create.topic_id, create.directory, 0, create.partitions)
     if stamp != expected:
-        raise invalid_message("another topic than the one to create", topic=name, got=stamp)
+        raise invalid_message("a topic that differs from the one to create", topic=name, got=stamp)
     # Another client may have made it meanwhile: then this creates nothing, and the records go there if it is alike.
     theirs = state.topics.get(state.topic_ids.get(name, ""))
     alike = theirs is not None and theirs.created.partitions == create.partitions
@@ -92,7 +94,7 @@ def _partition_count(topic: TopicState, stamp: TopicStamp) -> int:
         raise ConflictError(
             "the topic has more partitions than when the batch was written, and its records go by key",
             kind="partition-count-changed",
-            hint="nothing was written; restart the query, which writes the batch again",
+            hint="nothing was written; restart the query: it writes the batch again",
             topic=topic.name,
             expected=stamp.partition_count,
             got=topic.partitions,

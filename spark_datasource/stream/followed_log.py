@@ -71,7 +71,7 @@ class FollowedLog:
         """Look whether the last entry is still there: in a log that is gone no next one would ever come."""
         if not has_entry(self.log.store, state.entry, state.entry_sha256):
             raise ConflictError(
-                "the log that the query follows is not there any more: it was removed, made again, or restored",
+                "the log that the query follows no longer exists: it was removed, recreated, or restored",
                 kind="log-replaced",
                 hint="nothing was lost from the query's checkpoint; restart it once the log is back",
                 path=self.log.url,

@@ -117,12 +117,16 @@ def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
     topics: dict[str, TopicStamp] = {}
     for task in tasks:
         if task.batch != stamp:
-            raise invalid_message("another batch than the others", got=task.batch, expected=stamp)
+            raise invalid_message(
+                "a batch that differs from that of other tasks", got=task.batch, expected=stamp
+            )
         if not set(task.uploads) <= set(task.topics):
             raise invalid_message("uploads of topics that it does not name", task=task.partition_id)
         for name, topic in task.topics.items():
             if topics.setdefault(name, topic) != topic:
-                raise invalid_message("another topic than the others", topic=name)
+                raise invalid_message("a topic that differs from that of other tasks", topic=name)
     if stamp.batch_id != batch_id:
-        raise invalid_message("another batch than the one to commit", got=stamp.batch_id, expected=batch_id)
+        raise invalid_message(
+            "a batch that differs from the one to commit", got=stamp.batch_id, expected=batch_id
+        )
     return Batch(stamp, topics, tasks)

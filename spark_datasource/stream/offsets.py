@@ -100,5 +100,5 @@ def parse_stream_offset(value: object) -> StreamOffset:
         raise InvalidInputError(
             f"the checkpoint has {str(value)!r:.200}, which is no offset of txnlog",
             kind="invalid-checkpoint",
-            hint="was it made with another source? use a new checkpointLocation",
+            hint="use the source that wrote the checkpoint, or a new checkpointLocation",
         ) from None

@@ -82,7 +82,7 @@ def without_loss(
         topic = state.topics.get(topic_id)
         if topic is None and fail_on_data_loss:
             raise topic_gone(
-                "a topic of the checkpoint is not in the log any more: it was deleted, or made again",
+                "a topic of the checkpoint is no longer in the log: it was deleted or recreated",
                 position,
                 topic_id,
             )
@@ -101,7 +101,7 @@ def topic_gone(what: str, position: TopicPosition, topic_id: str) -> ConflictErr
     return ConflictError(
         what,
         kind="topic-gone",
-        hint='restore it, use a new checkpointLocation, or go on without it: option("failOnDataLoss", "false")',
+        hint='restore it, use a new checkpointLocation, or continue without it: option("failOnDataLoss", "false")',
         topic=position.name or topic_id,
         topic_id=topic_id,
     )
@@ -118,7 +118,7 @@ def _present(state: LogState, topic: TopicState, number: int, offset: int, fail_
         if offset < partition.log_start
         else "offsets that the query has read are not in the log",
         kind="data-loss",
-        hint='to go on with what is there: option("failOnDataLoss", "false")',
+        hint='to continue with the remaining offsets: option("failOnDataLoss", "false")',
         topic=topic.name,
         partition=number,
         got=offset,

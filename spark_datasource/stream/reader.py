@@ -226,7 +226,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             raise ConflictError(
                 "the log was restored to an older state after the query had read from it",
                 kind="checkpoint-of-other-log",
-                hint="what was committed after that state is another history: use the log that the query read before, "
+                hint="commits after that state belong to another history: use the log that the query read before, "
                 "or a new checkpointLocation",
                 path=log.url,
                 read_to_entry=seen.entry,
@@ -248,7 +248,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
                 self._reads[key] = topic_read(self._options, topic.name, topic.schema, self._schema)
             except InvalidInputError as error:
                 reload = (
-                    "if the topic changed under the query, load() it again and start from the same checkpoint; "
+                    "if the topic changed while the query ran, load() it again and start from the same checkpoint; "
                     "else choose columns that all topics have"
                 )
                 raise InvalidInputError(
@@ -266,7 +266,7 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             if topic is None:
                 if not self._options.fail_on_data_loss:
                     continue
-                raise topic_gone("a topic of the micro-batch is not in the log any more", position, topic_id)
+                raise topic_gone("a topic of the micro-batch is no longer in the log", position, topic_id)
             read, before = self._read_of(topic), since.offsets(topic_id)
             if until.order is Order.COMMIT:
                 plans.append(

@@ -149,8 +149,8 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
         raise StaleAppVersionError(
             "another run of this query has written this batch",
             kind="stale-instance",
-            hint="two drivers write from one checkpoint, or from a checkpoint and a copy of it: keep one, and look whether "
-            "the other has left out rows: its batches need not be the same",
+            hint="two drivers write from one checkpoint, or from a checkpoint and its copy: stop one of them, and "
+            "check whether rows of the other are missing, because their batches may differ",
             query_id=stamp.query_id,
             batch_id=stamp.batch_id,
             run_id=stamp.run_id,
@@ -158,9 +158,9 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
 
 
 _DIFFERENT = (
-    "nothing was written; another run of this query has written it, from a copy of the checkpoint or beside this one: go on from "
-    "the checkpoint of that run. Or the source or the query gives other rows each time: then, or if you do without the rows of this "
-    "try, set option allowDifferentRepeat"
+    "nothing was written; if another run of this query has written it, from a copy of the checkpoint or beside this "
+    "run, continue from the checkpoint of that run. If the source or the query gives different rows each time, or "
+    "you do not need the rows of this attempt, set option allowDifferentRepeat"
 )
 
 
@@ -190,7 +190,8 @@ def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknown
     return CommitStateUnknownError(
         "the batch may or may not be in the log: the store gave no clear answer",
         kind=error.kind,
-        hint="start the query again when the store answers: it finds out, and the batch is there once",
+        hint="start the query again when the store answers: it finds out whether the batch is there, and writes it "
+        "once",
         query_id=batch.stamp.query_id,
         batch_id=batch.stamp.batch_id,
         **error.values,
@@ -200,25 +201,26 @@ def _unclear(error: CommitStateUnknownError, batch: Batch) -> CommitStateUnknown
 def _advised(error: StaleAppVersionError, batch: Batch, app_id: str | None) -> StaleAppVersionError:
     """Return a refusal of the log in the words of a stream."""
     if error.kind == "missing-versions":
-        what = "the log does not hold the batches of this query before this one"
+        what = "the log lacks earlier batches of this query"
         hint = (
-            "nothing was written; it is another log than before, or was made anew or restored, or the checkpoint was used "
-            "with another sink: to go on without them, set option allowMissingBatches"
+            "nothing was written; the query wrote to another log before, or the log was recreated or restored, or "
+            "the checkpoint was used with another sink: to continue without the earlier batches, set option "
+            "allowMissingBatches"
         )
     elif error.kind == "stale-instance":
         what = "another run of this query has taken over from this one"
-        hint = "nothing was written; two drivers write from one checkpoint, or from a checkpoint and a copy of it: keep one"
+        hint = "nothing was written; two drivers write from one checkpoint or from its copy: stop one of them"
     elif app_id is not None and error.values.get("app_id") == app_id:
         what = "the log holds this batch of the application, or a later one, from another query"
         hint = (
-            "nothing was written; txnAppId was used with another checkpoint: go on with that one, or choose another "
-            "txnAppId for a stream that begins anew"
+            "nothing was written; txnAppId was used with another checkpoint: continue with that checkpoint, or "
+            "choose another txnAppId for a new stream"
         )
     else:
         what = "the log holds a later batch of this query"
         hint = (
-            "nothing was written; the checkpoint is an older state of itself, or a copy: go on with the newest one, or "
-            "begin a new one, with which the source is read anew"
+            "nothing was written; the checkpoint is an older state or a copy: continue with the newest checkpoint, "
+            "or begin a new one, which reads the source again from its start"
         )
     values = {name: value for name, value in error.values.items() if name not in ("app_id", "version", "got")}
     values = {"query_id": batch.stamp.query_id, "batch_id": batch.stamp.batch_id, **values}

@@ -89,7 +89,7 @@ def check_planned(log: TxnLog, log_id: str, born: int) -> None:
         log.url,
         log_id,
         born or -1,
-        "the log at the path is another one than when the write began, or was restored to an older state",
+        "the log at this path was replaced, or restored to an older state, after the write began",
         hint="nothing was written",
         born=born,
     )

@@ -105,7 +105,7 @@ def _check_contents(message: TaskUpload, *, compared: bool) -> None:
     expected = {topic: rows for topic, rows in uploaded.items() if rows} if compared else {}
     said = message.contents
     if said is None or {topic: rows.records for topic, rows in said.items()} != expected:
-        raise invalid_message("other rows than it uploaded", task=message.partition_id)
+        raise invalid_message("rows that differ from its uploads", task=message.partition_id)
     if not all(0 <= number < 2**64 for rows in said.values() for number in rows):
         raise invalid_message("not a sum of rows", task=message.partition_id)
 
@@ -113,7 +113,7 @@ def _check_contents(message: TaskUpload, *, compared: bool) -> None:
 def _check_file(file: FileRecord, born: int, expected: Destination) -> None:
     name = parse_data_key(file.key)
     if name is None or name.born < born or file.key != data_key(expected.directory, name.born, name.uuid):
-        raise invalid_message("an object that is not one of this write", got=repr(file)[:200])
+        raise invalid_message("an object that this write does not have", got=repr(file)[:200])
     if file.schema_id != expected.schema_id:
         raise invalid_message("a file of another schema", object=file.key, got=file.schema_id)
     if not file.rows or file.footer_bytes > file.size:
@@ -142,6 +142,6 @@ def invalid_message(what: str, **values: object) -> InternalError:
     return InternalError(
         f"a task reported {what}",
         kind="invalid-commit-message",
-        hint="nothing was written; do all executors have the driver's version of txnlog?",
+        hint="nothing was written; check that all executors have the driver's version of txnlog",
         **values,
     )

@@ -33,8 +33,8 @@ __all__ = ["TxnLogBatchWriter", "plan_write", "targets_of"]
 
 
 _DIFFERENT = (
-    "nothing was written; give other rows another txnVersion. If the job does not give the same rows each time, or you do without "
-    "those of this run, set option allowDifferentRepeat"
+    "nothing was written; write different rows with a new txnVersion. If the job gives different rows each time, or "
+    "you do not need the rows of this run, set option allowDifferentRepeat"
 )
 
 
@@ -151,7 +151,7 @@ def _target(plan: WritePlan, topic: str) -> Target:
     try:
         route = plan.routes.route(topic)
     except InvalidInputError:
-        raise invalid_message("a topic that is not one of this write", topic=topic) from None
+        raise invalid_message("a topic that this write does not have", topic=topic) from None
     layout = route.layout
     destination = Destination(route.directory, layout.schema.schema_id, layout.partition_count)
     return Target(route.topic_id, destination, layout.partition_count, route.create)

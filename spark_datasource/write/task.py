@@ -293,7 +293,8 @@ def _check_text(batch: pa.RecordBatch, first_row: int, task: int) -> None:
     raise InvalidInputError(
         problems,
         kind="schema-mismatch",
-        hint="nothing was written; mend the text, for instance with make_valid_utf8(column), or let the column be binary",
+        hint="nothing was written; repair the text, for instance with make_valid_utf8(column), or use a binary "
+        "column",
     )
 
 
@@ -382,7 +383,7 @@ class _Router:
         if self._routes.create is None:
             hint += "; topics that do not exist are created with option createTopics=true"
         raise InvalidInputError(
-            ["column topic routes the rows of this write, and some of them cannot go anywhere", *problems],
+            ["column topic routes the rows of this write, and some rows name no usable topic", *problems],
             kind="unroutable-rows",
             hint=hint,
         )

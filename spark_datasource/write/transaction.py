@@ -149,9 +149,9 @@ class SparkTransaction:
 
     def __reduce__(self) -> Any:
         raise InvalidInputError(
-            f"{self!r:.200} cannot be pickled or copied: it stays in the process that made it",
+            f"{self!r:.200} cannot be pickled or copied: it works only in the process that made it",
             kind="not-picklable",
-            hint="make it inside the function that Spark calls, from the path of the log",
+            hint="make a new one from the path of the log, inside the function that Spark calls",
         )
 
     # --- the calls ---------------------------------------------------------------------------------------------------
@@ -358,7 +358,11 @@ class SparkTransaction:
             if self._producer is not None and not self.is_done:
                 self._producer.abort()
         except TxnLogError as error:
-            logger.warning("a transaction that was begun for nobody is left to the next instance: %s", error)
+            logger.warning(
+                "a transaction that began but was never entered stays open until the next instance "
+                "aborts it: %s",
+                error,
+            )
         finally:
             self._log.close()
 
@@ -461,9 +465,9 @@ def _unknown(error: CommitStateUnknownError, *, has_version: bool) -> CommitStat
     return CommitStateUnknownError(
         "the transaction may or may not be committed: the store gave no clear answer",
         kind=error.kind,
-        hint="run it again with the same version: it is done once"
+        hint="run it again with the same version: the version commits only once"
         if has_version
-        else "look at what is committed (the positions of its group, the topics) before it is run again",
+        else "check what is committed (the positions of its group, the topics) before you run it again",
         cause=str(error),
     )
 

@@ -63,7 +63,9 @@ def write_options(
 ) -> dict[str, str]:
     """Return the options of a write, all checked."""
     own = [name for name in options if name.lower() in _OWN_OPTIONS or name.lower().startswith(PREFIX)]
-    problems = [f"option {name} is the transaction's, and given to SparkTransaction" for name in sorted(own)]
+    problems = [
+        f"option {name} belongs to the transaction: give it to SparkTransaction" for name in sorted(own)
+    ]
     given = {name: value for name, value in options.items() if value is not None and name not in own}
     problems += [
         f"option {name} is {repr_of(value, 100)}; use a text, a number or a boolean"

@@ -68,7 +68,7 @@ def test_a_closed_stdout_is_told_before_anything_is_done(log: TxnLog, tmp_path: 
     records.write_text('{"n": 1}\n')
     done = shell(arguments, f">&- < {shlex.quote(str(records))}")
     assert (done.returncode, done.stdout) == (5, b"")
-    assert b"standard output is closed; nothing was done" in done.stderr
+    assert b"standard output is closed; the command did nothing" in done.stderr
     assert log.read("t").read_all().num_rows == 0
 
 

@@ -260,7 +260,7 @@ def test_a_mistyped_group_is_answered_with_the_nearest(txnlog: Command, busy: Tx
 def test_delete_says_what_went(txnlog: Command, busy: TxnLog) -> None:
     assert (
         txnlog("groups", "delete", "readers", "--force", "--dry-run").out
-        == "readers: would be deleted with 2 positions\n"
+        == "readers: this would delete the group and 2 positions\n"
     )
     assert "readers" in busy.refresh().groups
     answer = txnlog("groups", "delete", "readers", "--force")

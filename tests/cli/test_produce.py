@@ -137,7 +137,7 @@ BAD = [
     ('{"id":1}\n', ["--partition", "2"], "no such partition"),
     ('{"id":1\n', [], "line 1: not JSON: Expecting ',' delimiter at character 8"),
     ('{"id":' + "9" * 5000 + "}\n", [], "line 1: not JSON: a number has more than 4300 digits"),
-    ("[" * 100_000, [], "line 1: not JSON: too many values in one another"),
+    ("[" * 100_000, [], "line 1: not JSON: values are nested too deeply"),
     (b'{"note":"\xff"}\n', [], "line 1: not UTF-8: byte 0xff at byte 10"),
     ('{"id":1}\n', ["--transactional-id", ""], "is not a valid transactional id"),
 ]

@@ -86,7 +86,7 @@ def test_case_10_the_last_batch_is_gone_from_the_checkpoint(stream: Stream, tmp_
     for _ in range(2):
         told = stream.fails()
         assert "[TXNLOG_STALE_APP_VERSION] the log holds a later batch of this query" in told
-        assert "go on with the newest one" in told
+        assert "continue with the newest checkpoint" in told
         assert stream.entry() == entry
     shutil.rmtree(stream.checkpoint)
     away.rename(stream.checkpoint)

@@ -41,7 +41,7 @@ def test_case_23_rows_that_nobody_wrote_are_not_passed_over(stream: Stream, tmp_
         told = stream.fails(_rows(stream), checkpoint=copy)
         assert "[TXNLOG_DIFFERENT_REPEAT] batch 1 of query" in told
         assert "rows: 40 rows in the log, 80 in the repetition" in told
-        assert "go on from the checkpoint of that run" in told
+        assert "continue from the checkpoint of that run" in told
         assert (stream.entry(), stream.numbers()) == (entry, there)
     run(stream, stream.checkpoint)  # as it says
     stream.feed()

@@ -110,7 +110,7 @@ def test_an_older_checkpoint_is_refused_and_the_newest_goes_on(
     feed.run()
     told = feed.fails(checkpoint=tmp_path / "older")
     assert "[TXNLOG_STALE_APP_VERSION] the log holds a later batch of this query" in told
-    assert "go on with the newest one" in told
+    assert "continue with the newest checkpoint" in told
     feed.add(4)
     feed.run()
     assert rows(log) == [1, 2, 3, 4]

@@ -154,7 +154,7 @@ class Groups:
         force : bool
             Also when the group has a live member.
         create : bool
-            Make the group if it is not there.
+            Create the group if it does not exist.
 
         Raises
         ------

@@ -251,7 +251,7 @@ class Transactions:
         Parameters
         ----------
         dry_run : bool
-            Only say what would be done.
+            Only show the effect; change nothing.
 
         Returns
         -------
@@ -363,7 +363,7 @@ class Transactions:
         restored : bool
             The job goes on from a checkpoint: only the worker's own id.
         dry_run : bool
-            Only say what would be done.
+            Only show the effect; change nothing.
 
         Raises
         ------
@@ -431,7 +431,7 @@ def _with_answer(one: EndedTransaction, answer: CommitResult | TxnLogError) -> E
 
 def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
-        "the transaction is prepared: its outcome is decided elsewhere",
+        "the transaction is prepared: its coordinator decides the outcome",
         kind="transaction-prepared",
         hint="its coordinator must commit or abort it; force_terminate gives it up for good",
         transactional_id=one.transactional_id,

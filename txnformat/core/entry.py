@@ -87,7 +87,7 @@ def sha256_hex(data: bytes) -> str:
 def missing_entry(number: int, hint: str = RESTORE, **values: object) -> CorruptDataError:
     """Return the error about a slot below the tip that is empty although its entry cannot have been deleted."""
     return CorruptDataError(
-        "a commit entry is missing: later ones are there",
+        "a commit entry is missing, but later entries exist",
         kind="missing-entry",
         hint=hint,
         object=keys.entry_key(number),

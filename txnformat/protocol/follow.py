@@ -309,7 +309,7 @@ def _open_at(
     newest = max((n for n in map(keys.parse_entry_key, listed) if n is not None), default=-1)
     if newest >= end and boundary <= end:
         # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.
-        advice = "restore it from a copy; a writer that went on from here would lose the later ones"
+        advice = "restore it from a copy; a writer that continued from here would lose the later entries"
         raise missing_entry(end, advice, newest=newest)
     # What begins below the boundary may be deleted entries, created again by a writer that slept: it proves nothing.
     if state is None or boundary > state.entry + 1:

@@ -259,7 +259,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no 
         return self.open_input_file(path)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise NotImplementedError("files of a log are read by key, and nothing else")
+        raise NotImplementedError("files of a log can only be read by key")
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = (
         _refuse

@@ -38,11 +38,11 @@ def present(
 def check_bytes(record: Record, named: ObjectRecord | Checkpoint, data: bytes, hint: str) -> bool:
     """Return whether bytes have the size and hash that an entry names; else note the problem."""
     if len(data) != named.size:
-        what = "the object has another size than its entry says"
+        what = "the object differs in size from its entry"
         record.add(ProblemKind.WRONG_SIZE, named.key, what, f"{named.size} bytes", len(data), hint)
         return False
     if sha256_hex(data) != named.sha256:
-        what = "the object has another hash than its entry says"
+        what = "the object differs in hash from its entry"
         record.add(ProblemKind.WRONG_HASH, named.key, what, named.sha256, sha256_hex(data), hint)
         return False
     return True

@@ -93,7 +93,7 @@ class ChainCheck:
         """Check the next entry; returns it, or None when it could not be read."""
         key = keys.entry_key(number)
         data = present(
-            self._record, key, data, "a commit entry is missing: later ones are there", RESTORE_ENTRY
+            self._record, key, data, "a commit entry is missing, but later entries exist", RESTORE_ENTRY
         )
         if data is None:
             self.skip()

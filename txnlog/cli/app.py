@@ -99,9 +99,9 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdout is None:  # known before anything is done, which could not be told any more
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
         closed = StorageError(
-            "standard output is closed; nothing was done",
+            "standard output is closed; the command did nothing",
             kind="output-failed",
-            hint="redirect it; to do without: > /dev/null",
+            hint="redirect it, for example to > /dev/null",
         )
         return report(closed, as_json=False)
     as_json = "--json" in (options[: options.index("--")] if "--" in options else options)

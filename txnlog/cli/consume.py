@@ -55,13 +55,13 @@ Batches = Iterator["pa.RecordBatch"]
     "partitions",
     multiple=True,
     callback=parse_numbers,
-    help="Only these; repeat it, or 0,2.",
+    help="Only these partitions; repeat the option, or give a list: 0,2.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted", "snapshot"]),
-    help="read_uncommitted shows open and aborted transactions, too; snapshot all that is committed, also behind open "
-    "transactions. Default: read_committed.",
+    help="read_uncommitted also shows open and aborted transactions; snapshot shows all committed records, also "
+    "behind open transactions. Default: read_committed.",
 )
 @click.option(
     "--version-as-of",
@@ -77,11 +77,14 @@ Batches = Iterator["pa.RecordBatch"]
 @click.option(
     "--where",
     metavar="CONDITION",
-    help='Only records that meet it, in SQL, as in "amount > 10 AND note IS NOT NULL"; also of metadata columns.',
+    help='Only records for which this SQL condition is true, such as "amount > 10 AND note IS NOT NULL"; metadata '
+    "columns work, too.",
 )
-@click.option("--columns", metavar="NAMES", help="As in id,amount,_offset; default: the topic's own.")
+@click.option(
+    "--columns", metavar="NAMES", help="Columns, as in id,amount,_offset. Default: the topic's own."
+)
 @click.option("--metadata", is_flag=True, help=f"Also {', '.join(METADATA)}.")
-@click.option("--limit", type=IntegerRange(min=0), help="Most records.")
+@click.option("--limit", type=IntegerRange(min=0), help="At most this many records.")
 @click.option(
     "--format",
     "format_",
@@ -93,19 +96,20 @@ Batches = Iterator["pa.RecordBatch"]
     "--output",
     "-o",
     type=click.Path(dir_okay=False),
-    help="To a file, which appears when it is whole. Its form: .json, .jsonl, .ndjson, .csv or .parquet.",
+    help="Write to a file, which appears when it is complete. Its suffix sets the format: .json, .jsonl, .ndjson, "
+    ".csv or .parquet.",
 )
 @binary_option("How JSON, CSV and tables show the bytes of binary columns.")
 @click.option(
     "--no-formulas",
     is_flag=True,
-    help="CSV only: put ' before text that a spreadsheet would take for a formula, which begins with =, +, -, @, a tab "
-    "or a line break.",
+    help="CSV only: put ' before text that a spreadsheet would take for a formula: text that begins with =, +, -, "
+    "@, a tab or a line break.",
 )
 @click.option(
     "--end-expired",
     is_flag=True,
-    help="First end the open transactions whose time is over; where that is not permitted, read on.",
+    help="First end the open transactions whose timeout is over; without the permission to write, read without that.",
 )
 def consume(
     topic: str,
@@ -129,11 +133,11 @@ def consume(
 ) -> None:
     """Read the records of TOPIC.
 
-    As it is now: partition by partition, each in offset order.
+    Reads the topic as it is now, partition by partition, each in offset order.
     """
     chosen = _format(format_, output, as_json)
     if no_formulas and chosen != "csv":
-        raise click.UsageError("--no-formulas is for --format csv")
+        raise click.UsageError("--no-formulas needs --format csv")
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
         reader = log.read(
@@ -173,7 +177,7 @@ def _format(format_: str | None, output: str | None, as_json: bool) -> str:
     if by_name is not None and by_name != chosen:
         option = f"--format {format_}" if format_ else "--json"
         raise click.UsageError(
-            f"{option} writes {chosen}, and the name of the file {Path(output or '').name!r:.100} says {by_name}: "
+            f"{option} writes {chosen}, but the file name {Path(output or '').name!r:.100} says {by_name}: "
             f"leave out {option}, or give the file another suffix"
         )
     return chosen

@@ -30,10 +30,17 @@ def dump() -> None:
 
 @dump.command("entries")
 @with_place
-@click.option("--entry", "-e", "chosen", type=IntegerRange(min=0), multiple=True, help="This one; repeat it.")
-@click.option("--from", "start", type=IntegerRange(min=0), help="First entry. Default: the oldest there is.")
+@click.option(
+    "--entry",
+    "-e",
+    "chosen",
+    type=IntegerRange(min=0),
+    multiple=True,
+    help="Only this entry; repeat the option.",
+)
+@click.option("--from", "start", type=IntegerRange(min=0), help="First entry. Default: the oldest.")
 @click.option("--to", "end", type=IntegerRange(min=0), help="Last entry, inclusive. Default: the newest.")
-@click.option("--raw", is_flag=True, help="The JSON as stored (decompressed), without any check.")
+@click.option("--raw", is_flag=True, help="Print the JSON as stored (decompressed), without any check.")
 def entries(
     place: Place, chosen: tuple[int, ...], start: int | None, end: int | None, raw: bool, as_json: bool
 ) -> None:
@@ -136,7 +143,7 @@ def batches(
 ) -> None:
     """Show the batches and markers of a partition, as kafka-dump-log does.
 
-    Open and aborted ones, too. With --json one line per batch.
+    Also open and aborted ones. With --json one line per batch.
     """
     with place.open() as log:
         for document in _batches(log, topic, partition, start, end):

@@ -25,14 +25,14 @@ LINGERING = Table(
 
 End = Callable[..., "Sequence[EndedTransaction]"]
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the effect; change nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask before several transactions are aborted.")
 
 
 @click.command("abort")
 @click.argument("transactional_id", required=False)
 @with_place
-@click.option("--prefix", help="All open transactions of ids that begin with this.")
+@click.option("--prefix", help="All open transactions whose ids begin with this text.")
 @click.option("--topic", help="With --partition and --start-offset: the transaction that begins there.")
 @click.option("--partition", type=IntegerRange(min=0), help="See --topic.")
 @click.option("--start-offset", type=IntegerRange(min=0), help="Its first offset in the partition.")
@@ -76,7 +76,7 @@ def abort(
 def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json: bool) -> None:
     """Abort the transaction of TRANSACTIONAL_ID for good, also when it is prepared.
 
-    The system that decides about a prepared transaction has to know: it cannot be committed any more.
+    Tell the system that coordinates a prepared transaction: it can no longer commit the transaction.
     """
     with place.open() as log:
         _show([log.transactions.force_terminate(transactional_id, dry_run=dry_run)], as_json)
@@ -86,22 +86,24 @@ def force_terminate(transactional_id: str, place: Place, dry_run: bool, as_json:
 @with_place
 @click.option("--prefix", required=True, help="The job's ids are PREFIX-0, PREFIX-1, …")
 @click.option("--parallelism", type=IntegerRange(min=1), help="Workers that the job has now.")
-@click.option("--worker", type=IntegerRange(min=0), help="The one that cleans up, from 0.")
+@click.option("--worker", type=IntegerRange(min=0), help="The worker that cleans up, from 0.")
 @click.option(
     "--safe-scale-down-factor",
     type=IntegerRange(min=1),
     default=5,
     show_default=True,
-    help="The job had at most so many times as many workers before.",
+    help="The job had at most this many times the workers before.",
 )
 @click.option(
     "--opened-before-entry",
     type=IntegerRange(min=0),
     metavar="ENTRY",
-    help="Only transactions whose first entry is below this one. Default: all that are open now.",
+    help="Only transactions whose first entry is below this entry. Default: all that are open now.",
 )
 @click.option("--restored", is_flag=True, help="The job goes on from a checkpoint: only the worker's own id.")
-@click.option("--list", "only_list", is_flag=True, help="Only list what is open, and whose part it is.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="Only list the open transactions, and the worker of each."
+)
 @dry_run_option
 @yes_option
 def abort_lingering(
@@ -117,7 +119,7 @@ def abort_lingering(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Abort what an earlier run of a parallel job left open.
+    """Abort the transactions that an earlier run of a parallel job left open.
 
     Worker i of p takes the ids PREFIX-k, k an integer, with k = i modulo p and k below p times the factor. With --list,
     Worker is - for transactions that no worker of such a job would abort; --prefix of txnlog transactions abort does.
@@ -147,16 +149,16 @@ def abort_lingering(
 @click.command("end-expired")
 @with_place
 def end_expired(place: Place, as_json: bool) -> None:
-    """End the open transactions whose time is over.
+    """End the open transactions whose timeout is over.
 
-    Every commit to the log does it, too; use this for logs without writes. Prepared transactions stay.
+    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions stay.
     """
     with place.open() as log:
         _show(log.transactions.end_expired(), as_json)
 
 
 def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransaction]:
-    """Do it, once the user has agreed to what would be done."""
+    """Abort the transactions, after the user has agreed if ``sure`` is false."""
     if dry_run:
         return end(dry_run=True)
     if not sure:

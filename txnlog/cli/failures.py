@@ -57,12 +57,13 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
 
 _HINTS: Mapping[str, str] = {
     "no-log": "create it with txnlog create, or check the path",
-    "log-exists": "use it as it is; with --exist-ok that is no error",
+    "log-exists": "use the existing log, or add --exist-ok",
     "unknown-topic": "create it with txnlog create-topic, or check the name: txnlog topics",
-    "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate gives it up for good",
+    "transaction-prepared": "its coordinator must commit or abort it; txnlog transactions force-terminate aborts it "
+    "for good",
     "unknown-subscription": "create it with txnlog subscriptions create, or check the name: txnlog subscriptions list",
     "invalid-version": "give one of --version-as-of and --timestamp-as-of, and no other --isolation than snapshot",
-    "partition-count-changed": "somebody gave the topic more partitions meanwhile: run the command again",
+    "partition-count-changed": "another client added partitions to the topic meanwhile: run the command again",
 }
 """What to do on a command line, for kinds whose own hint names a call of Python."""
 

@@ -104,9 +104,12 @@ def groups() -> None:
 @groups.command("list")
 @with_place
 @click.option(
-    "--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these; repeat it."
+    "--state",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="Only these; repeat the option.",
 )
-@click.option("--pattern", metavar="REGEX", help="Only groups whose name matches as a whole.")
+@click.option("--pattern", metavar="REGEX", help="Only groups whose whole name matches.")
 def list_(place: Place, state: tuple[str, ...], pattern: str | None, as_json: bool) -> None:
     """List consumer groups and where each stands.
 
@@ -125,11 +128,10 @@ def describe(names: tuple[str, ...], place: Place, all_groups: bool, as_json: bo
     """Describe consumer groups: their members, positions and lag.
 
     LAG counts the records from CURRENT-OFFSET to LAST-STABLE-OFFSET that read_committed shows: neither markers nor aborted
-    records. PENDING are positions of transactions that are not decided, by transactional id: a consumer that begins waits
-    for them.
+    records. PENDING are positions of undecided transactions, by transactional id: a consumer that begins waits for them.
     """
     if bool(names) == all_groups:
-        raise click.UsageError("name groups, or give --all-groups")
+        raise click.UsageError("give the names of groups, or --all-groups")
     with place.open() as log:
         found = log.groups.describe_all(names or None)
     if as_json:
@@ -160,17 +162,17 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @groups.command("reset-offsets")
 @click.argument("group")
 @with_place
-@click.option("--topic", help="Only this topic; needed where the group has no positions yet.")
+@click.option("--topic", help="Only this topic; needed when the group has no positions yet.")
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
     callback=parse_numbers,
-    help="Only these of it: 0,2; repeat it.",
+    help="Only these partitions of the topic: 0,2; repeat the option.",
 )
 @click.option("--to-earliest", is_flag=True, help="To the log start.")
 @click.option("--to-latest", is_flag=True, help="To the last stable offset.")
-@click.option("--to-current", is_flag=True, help="Where it is; to the latest where it has no position.")
+@click.option("--to-current", is_flag=True, help="Keep the position; the latest where the group has none.")
 @click.option("--to-offset", type=IntegerRange(min=0), metavar="OFFSET", help="To this offset.")
 @click.option(
     "--to-datetime",
@@ -179,17 +181,29 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
     help="To the first record that is not older, such as 2026-08-01T12:00:00Z; to the latest without one.",
 )
 @click.option(
-    "--by-duration", type=_Duration(), metavar="DURATION", help="Likewise so long ago: P7D, PT1H30M."
+    "--by-duration",
+    type=_Duration(),
+    metavar="DURATION",
+    help="To the first record of this long ago: P7D, PT1H30M.",
 )
-@click.option("--shift-by", type=Integer(), metavar="N", help="So many offsets on, or back if negative.")
 @click.option(
-    "--from-file", type=_Lines(), metavar="FILE", help="To what lines topic,partition,offset say; - is stdin."
+    "--shift-by", type=Integer(), metavar="N", help="Forward by this many offsets; back if negative."
 )
-@click.option("--execute", is_flag=True, help="Do it. Without it only what would be done is shown.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done; that is the default.")
+@click.option(
+    "--from-file",
+    type=_Lines(),
+    metavar="FILE",
+    help="To the offsets in lines topic,partition,offset; - is stdin.",
+)
+@click.option(
+    "--execute", is_flag=True, help="Apply the change. Without this option the command only shows the effect."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the effect; that is the default.")
 @click.option("--export", is_flag=True, help="Print lines topic,partition,offset, for --from-file.")
-@click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
-@click.option("--create", is_flag=True, help="Make the group if it is not there.")
+@click.option(
+    "--force", is_flag=True, help="Also when the group has a live member, whose commits are then refused."
+)
+@click.option("--create", is_flag=True, help="Create the group if it does not exist.")
 def reset_offsets(
     group: str,
     place: Place,
@@ -212,16 +226,16 @@ def reset_offsets(
 ) -> None:
     """Set positions of GROUP.
 
-    Of a topic, of some of its partitions, or all that it has.
+    Of a topic, of some of its partitions, or all positions that the group has.
 
-    All in one step, or, when one of them is out of range, none. A group with a live member is refused.
+    The command sets all of them in one step, or none when one is out of range. It refuses a group with a live member.
     """
     if partitions is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
     if execute and dry_run:
-        raise click.UsageError("either --execute or --dry-run")
+        raise click.UsageError("give either --execute or --dry-run, not both")
     if export and as_json:
-        raise click.UsageError("either --export or --json")
+        raise click.UsageError("give either --export or --json, not both")
     shift = None if shift_by is None else f"shift:{shift_by}"
     if from_file is not None and topic is not None:
         raise click.UsageError("--from-file names topics and partitions itself")
@@ -231,7 +245,7 @@ def reset_offsets(
     ways += [way for way in (to_offset, to_datetime, by_duration, shift, file) if way is not None]
     if len(ways) != 1:
         raise click.UsageError(
-            "say in exactly one way where to: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+            "give exactly one target: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
             "--by-duration, --shift-by or --from-file"
         )
     with place.open() as log:
@@ -277,18 +291,20 @@ def _from_file(file: TextIO) -> dict[tuple[str, int], int]:
 @groups.command("delete")
 @click.argument("group")
 @with_place
-@click.option("--force", is_flag=True, help="Also when the group has a live member, which commits no more.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--force", is_flag=True, help="Also when the group has a live member, whose commits are then refused."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the effect; change nothing.")
 def delete(group: str, place: Place, force: bool, dry_run: bool, as_json: bool) -> None:
     """Delete GROUP with all its positions.
 
-    A group with a live member, or with positions pending in open transactions, is refused.
+    The command refuses a group with a live member, or with positions pending in open transactions.
     """
     with place.open() as log:
         done = log.groups.delete(group, force=force, dry_run=dry_run)
     if as_json:
         print_json({**plain_values(done), "dry_run": dry_run})
     elif dry_run:
-        say(f"{group}: would be deleted with {done.positions} positions")
+        say(f"{group}: this would delete the group and {done.positions} positions")
     else:
         say(f"{group}: deleted with {done.positions} positions, in entry {done.entry}")

@@ -32,9 +32,14 @@ COLUMNS = Table(
 @click.command()
 @with_place
 @click.option(
-    "--limit", "-n", type=IntegerRange(min=1), default=20, show_default=True, help="Most entries to show."
+    "--limit",
+    "-n",
+    type=IntegerRange(min=1),
+    default=20,
+    show_default=True,
+    help="Show at most this many entries.",
 )
-@click.option("--all", "everything", is_flag=True, help="All entries that there are.")
+@click.option("--all", "everything", is_flag=True, help="All entries.")
 @click.option("--start", type=IntegerRange(min=0), metavar="ENTRY", help="The newest entry to show.")
 def history(place: Place, limit: int, everything: bool, start: int | None, as_json: bool) -> None:
     """Show what happened to the log, newest first.

@@ -106,10 +106,11 @@ def _with_place(function: Command, *, required: bool) -> Command:
         multiple=True,
         callback=_parse_storage,
         metavar="KEY=VALUE|@FILE",
-        help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat it (docs/storage.md). @FILE reads "
-        "lines KEY=VALUE, or a JSON object: other users see a command line, so secrets belong into a file.",
+        help="An option of the store, such as endpoint=http://127.0.0.1:9000; repeat the option for more "
+        "(docs/storage.md). @FILE reads lines KEY=VALUE, or a JSON object: put secrets into a file, because other "
+        "users can see a command line.",
     )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, also of an error (on stderr).")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON; errors, too (on stderr).")
     @functools.wraps(function)
     def wrapped(*arguments: Any, root: str | None, storage: dict[str, str], **others: Any) -> Any:
         return function(*arguments, place=None if root is None else Place(root, storage), **others)

@@ -32,18 +32,19 @@ Commit = Callable[[], "CommitInfo"]
     "--format",
     "format_",
     type=click.Choice(["json", "csv", "parquet"]),
-    help="Default: by the file's suffix; JSON lines from stdin.",
+    help="Default: by the file's suffix; for stdin JSON lines.",
 )
 @click.option(
     "--transactional-id",
     metavar="ID",
-    help="Write as this producer: fences the instance that has the id, aborts what it left open.",
+    help="Write as this producer: fence older instances with this id, and abort their open transaction.",
 )
 @click.option(
     "--partition",
     "-p",
     type=Integer(),
-    help="Everything to this partition. Default: by key; without one, from a random partition on, batch by batch.",
+    help="Write everything to this partition. Default: by key; records without a key go to partitions in turn, from "
+    "a random one on.",
 )
 @binary_option("How JSON and CSV hold the bytes of binary columns.")
 def produce(
@@ -58,7 +59,7 @@ def produce(
 ) -> None:
     """Write records to TOPIC: all, or none.
 
-    They come from FILE, or from stdin, and are in the log in one step.
+    The records come from FILE, or from stdin, and enter the log in one step.
 
     JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header
     and all columns. Bad input is refused, and nothing is written.
@@ -123,5 +124,5 @@ def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> 
         return rows, commit()
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted while the commit was under way: whether it is in the log, txnlog offsets tells"
+            "interrupted during the commit: txnlog offsets shows whether it is in the log"
         ) from None

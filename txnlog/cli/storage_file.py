@@ -16,7 +16,7 @@ from txnlog.cli.output import show_lines
 __all__ = ["BYTES_MAX", "read_storage_file"]
 
 BYTES_MAX = 64 * 1024
-HINT = "write one KEY=VALUE per line, # before comments, or one JSON object of texts"
+HINT = "write one KEY=VALUE per line, with # before comments, or one JSON object whose values are texts"
 
 
 def read_storage_file(name: str) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _read(name: str) -> str:
     except FileNotFoundError:
         raise NotFoundError("there is no such file", kind="no-file", file=name) from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "this is no name of a file"
+        why = getattr(error, "strerror", None) or "this is not a valid file name"
         raise InvalidInputError(
             f"the storage options cannot be read: {why}", kind="invalid-file", hint=HINT, file=name
         ) from None

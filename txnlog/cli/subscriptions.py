@@ -24,12 +24,12 @@ BACKLOG = Table("PARTITION MARK LAST-STABLE-OFFSET RANGES UNACKNOWLEDGED PENDING
 
 @click.group()
 def subscriptions() -> None:
-    """List, describe, make, move or delete subscriptions."""
+    """List, describe, create, move or delete subscriptions."""
 
 
 @subscriptions.command("list")
 @with_place
-@click.option("--topic", help="Only those of this topic.")
+@click.option("--topic", help="Only subscriptions of this topic.")
 def list_(place: Place, topic: str | None, as_json: bool) -> None:
     """List subscriptions, by topic and name."""
     with place.open() as log:
@@ -42,10 +42,10 @@ def list_(place: Place, topic: str | None, as_json: bool) -> None:
 @click.argument("name")
 @with_place
 def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
-    """Describe subscription NAME of TOPIC: what it has before it in each partition.
+    """Describe subscription NAME of TOPIC: its backlog in each partition.
 
-    Below MARK every record is acknowledged, above it RANGES of offsets are. UNACKNOWLEDGED counts the records that a committed
-    reader sees and that are not acknowledged; PENDING those of them that an open transaction has.
+    Below MARK every record is acknowledged; above it, RANGES of offsets are. UNACKNOWLEDGED counts the committed records that
+    are not acknowledged; PENDING counts those of them that an open transaction acknowledges.
     """
     with place.open() as log:
         found = log.subscriptions.describe(topic, name)
@@ -60,8 +60,8 @@ def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
 def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--to-offset", callback=parse_offsets, metavar="OFFSETS", help="An offset, or 0:7,2:9."),
-        click.option("--to-latest", is_flag=True, help="At the last stable offset."),
-        click.option("--to-earliest", is_flag=True, help="At the log start."),
+        click.option("--to-latest", is_flag=True, help="Begin at the last stable offset."),
+        click.option("--to-earliest", is_flag=True, help="Begin at the log start."),
     ):
         function = option(function)
     return function
@@ -75,7 +75,7 @@ def _start(
     if to_offset is not None:
         ways.append(to_offset)
     if len(ways) > 1:
-        raise click.UsageError("say in one way where: --to-earliest, --to-latest or --to-offset")
+        raise click.UsageError("give only one target: --to-earliest, --to-latest or --to-offset")
     return ways[0] if ways else None
 
 
@@ -84,7 +84,7 @@ def _start(
 @click.argument("name")
 @with_place
 @_with_start
-@click.option("--if-not-exists", is_flag=True, help="It may be there; then it stays as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Keep a subscription that exists already.")
 def create(
     topic: str,
     name: str,
@@ -95,7 +95,7 @@ def create(
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
-    """Make subscription NAME of TOPIC; it begins at the earliest record unless something else is said."""
+    """Create subscription NAME of TOPIC. By default it begins at the earliest record."""
     start = _start(to_earliest, to_latest, to_offset)
     with place.open() as log:
         log.subscriptions.create(
@@ -118,10 +118,10 @@ def seek(
     to_offset: int | dict[int, int] | None,
     as_json: bool,
 ) -> None:
-    """Let subscription NAME of TOPIC go on from elsewhere: below everything is acknowledged, from there on nothing."""
+    """Move subscription NAME of TOPIC: all records below the new start are acknowledged, no others."""
     start = _start(to_earliest, to_latest, to_offset)
     if start is None:
-        raise click.UsageError("say where: --to-earliest, --to-latest or --to-offset")
+        raise click.UsageError("give a target: --to-earliest, --to-latest or --to-offset")
     with place.open() as log:
         log.subscriptions.seek(topic, name, start)
     _done(topic, name, "moved", as_json)
@@ -132,7 +132,7 @@ def seek(
 @click.argument("name")
 @with_place
 def delete(topic: str, name: str, place: Place, as_json: bool) -> None:
-    """Delete subscription NAME of TOPIC; one that an open transaction has acknowledged in is refused."""
+    """Delete subscription NAME of TOPIC, unless an open transaction has acknowledged records in it."""
     with place.open() as log:
         log.subscriptions.delete(topic, name)
     _done(topic, name, "deleted", as_json)

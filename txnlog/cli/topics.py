@@ -35,7 +35,7 @@ OFFSETS = Table(
 
 @click.command()
 @with_place
-@click.option("--exist-ok", is_flag=True, help="Be content with a log that is there already.")
+@click.option("--exist-ok", is_flag=True, help="Accept a log that exists already.")
 def create(place: Place, exist_ok: bool, as_json: bool) -> None:
     """Create a log."""
     from txnformat.log import TxnLog
@@ -70,7 +70,7 @@ def topics(place: Place, as_json: bool) -> None:
     "columns",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A column, as in id:int64 or price:decimal(10,2); repeat it.",
+    help="A column, as in id:int64 or price:decimal(10,2); repeat the option.",
 )
 @click.option(
     "--schema",
@@ -78,17 +78,22 @@ def topics(place: Place, as_json: bool) -> None:
     help='In place of columns: "kafka" (key, value, headers, timestamp), or a Parquet file with the columns.',
 )
 @click.option(
-    "--partitions", "-p", type=Integer(), default=1, show_default=True, help="They can only grow later."
+    "--partitions",
+    "-p",
+    type=Integer(),
+    default=1,
+    show_default=True,
+    help="Number of partitions; it can only grow later.",
 )
 @click.option(
     "--key-column",
     "keys",
     multiple=True,
     metavar="NAME",
-    help="Records with equal keys go to one partition; repeat it.",
+    help="Records with equal keys go to one partition; repeat the option.",
 )
 @click.option("--timestamp-column", metavar="NAME", help="The column that is the records' time.")
-@click.option("--exist-ok", is_flag=True, help="Be content with the same topic, if it is there already.")
+@click.option("--exist-ok", is_flag=True, help="Accept a topic that exists already, if it is the same.")
 def create_topic(
     topic: str,
     place: Place,
@@ -123,20 +128,20 @@ def create_topic(
 @click.command("alter-topic")
 @click.argument("topic")
 @with_place
-@click.option("--partitions", "-p", type=Integer(), help="How many there shall be in all: more than now.")
+@click.option("--partitions", "-p", type=Integer(), help="The new total of partitions: more than now.")
 @click.option(
     "--add-column",
     "added",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A new column, null in old records; repeat it.",
+    help="A new column, null in old records; repeat the option.",
 )
 @click.option(
     "--widen",
     "widened",
     multiple=True,
     metavar="NAME:TYPE",
-    help="A wider type for a column, as in id:int64 for an int32; repeat it.",
+    help="A wider type for a column, as in id:int64 for an int32; repeat the option.",
 )
 def alter_topic(
     topic: str,
@@ -148,7 +153,7 @@ def alter_topic(
 ) -> None:
     """Let TOPIC grow, in one step: partitions, columns, wider types.
 
-    Nothing that is there is rewritten. Keys go to other partitions once there are more of them.
+    Existing data is not rewritten. With more partitions, keys go to other partitions than before.
     """
     widths = {field.name: field.type for field in parse_columns(widened)} if widened else {}
     if len(widths) < len(widened):

@@ -85,14 +85,14 @@ def transactions() -> None:
 @transactions.command("list")
 @with_place
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
-@click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match as a whole.")
+@click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match the whole expression.")
 @click.option(
     "--duration-filter",
     type=Integer(),
     metavar="MS",
     help="Only transactions that have been open for longer.",
 )
-@click.option("--producer-id", type=Integer(), multiple=True, help="Only these; repeat it.")
+@click.option("--producer-id", type=Integer(), multiple=True, help="Only these; repeat the option.")
 def list_(
     place: Place,
     state: tuple[str, ...],
@@ -164,16 +164,17 @@ def describe_producers(place: Place, topic: str, partition: int, as_json: bool) 
     "--max-transaction-timeout",
     type=IntegerRange(min=0),
     metavar="MINUTES",
-    help="Hanging is what has appended nothing for longer. Default: the longest timeout that the log allows.",
+    help="A transaction hangs when it has appended nothing for longer. Default: the longest timeout that the log "
+    "allows.",
 )
 def find_hanging(
     place: Place, topic: str | None, partition: int | None, max_transaction_timeout: int | None, as_json: bool
 ) -> int:
     """Look for transactions that cannot be ended, and for those that hold readers back.
 
-    A hanging transaction is open in a partition although no transactional id has it there. No writer can bring that
-    about; txnlog verify tells more. Exit code 1 when there is one. Late transactions, whose time is over, and prepared
-    ones look alike to a reader: they are listed with what to do, and are no problem of the log.
+    A hanging transaction is open in a partition although no transactional id has it there. No writer causes that; txnlog
+    verify shows more. Exit code 1 when the command finds one. Late transactions, whose timeout is over, and prepared ones
+    hold readers back in the same way: the command lists them with advice, and they are no problem of the log.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

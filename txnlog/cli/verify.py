@@ -19,12 +19,12 @@ __all__ = ["verify"]
 
 @click.command()
 @with_place
-@click.option("--deep", is_flag=True, help="Also read every data file, all of it.")
+@click.option("--deep", is_flag=True, help="Also read every data file completely.")
 def verify(place: Place, deep: bool, as_json: bool) -> int:
     """Check the log against itself.
 
-    Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and reports all
-    that differs. Exit code 1 when something is wrong. Nothing is written.
+    Derives the chain, offsets, visibility, snapshots and references to files again from the objects, and reports every
+    difference. Exit code 1 when something is wrong. The command writes nothing.
     """
     from txnformat.verify.log import verify_log
 

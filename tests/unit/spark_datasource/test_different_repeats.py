@@ -291,7 +291,7 @@ def test_a_version_is_repeated_with_its_own_rows_only(
         "[TXNLOG_DIFFERENT_REPEAT] version 7 of t/job is in the log already, with other rows"
     )
     assert "t: 10 rows in the log, 9 in the repetition" in told
-    assert "give other rows another txnVersion" in told
+    assert "write different rows with a new txnVersion" in told
     assert (log.refresh().entry, rows(log)) == (entry, list(range(10)))
     if when == "planned after it":
         assert files(path) == there, "what is compared is not uploaded"

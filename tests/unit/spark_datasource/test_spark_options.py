@@ -37,7 +37,7 @@ def test_keys_come_in_any_letter_case_and_aliases_mean_the_same() -> None:
     found = parse_read_options({"PATH": "/log", "Subscribe": "t", "isolationlevel": "Read_Uncommitted"})
     assert (found.path, found.topics.names, found.isolation.value) == ("/log", ("t",), "read_uncommitted")
     assert parse_read_options({**PATH, "subscribe": "t"}).topics.names == ("t",)
-    assert "mean the same and differ" in problems({**PATH, "subscribe": "u"})[0]
+    assert "mean the same, but" in problems({**PATH, "subscribe": "u"})[0]
 
 
 def test_a_relative_path_is_made_absolute_and_a_url_is_left() -> None:
@@ -52,7 +52,8 @@ def test_a_bad_value_under_both_names_names_both() -> None:
     ]
     differ = problems({**PATH, **both, "maxOffsetsPerTrigger": "-5"})
     assert differ[0] == (
-        "options maxRowsPerTrigger and maxOffsetsPerTrigger mean the same and differ: '0' and '-5'; give one of them"
+        "options maxRowsPerTrigger and maxOffsetsPerTrigger mean the same, but their values differ: '0' and '-5'; "
+        "give one of them"
     )
     assert problems({**PATH, "isolationLevel": "none"})[0].startswith("option isolationLevel is 'none'; use ")
 

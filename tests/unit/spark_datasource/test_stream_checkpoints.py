@@ -270,7 +270,7 @@ def test_a_topic_that_is_gone_is_an_alarm_and_one_that_is_not_read_any_more_is_n
         topics={key: topic for key, topic in memory_log.state.topics.items() if key != topic_id},
         topic_ids={"u": memory_log.state.topic_ids["u"]},
     )
-    with pytest.raises(ConflictError, match="deleted, or made again") as caught:
+    with pytest.raises(ConflictError, match="deleted or recreated") as caught:
         without_loss(gone, offset, [], fail_on_data_loss=True)
     assert caught.value.kind == "topic-gone"
     assert without_loss(gone, offset, [], fail_on_data_loss=False).topics == {}
@@ -421,8 +421,12 @@ def test_a_task_waits_while_the_store_fails_for_now(clock: StillClock) -> None:
         ({"startingOffsets": f'{{"{"1" * 5_000}": 1}}'}, InvalidInputError, "no partition and offset"),
         ({"maxBytesPerTrigger": "1" * 5_000}, InvalidInputError, "use a number of bytes"),
         ({"isolation": "snapshot"}, InvalidInputError, "read_committed or read_uncommitted"),
-        ({"isolation": "read_uncommitted", "order": "commit"}, InvalidInputError, "reads what is committed"),
-        ({"maxRowsPerTrigger": 5, "maxOffsetsPerTrigger": 6}, InvalidInputError, "mean the same and differ"),
+        (
+            {"isolation": "read_uncommitted", "order": "commit"},
+            InvalidInputError,
+            "reads committed records only",
+        ),
+        ({"maxRowsPerTrigger": 5, "maxOffsetsPerTrigger": 6}, InvalidInputError, "mean the same, but"),
     ],
 )
 def test_bad_options_are_one_clear_error_when_spark_asks_for_an_offset(

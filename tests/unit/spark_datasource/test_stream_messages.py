@@ -145,7 +145,7 @@ def test_a_topic_by_the_name_of_another_is_refused(cluster: Cluster, path: str, 
     swapped = dataclasses.replace(
         message, topics={"b": message.topics["a"]}, uploads={"b": message.uploads["a"]}
     )
-    with pytest.raises(InternalError, match="another name in the log"):
+    with pytest.raises(InternalError, match="name differs in the log"):
         query.commit([swapped], 0)
     assert rows(log, "b") == []
 

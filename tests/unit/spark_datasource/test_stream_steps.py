@@ -184,7 +184,7 @@ def test_a_run_that_another_has_taken_over_from_is_refused(cluster: Cluster, pat
     new.write(0, table(1))
     new.write(1, table(2))
     for batch in (1, 2):
-        with pytest.raises(StaleAppVersionError, match=r"TXNLOG_STALE_INSTANCE.*keep one") as caught:
+        with pytest.raises(StaleAppVersionError, match=r"TXNLOG_STALE_INSTANCE.*stop one of them") as caught:
             old.write(batch, table(3))
         assert caught.value.values["newest_instance"] == "run-2"
     assert rows(log) == [1, 2]

@@ -71,7 +71,7 @@ def _markers(state: LogState, partitions: Mapping[TopicPartition, int]) -> tuple
 
 def _prepared(transactional_id: str, known: TransactionalIdState, hint: str) -> InvalidTransactionStateError:
     return InvalidTransactionStateError(
-        "the transaction is prepared: its outcome is decided elsewhere",
+        "the transaction is prepared: its coordinator decides the outcome",
         kind="transaction-prepared",
         hint=hint,
         transactional_id=transactional_id,

@@ -110,7 +110,7 @@ def _is_signed(text: bytes) -> bool:
 def _compare(name: str, said: str, data: bytes | memoryview) -> None:
     got = hashlib.sha256(data).hexdigest()
     if said != got:
-        _fail(name, f"sha256 {said}", got, "a commit entry is not what its checksum says")
+        _fail(name, f"sha256 {said}", got, "a commit entry does not match its checksum")
 
 
 def _fail(

@@ -14,7 +14,7 @@ __all__ = ["doctor"]
 
 @click.command()
 @with_optional_place
-@click.option("--no-write", is_flag=True, help="Leave out the checks that create objects in the store.")
+@click.option("--no-write", is_flag=True, help="Skip the checks that create objects in the store.")
 def doctor(place: Place | None, no_write: bool, as_json: bool) -> int:
     """Check environment, store and log, and say what to do.
 

@@ -67,7 +67,7 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
         return AREA.warning(
             "snapshots",
             f"{found}, due every {bound}: opening the log is slow",
-            "look in the log of the writers for why they cannot write snapshots; close() waits for one under way",
+            "look in the writers' log output for the reason; close() waits for a snapshot under way",
         )
     return AREA.ok("snapshots", found)
 

@@ -114,7 +114,7 @@ def _shown(value: Any) -> str:
     try:
         return str(value) if isinstance(value, Decimal) else _DECIMAL.sub(r"\1", repr(value))
     except RecursionError:
-        return "a value of many lists or objects in one another"
+        return "a value of deeply nested lists or objects"
 
 
 def _checked(value: Any, kind: type, type_: pa.DataType) -> Any:

@@ -72,7 +72,7 @@ def open_source(
     chosen = Format(format_) if format_ else Format.JSON if name == "-" else format_of(path)
     if chosen is None:
         raise InvalidInputError(
-            f"the form of the input does not show from its name {path.name!r:.100}",
+            f"the format of the input is not clear from its name {path.name!r:.100}",
             kind="unknown-format",
             hint=f"add --format {'|'.join(Format)}",
         )
@@ -80,7 +80,7 @@ def open_source(
         raise InvalidInputError(
             "standard input is closed, so there are no records to read",
             kind="invalid-file",
-            hint="name a file, or give the records on stdin; for none: < /dev/null",
+            hint="name a file, or pass the records on stdin; for no records: < /dev/null",
         )
     if name == "-":
         source = _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
@@ -139,7 +139,7 @@ def _not_json(error: Exception) -> str:
         case json.JSONDecodeError():
             return f"not JSON: {error.msg} at character {error.pos + 1}"
         case RecursionError():
-            return "not JSON: too many values in one another"
+            return "not JSON: values are nested too deeply"
         case _ if "set_int_max_str_digits" in str(error):
             return f"not JSON: a number has more than {sys.get_int_max_str_digits()} digits"
         case _:
