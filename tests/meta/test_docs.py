@@ -270,6 +270,9 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "partitions of one topic": ("txnformat.field_types:PARTITIONS_MAX",),
     "partitions of all topics of a log": ("txnformat.field_types:LOG_PARTITIONS_MAX",),
     "versions of one topic's schema": ("txnformat.field_types:SCHEMAS_MAX",),
+    "JSON of a snapshot, and its tables: [what fits](#what-fits-into-a-snapshot)": (
+        "txnformat.core.wire.document:METADATA_BYTES_MAX",
+    ),
     "snapshot as stored": ("txnformat.store.object_sizes:SNAPSHOT_BYTES_MAX",),
     "`format.json`, `latest`, a boundary": ("txnformat.core.wire.document:SMALL_BYTES_MAX",),
     "any other object that a reader asks for without its size": (

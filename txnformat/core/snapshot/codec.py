@@ -111,7 +111,10 @@ def _digest(parts: _Parts) -> str:
 def encode_snapshot(state: LogState) -> bytes:
     """Return the bytes of a snapshot: the same for equal states and the same versions of the libraries.
 
-    Raises InvalidInputError of kind ``metadata-too-large`` above 256 MiB, which no reader would accept.
+    Readers bound what they build by the bytes as stored. A state that compresses better than that, such as thousands of
+    topics with the same columns, is stored without compression.
+
+    Raises InvalidInputError of kind ``metadata-too-large`` above 256 MiB of JSON, or of tables, which no reader would accept.
     """
     parts = _parts(state)
     columns = [
@@ -123,26 +126,34 @@ def encode_snapshot(state: LogState) -> bytes:
         _record_arrays(parts.tables, _TABLES),
     ]
     batches = [_batch(arrays) for arrays in columns]
-    size = sum(batch.nbytes for batch in batches)
+    plain = plain_json(parts.state)
+    _check_size(len(plain), "JSON", "topics and their columns, partitions, producers and ids")
+    _check_size(
+        sum(batch.nbytes for batch in batches), "tables", "batches that are not sealed, and their files"
+    )
+    try:
+        return _encoded(plain, batches, packed(plain), "zstd")
+    except (CorruptDataError, ArrowFileError):
+        return _encoded(plain, batches, plain, None)
+
+
+def _check_size(size: int, what: str, many: str) -> None:
     if size > METADATA_BYTES_MAX:
         raise InvalidInputError(
-            f"a snapshot would have {size} bytes of columns, more than the cap of {METADATA_BYTES_MAX}",
+            f"a snapshot would have {size} bytes of {what}, more than the cap of {METADATA_BYTES_MAX}: the log has too many "
+            f"{many}",
             kind="metadata-too-large",
-            hint="use fewer and larger batches, or several logs",
+            hint="use several logs; this one is whole and takes commits, but opening it reads all entries since its last snapshot",
         )
-    plain = plain_json(parts.state)
-    data = [packed(plain), *(_stream(batch, "zstd") for batch in batches)]
+
+
+def _encoded(plain: bytes, batches: Iterable[Any], document: bytes, compression: str | None) -> bytes:
+    """Return the bytes of a snapshot; raise CorruptDataError or ArrowFileError if no reader takes them."""
+    data = [document, *(_stream(batch, compression) for batch in batches)]
     outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
     made = _stream(outer, None)
-    try:
-        check_cost(plain, len(made), name="snapshot")
-        _check_declared(data[1:], len(made), _beside(plain, len(made)))
-    except (CorruptDataError, ArrowFileError) as error:
-        raise InvalidInputError(
-            f"a snapshot would have {len(plain)} bytes of JSON in {len(made)}, more than any reader takes",
-            kind="metadata-too-large",
-            hint="use fewer topics, partitions and ids, or several logs",
-        ) from error
+    check_cost(plain, len(made), name="snapshot")
+    _check_declared(data[1:], len(made), _beside(plain, len(made)))
     return made
 
 
