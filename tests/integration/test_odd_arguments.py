@@ -294,5 +294,5 @@ def test_true_and_false_are_taken_as_numpy_and_integers_have_them(value: Any) ->
             ConsumerSettings(enable_auto_commit=value)
     else:
         ConsumerSettings(enable_auto_commit=value)
-        with pytest.raises(InvalidInputError, match="cannot do without idempotence"):
+        with pytest.raises(InvalidInputError, match="needs idempotence"):
             ProducerSettings(transactional_id="x", enable_idempotence=value)
