@@ -152,7 +152,7 @@ def test_no_id_is_none_and_an_empty_one_is_an_error() -> None:
     assert caught.value.kind == "invalid-settings"
     with pytest.raises(InvalidInputError) as caught:
         Producer(log, "p", enable_idempotence=False)
-    assert "cannot do without idempotence" in str(caught.value)
+    assert "needs idempotence" in str(caught.value)
     with Producer(log, enable_idempotence=False) as unnumbered:
         unnumbered.send("t", rows(2))
         assert unnumbered.producer_id is None
