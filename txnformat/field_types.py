@@ -84,18 +84,17 @@ PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 SchemaId = Annotated[int, Meta(ge=0, le=SCHEMAS_MAX - 1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 
-Text = Annotated[str, Meta(max_length=TEXT_BYTES_MAX, extra={"bytes_max": TEXT_BYTES_MAX})]
+
+def bounded(bytes_max: int, bytes_min: int = 0) -> Meta:
+    """Return what is said of a text of so many bytes in UTF-8 (inclusive)."""
+    return Meta(min_length=bytes_min or None, max_length=bytes_max, extra={"bytes_max": bytes_max})
+
+
+Text = Annotated[str, bounded(TEXT_BYTES_MAX)]
 Item = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]
 """Of a list of texts."""
-Name = Annotated[str, Meta(min_length=1, max_length=TEXT_BYTES_MAX, extra={"bytes_max": TEXT_BYTES_MAX})]
-TransactionalId = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=keys.TRANSACTIONAL_ID_BYTES_MAX,
-        extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX},
-    ),
-]
+Name = Annotated[str, bounded(TEXT_BYTES_MAX, 1)]
+TransactionalId = Annotated[str, bounded(keys.TRANSACTIONAL_ID_BYTES_MAX, 1)]
 Uuid = Annotated[str, Meta(pattern=rf"\A{keys.UUID_PATTERN}\Z", description="uuid")]
 TopicName = Annotated[str, Meta(pattern=rf"\A{keys.TOPIC_PATTERN}\Z", description="topic name")]
 ReaderName = Annotated[

@@ -185,7 +185,7 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
                 held[-1].ask(state)
             yield from _described(held, read.entry, names)
     except CorruptDataError:
-        yield from _rest(held, names)
+        yield from (describe_entry(told, names) for told in held)
         raise
     if held:
         oldest = held[-1].read.entry.entry
@@ -195,7 +195,7 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
                 yield from _described(held, read.entry, names)
                 if not held:
                     break
-    yield from _rest(held, names)
+    yield from (describe_entry(told, names) for told in held)
 
 
 class _Read(NamedTuple):
@@ -254,11 +254,6 @@ def _described(held: deque[_Told], entry: CommitEntry, names: Mapping[str, str])
         yield describe_entry(held.popleft(), names)
 
 
-def _rest(held: deque[_Told], names: Mapping[str, str]) -> Iterator[HistoryEntry]:
-    for told in held:
-        yield describe_entry(told, names)
-
-
 class _Backwards:
     """Reads entries from ``number`` on backwards, each checked against the hash that the one after it has."""
 
@@ -273,7 +268,9 @@ class _Backwards:
         size = BATCH_MIN
         while self._number > end:
             number = self._number
-            bundle = self._bundled(number) if self._is_whole_hundred(number, end, size) else None
+            first = bundle_first(number)
+            is_whole = number == first + BUNDLE_ENTRIES - 1 and first > end
+            bundle = self._bundled(number) if is_whole and size == BATCH_MAX else None
             if bundle is not None:
                 yield from self._take(bundle)
             else:
@@ -286,12 +283,6 @@ class _Backwards:
                         return
                     yield from self._take([read])
                 size = min(2 * size, BATCH_MAX)
-
-    def _is_whole_hundred(self, number: int, end: int, size: int) -> bool:
-        return (
-            size == BATCH_MAX
-            and number == bundle_first(number) + BUNDLE_ENTRIES - 1 > end + BUNDLE_ENTRIES - 1
-        )
 
     def _take(self, reads: Iterable[_Read]) -> Iterator[_Read]:
         for read in reads:

@@ -340,15 +340,12 @@ def _partition(
 
 def _volume(partition: PartitionState) -> _Volume:
     sealed = partition.sealed
-    volume = _Volume(sealed.records, sealed.aborted_records, sealed.size, sealed.aborted_size)
-    if not partition.extents:
-        return volume
     extents = partition.extents.array()
     extents = extents[extents["base_offset"] < partition.last_stable_offset]
     aborted = extents[~committed(partition, extents)]
     return _Volume(
-        volume.records + int(extents["records"].sum()),
-        volume.aborted_records + int(aborted["records"].sum()),
-        volume.bytes + int(extents["size"].sum()),
-        volume.aborted_bytes + int(aborted["size"].sum()),
+        sealed.records + int(extents["records"].sum()),
+        sealed.aborted_records + int(aborted["records"].sum()),
+        sealed.size + int(extents["size"].sum()),
+        sealed.aborted_size + int(aborted["size"].sum()),
     )

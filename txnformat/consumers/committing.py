@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from txnformat.clock import Instant
 from txnformat.consumers.group_offsets import GroupMetadata, Offsets, group_offsets
 from txnformat.consumers.membership import Membership
+from txnformat.consumers.placing import Placing
 from txnformat.consumers.positions import Names, as_pairs, named_partitions
 from txnformat.consumers.reading import Reading
 from txnformat.consumers.settings import ConsumerSettings, OffsetReset
 from txnformat.core.intents import GroupOffsets
 from txnformat.errors import InvalidInputError, InvalidTransactionStateError, NotFoundError
-from txnformat.log import TxnLog
 from txnformat.types import TopicPartition
 
 __all__ = ["Committing", "nothing_to_read"]
 
-T = TypeVar("T")
 
-
-class Committing(ABC):
+class Committing(Placing):
     """Committing and fetching positions of a :class:`~txnformat.consumers.consumer.Consumer`, which all users see it as."""
 
     settings: ConsumerSettings
-    _log: TxnLog
     _reading: Reading
     _group: Membership | None
     _touched: Instant
     """When positions were last committed, or begun."""
-
-    @abstractmethod
-    def _ask(self, name: str, body: Callable[[Reading], T]) -> T:
-        """Do a call that changes no more than one thing."""
-
-    @abstractmethod
-    def _change(self, name: str, body: Callable[[Reading], T]) -> T:
-        """Do a call that changes where the consumer stands."""
 
     @property
     def group_metadata(self) -> GroupMetadata:

@@ -19,7 +19,6 @@ from txnformat.columns.pylist import to_pylist
 from txnformat.consumers.committing import Committing, nothing_to_read
 from txnformat.consumers.handing import Front, Handed
 from txnformat.consumers.membership import Membership
-from txnformat.consumers.placing import Placing
 from txnformat.consumers.positions import Names, as_pairs, named_partitions
 from txnformat.consumers.reading import LOOK_MS, Reading
 from txnformat.consumers.settings import ConsumerSettings, OffsetReset
@@ -45,7 +44,7 @@ TIMEOUT_MS = 1_000
 """How long a poll waits for records unless it is told otherwise."""
 
 
-class Consumer(Placing, Committing):
+class Consumer(Committing):
     """Reads partitions of topics, in the order of their offsets, as far as its isolation level allows.
 
     Of one thread at a time: a call while another thread's is under way raises InvalidTransactionStateError of kind

@@ -40,12 +40,10 @@ class Placing(ABC):
         OffsetOutOfRangeError
             As for :meth:`poll`.
         """
-
-        def body(reading: Reading) -> int:
-            (one,) = reading.chosen([(topic, partition)])
-            return reading.placed(one, self._log.state)
-
-        return self._ask("position", body)
+        names = [(topic, partition)]
+        return self._ask(
+            "position", lambda reading: reading.placed(reading.chosen(names)[0], self._log.state)
+        )
 
     def positions(self) -> dict[Names, int]:
         """Return the offset that each partition goes on from; otherwise as :meth:`position`."""
@@ -66,12 +64,8 @@ class Placing(ABC):
         OffsetOutOfRangeError
             It lies outside of what the isolation level allows to read.
         """
-
-        def body(reading: Reading) -> None:
-            (one,) = reading.chosen([(topic, partition)])
-            reading.seek(one, check_offset(offset))
-
-        self._change("seek", body)
+        names = [(topic, partition)]
+        self._change("seek", lambda reading: reading.seek(reading.chosen(names)[0], check_offset(offset)))
 
     def seek_to_beginning(self, *topic_partitions: Names) -> None:
         """Go on from the first records of these partitions; of all, if none is named."""

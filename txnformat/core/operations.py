@@ -40,6 +40,7 @@ from txnformat.field_types import (
     TopicName,
     TransactionalId,
     Uuid,
+    bounded,
 )
 from txnformat.types import (
     BatchRecord,
@@ -82,7 +83,7 @@ DEFERRED_TIMEOUT_MS = 24 * 3_600_000
 """Timeout of a transaction whose records have no offsets yet."""
 
 Files = Annotated[tuple[FileRecord, ...], Meta(min_length=1, description="at least one file")]
-Instance = Annotated[str, Meta(max_length=INSTANCE_BYTES_MAX, extra={"bytes_max": INSTANCE_BYTES_MAX})]
+Instance = Annotated[str, bounded(INSTANCE_BYTES_MAX)]
 
 
 class Cause(StrEnum):

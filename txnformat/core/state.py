@@ -243,6 +243,15 @@ class LogState(msgspec.Struct, frozen=True):
             )
         return self.topics[topic_id]
 
+    def topic_of(self, topic_id: str, what: str) -> TopicState:
+        """Return a topic by its id, or raise NotFoundError: the topic of ``what`` does not exist."""
+        topic = self.topics.get(topic_id)
+        if topic is None:
+            raise NotFoundError(
+                f"the topic of {what} does not exist", kind="unknown-topic", topic_id=topic_id
+            )
+        return topic
+
     def subscription(self, topic_id: str, name: str) -> SubscriptionState:
         """Return a subscription of a topic that is there, or raise NotFoundError naming what there is."""
         known = self.subscriptions.get((topic_id, name))

@@ -103,7 +103,8 @@ class ChainCheck:
         try:
             entry = decode_entry(data, number)
         except FormatError as error:
-            self._record.add_error(decode_problem(error), key, error, _restore(error))
+            hint = RESTORE_ENTRY if isinstance(error, CorruptDataError) else None
+            self._record.add_error(decode_problem(error), key, error, hint)
             self._settle(None)
             self._lose()
             self._previous = (key, sha256)
@@ -266,14 +267,9 @@ class ChainCheck:
         self.state = snapshot
         self.anchors.append(snapshot)
         self._derivation = OffsetDerivation(snapshot)
-        self._replay(later)
-
-    def _replay(self, buffered: dict[int, _Linked]) -> None:
-        """Fold what was read before there was a state."""
-        for _, (entry, sha256) in sorted(buffered.items()):
-            if self.state is None:
-                return
-            self._fold(self.state, entry, sha256)
+        for _, (entry, sha256) in sorted(later.items()):
+            if self.state is not None:
+                self._fold(self.state, entry, sha256)
 
     def _compare(self, state: LogState) -> None:
         """Compare a state with what its entries say when they are looked at in another way."""
@@ -299,10 +295,6 @@ class ChainCheck:
                 self._record.add(
                     ProblemKind.INVARIANT, keys.entry_key(self.state.entry), problem, hint=REPORT_DEFECT
                 )
-
-
-def _restore(error: FormatError) -> str | None:
-    return RESTORE_ENTRY if isinstance(error, CorruptDataError) else None
 
 
 def partition_name(state: LogState, key: TopicPartition) -> str:

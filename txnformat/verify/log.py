@@ -102,9 +102,8 @@ class _Verification:
         self._sizes = {key: size for key, size in objects if not key.startswith(keys.PROBE_PREFIX)}
         empty = self._format(bool(listed))
         last = max((number for number in listed if number >= boundary), default=boundary - 1)
-        chain = ChainCheck(
-            self._record, empty if boundary == 0 else None, set(self._snapshots()), self._fetch
-        )
+        snapshots = {name.born for name in map(keys.parse_snapshot_key, self._sizes) if name is not None}
+        chain = ChainCheck(self._record, empty if boundary == 0 else None, snapshots, self._fetch)
         if empty is not None:
             chain.log_id = empty.log_id
         self._read_chain(chain, range(boundary, last + 1))
@@ -186,12 +185,6 @@ class _Verification:
                 self._record.add_error(decode_problem(error), keys.FORMAT_KEY, error, hint)
         return None
 
-    def _snapshots(self) -> Iterator[int]:
-        for key in self._sizes:
-            name = keys.parse_snapshot_key(key)
-            if name is not None:
-                yield name.born
-
     def _read_chain(self, chain: ChainCheck, numbers: range) -> None:
         wanted = [keys.entry_key(number) for number in numbers]
         held: CommitEntry | None = None  # counts once the next one follows it
@@ -214,9 +207,6 @@ class _Verification:
 
     def _learn(self, entry: CommitEntry) -> None:
         self._references.add(entry)
-        self._learn_schemas(entry)
-
-    def _learn_schemas(self, entry: CommitEntry) -> None:
         for op in entry.operations:
             if isinstance(op, CreateTopic):
                 try:
@@ -264,7 +254,13 @@ class _Verification:
             if named is None and hint is not None and chain.state is None:
                 return  # what names it may be among what cannot be read
             expected = "a snapshot that an entry names" if named is None else f"sha256 {named.sha256}"
-            got = "nothing usable" if hint is None else hint.key if named is None else _hint_sha256(data)
+            got = (
+                "nothing usable"
+                if hint is None
+                else hint.key
+                if named is None
+                else (decode_latest(data).sha256 or "no sha256")
+            )
             if named is None or got != named.sha256:
                 what = "the hint belongs to no snapshot that the log names"
                 advice = "delete it: the next snapshot writes it again, and no reader depends on it"
@@ -430,18 +426,15 @@ class _Verification:
 
 def _named_after(key: str) -> keys.ObjectName | None:
     """Return what the key of a snapshot, batch table, segment file or sidecar says."""
-    for parse in (
+    parsers = (
         keys.parse_snapshot_key,
         keys.parse_table_key,
         keys.parse_data_key,
         keys.parse_index_key,
         keys.parse_markers_key,
         keys.parse_txnindex_key,
-    ):
-        name = parse(key)
-        if name is not None:
-            return name
-    return None
+    )
+    return next((name for parse in parsers if (name := parse(key)) is not None), None)
 
 
 def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
@@ -449,12 +442,6 @@ def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
     return [(kind, one) for kind, one in named if one is not None]
 
 
-def _hint_sha256(data: bytes) -> str:
-    return decode_latest(data).sha256 or "no sha256"
-
-
 def _is_control(key: str) -> bool:
-    return any(
-        parse(key) is not None
-        for parse in (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key)
-    )
+    parsers = (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key)
+    return any(parse(key) is not None for parse in parsers)

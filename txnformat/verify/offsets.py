@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import zip_longest
 from typing import NamedTuple
 
 from txnformat.core.entry import CommitEntry
@@ -100,10 +101,8 @@ class OffsetDerivation:
             track = self._track(TopicPartition(op.topic_id, part.partition))
             track.pieces.append(_Piece(part.base_offset, part.base_offset + part.records, entry))
             if op.transactional_id is not None:
-                transaction = (op.producer_id, op.epoch)
-                track.firsts[transaction] = min(
-                    track.firsts.get(transaction, part.base_offset), part.base_offset
-                )
+                first = track.firsts.get((op.producer_id, op.epoch), part.base_offset)
+                track.firsts[op.producer_id, op.epoch] = min(first, part.base_offset)
 
     def _placed(self, op: EndTxn, entry: int) -> None:
         for part in op.placed:
@@ -123,26 +122,19 @@ class OffsetDerivation:
         """Yield where ``state``, folded from the same entries, disagrees with what they say."""
         for key in sorted(self._tracks.keys() | state.partitions.keys()):
             track = self._track(key)
-            for is_offsets, what, expected, got in _compare(track, state.partition(key)):
-                yield Violation(key, is_offsets, what, expected, got)
+            yield from (Violation(key, *found) for found in _compare(track, state.partition(key)))
 
 
 def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, str, object, object]]:
     position = track.start
     for piece in sorted(track.pieces):
         if piece.start != position:
-            yield (
-                True,
-                f"a piece of entry {piece.entry} does not begin where the one before it ends",
-                position,
-                piece.start,
-            )
+            what = f"a piece of entry {piece.entry} does not begin where the one before it ends"
+            yield True, what, position, piece.start
         position = max(position, piece.end)
     if partition.log_end != position:
         yield True, "the log end is not where the last piece ends", position, partition.log_end
-    undecided = {
-        transaction: first for transaction, first in track.firsts.items() if transaction not in track.ends
-    }
+    undecided = {key: first for key, first in track.firsts.items() if key not in track.ends}
     if partition.open != undecided:
         yield False, "other transactions are open", undecided, partition.open
     stable = min(undecided.values(), default=position)
@@ -152,9 +144,7 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
     in_state = partition.sealed.aborted_transactions
     expected = _abort_index(track)[max(0, in_state - track.aborted_before) :]
     got = [tuple(row) for row in partition.aborted.since(max(0, track.aborted_before - in_state)).tolist()]
-    for number in range(max(len(expected), len(got))):
-        ours = expected[number] if number < len(expected) else None
-        theirs = got[number] if number < len(got) else None
+    for number, (ours, theirs) in enumerate(zip_longest(expected, got)):
         if ours != theirs:
             first = max(in_state, track.aborted_before)
             yield False, f"entry {first + number} of the abort index is another", ours, theirs
@@ -164,13 +154,8 @@ def _compare(track: _Track, partition: PartitionState) -> Iterator[tuple[bool, s
 def _abort_index(track: _Track) -> list[tuple[int, ...]]:
     """Return producer id, epoch, first offset, marker's offset, last stable offset, entry of each abort, by marker."""
     never = max((end.offset for end in track.ends.values()), default=0) + 1
-    waiting = sorted(
-        (
-            (first, track.ends[key].offset if key in track.ends else never)
-            for key, first in track.firsts.items()
-        ),
-        reverse=True,
-    )
+    ends = {key: track.ends[key].offset if key in track.ends else never for key in track.firsts}
+    waiting = sorted(((first, ends[key]) for key, first in track.firsts.items()), reverse=True)
     begun: list[tuple[int, int]] = []  # (first offset, marker's offset), the smallest first offset on top
     found: list[tuple[int, ...]] = []
     aborts = [(end.offset, key, end.entry) for key, end in track.ends.items() if end.is_abort]

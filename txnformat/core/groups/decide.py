@@ -36,7 +36,6 @@ from txnformat.core.transactions.state import TransactionalIdState, TransactionS
 from txnformat.errors import (
     ConflictError,
     InvalidInputError,
-    NotFoundError,
     OffsetOutOfRangeError,
     TxnLogError,
     repr_of,
@@ -97,11 +96,7 @@ def commit_offsets(
 
 
 def _check_offset(state: LogState, wanted: GroupOffsets, commit: OffsetCommit) -> None:
-    topic = state.topics.get(commit.topic_id)
-    if topic is None:
-        raise NotFoundError(
-            "the topic of an offset does not exist", kind="unknown-topic", topic_id=commit.topic_id
-        )
+    topic = state.topic_of(commit.topic_id, "an offset")
     topic.check_partition(commit.partition)
     partition = state.partition(commit.key)
     latest = partition.log_end if wanted.read_uncommitted else partition.last_stable_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
 from txnformat import keys
 from txnformat.core.groups.operations import GroupKey
@@ -22,6 +22,7 @@ from txnformat.field_types import (
     Text,
     TransactionalId,
     Uuid,
+    bounded,
 )
 from txnformat.types import TopicPartition
 
@@ -36,10 +37,7 @@ __all__ = [
     "encode_group",
 ]
 
-MemberName = Annotated[
-    str,
-    Meta(max_length=keys.TRANSACTIONAL_ID_BYTES_MAX, extra={"bytes_max": keys.TRANSACTIONAL_ID_BYTES_MAX}),
-]
+MemberName = Annotated[str, bounded(keys.TRANSACTIONAL_ID_BYTES_MAX)]
 
 
 class MemberRow(Struct, frozen=True, gc=False):

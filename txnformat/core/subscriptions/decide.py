@@ -24,7 +24,7 @@ from txnformat import keys
 from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, ProducerRef
 from txnformat.core.ranges import Ranges
-from txnformat.core.state import LogState, TopicState
+from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import (
     Ack,
     AckedPartition,
@@ -44,7 +44,6 @@ from txnformat.errors import (
     AckConflictError,
     ConflictError,
     InvalidInputError,
-    NotFoundError,
     OffsetOutOfRangeError,
     repr_of,
 )
@@ -59,7 +58,7 @@ END_FIRST = "let the transaction end first"
 def create_subscription(state: LogState, action: CreateSubscription) -> CreateSubscription:
     """Return the operation that creates a subscription."""
     keys.check_reader_name(action.subscription, "subscription")
-    topic = _topic(state, action.topic_id)
+    topic = state.topic_of(action.topic_id, "a subscription")
     if action.key in state.subscriptions:
         raise ConflictError(
             "the subscription exists already",
@@ -74,7 +73,7 @@ def create_subscription(state: LogState, action: CreateSubscription) -> CreateSu
             raise InvalidInputError(
                 f"a subscription cannot begin at offset {start.offset}", kind="negative-offset"
             )
-        _check_offset(state, topic, action, start.partition, start.offset)
+        _check_offset(state, action, start.partition, start.offset)
     return replace(action, intent=0)
 
 
@@ -162,7 +161,7 @@ def _partition(mode: AckMode, part: AckedPartition) -> AckedPartition:
 
 def _after(state: LogState, acks: PartitionAcks, op: Ack, part: AckedPartition) -> PartitionAcks:
     end = part.ranges[-1][1] if part.position is None else part.position
-    _check_offset(state, _topic(state, op.topic_id), op, part.partition, end)
+    _check_offset(state, op, part.partition, end)
     after = acks.after(op.mode, part, op.transactional_id)
     if isinstance(after, AckConflict):
         hint = "abort the transaction" if op.transactional_id is not None else "do not process it twice"
@@ -189,7 +188,7 @@ def check_nack(
     op = _operation(Acks(topic_id, subscription, AckMode.INDIVIDUAL, wanted), None)
     known = _subscription(state, op)
     for part in op.partitions:
-        _check_offset(state, _topic(state, topic_id), op, part.partition, part.ranges[-1][1])
+        _check_offset(state, op, part.partition, part.ranges[-1][1])
         conflict = known.partition(part.partition).conflict(Ranges.of(part.ranges))
         if conflict is not None:
             _raise(
@@ -197,24 +196,14 @@ def check_nack(
             )
 
 
-def _topic(state: LogState, topic_id: str) -> TopicState:
-    topic = state.topics.get(topic_id)
-    if topic is None:
-        raise NotFoundError(
-            "the topic of a subscription does not exist", kind="unknown-topic", topic_id=topic_id
-        )
-    return topic
-
-
 def _subscription(state: LogState, named: Acks | Ack | DeleteSubscription) -> SubscriptionState:
-    _topic(state, named.topic_id)
+    state.topic_of(named.topic_id, "a subscription")
     return state.subscription(*named.key)
 
 
-def _check_offset(
-    state: LogState, topic: TopicState, named: Ack | CreateSubscription, partition: int, end: int
-) -> None:
+def _check_offset(state: LogState, named: Ack | CreateSubscription, partition: int, end: int) -> None:
     """Refuse a partition that is not there, and an end (exclusive) above what is visible to all."""
+    topic = state.topic_of(named.topic_id, "a subscription")
     topic.check_partition(partition)
     known = state.partition(TopicPartition(named.topic_id, partition))
     if end > known.last_stable_offset:
