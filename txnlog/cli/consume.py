@@ -114,13 +114,6 @@ Batches = Iterator["pa.RecordBatch"]
 def consume(
     topic: str,
     place: Place,
-    start: int | dict[int, int] | None,
-    end: int | dict[int, int] | None,
-    partitions: list[int] | None,
-    isolation: str | None,
-    version_as_of: int | None,
-    timestamp_as_of: str | None,
-    where: str | None,
     columns: str | None,
     metadata: bool,
     limit: int | None,
@@ -128,8 +121,8 @@ def consume(
     output: str | None,
     binary: str,
     no_formulas: bool,
-    end_expired: bool,
     as_json: bool,
+    **read: Any,  # arguments of log.read, by their names
 ) -> None:
     """Read the records of TOPIC.
 
@@ -140,18 +133,7 @@ def consume(
         raise click.UsageError("--no-formulas needs --format csv")
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
-        reader = log.read(
-            topic,
-            isolation=isolation,
-            version_as_of=version_as_of,
-            timestamp_as_of=timestamp_as_of,
-            start=start,
-            end=end,
-            columns=names,
-            partitions=partitions,
-            where=where,
-            end_expired=end_expired,
-        )
+        reader = log.read(topic, columns=names, **read)
         if limit is None and chosen == "table":
             limit = TABLE_ROWS
         batches = _limited(iter(reader), limit)

@@ -98,20 +98,16 @@ def _in_order_of_offsets(operation: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(place: Place, start: int | None, end: int | None) -> Iterator[int]:
     """Return the entries to show; the oldest may have been deleted."""
+    from txnformat import keys
+
     with place.open() as log:
         newest = log.state.entry
         if start is None:
             first = next(iter(log.store.list("_txnlog/log/")), None)
-            start = 0 if first is None else _entry_number(first.key)
+            start = 0 if first is None else keys.parse_entry_key(first.key) or 0
     if start > newest or (end is not None and end > newest):
         raise NotFoundError("there is no such entry", kind="unknown-entry", newest=newest)
     return iter(range(start, (newest if end is None else end) + 1))
-
-
-def _entry_number(key: str) -> int:
-    from txnformat import keys
-
-    return keys.parse_entry_key(key) or 0
 
 
 def _show_entry(document: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,30 +43,18 @@ def abort(
     transactional_id: str | None,
     place: Place,
     prefix: str | None,
-    topic: str | None,
-    partition: int | None,
-    start_offset: int | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    **where: Any,  # topic, partition and start_offset
 ) -> None:
     """Abort open transactions: of TRANSACTIONAL_ID, of a prefix of ids, or the one that begins at an offset.
 
     Their producers are fenced. A transaction that ends meanwhile is no error. Prepared transactions are not aborted: see txnlog
     transactions force-terminate. With a prefix the command shows the transactions and asks first.
     """
-
-    def end(**options: bool) -> Sequence[EndedTransaction]:
-        return log.transactions.abort(
-            transactional_id,
-            prefix=prefix,
-            topic=topic,
-            partition=partition,
-            start_offset=start_offset,
-            **options,
-        )
-
     with place.open() as log:
+        end = partial(log.transactions.abort, transactional_id, prefix=prefix, **where)
         _show(_carry_out(end, dry_run=dry_run, sure=yes or prefix is None), as_json)
 
 
@@ -112,12 +101,11 @@ def abort_lingering(
     parallelism: int | None,
     worker: int | None,
     safe_scale_down_factor: int,
-    opened_before_entry: int | None,
-    restored: bool,
     only_list: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    **limits: Any,  # opened_before_entry and restored
 ) -> None:
     """Abort the transactions that an earlier run of a parallel job left open.
 
@@ -131,18 +119,8 @@ def abort_lingering(
             return
         if parallelism is None or worker is None:
             raise click.UsageError("give --parallelism and --worker, or --list")
-
-        def end(**options: bool) -> Sequence[EndedTransaction]:
-            return log.transactions.abort_lingering(
-                prefix,
-                parallelism,
-                worker,
-                safe_scale_down_factor,
-                opened_before_entry=opened_before_entry,
-                restored=restored,
-                **options,
-            )
-
+        abort_them = log.transactions.abort_lingering
+        end = partial(abort_them, prefix, parallelism, worker, safe_scale_down_factor, **limits)
         _show(_carry_out(end, dry_run=dry_run, sure=yes), as_json)
 
 

@@ -56,34 +56,20 @@ _DURATION = re.compile(
 )
 
 
-class _Duration(click.ParamType[datetime.timedelta]):
-    """A duration as ISO 8601 writes it, as far as days, hours, minutes and seconds go."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.timedelta:
-        """Return the duration."""
-        found = _DURATION.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is not a duration such as P7D, PT1H30M or PT0.5S", param, ctx)
-        return datetime.timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()})
+def _duration(text: str) -> datetime.timedelta:
+    """Return a duration in ISO 8601: days, hours, minutes and seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration such as P7D, PT1H30M or PT0.5S")
+    return datetime.timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()})
 
 
-class _Moment(click.ParamType[datetime.datetime]):
-    """A time as ISO 8601 writes it; UTC without a zone."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.datetime:
-        """Return the time."""
-        try:
-            return datetime.datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a time such as 2026-08-01T12:00:00Z", param, ctx)
+def _moment(text: str) -> datetime.datetime:
+    """Return a time in ISO 8601; UTC without a zone."""
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-08-01T12:00:00Z") from None
 
 
 class _Lines(click.File):
@@ -176,13 +162,13 @@ def _pending(found: Iterable[PendingCommit]) -> str | None:
 @click.option("--to-offset", type=IntegerRange(min=0), metavar="OFFSET", help="To this offset.")
 @click.option(
     "--to-datetime",
-    type=_Moment(),
+    type=_moment,
     metavar="TIME",
     help="To the first record that is not older, such as 2026-08-01T12:00:00Z; to the latest without one.",
 )
 @click.option(
     "--by-duration",
-    type=_Duration(),
+    type=_duration,
     metavar="DURATION",
     help="To the first record of this long ago: P7D, PT1H30M.",
 )

@@ -81,17 +81,9 @@ class Place:
         return {"storage_options": dict(self.storage)} if self.storage else {}
 
 
-def with_place(function: Command) -> Command:
+def with_place(function: Command, *, required: bool = True) -> Command:
     """Give a command ``--root`` and ``--storage``, passed on as ``place``, and ``--json``, passed on as ``as_json``."""
-    return _with_place(function, required=True)
 
-
-def with_optional_place(function: Command) -> Command:
-    """As :func:`with_place`, for a command that also works without a log: then ``place`` is None."""
-    return _with_place(function, required=False)
-
-
-def _with_place(function: Command, *, required: bool) -> Command:
     @click.option(
         "--root",
         "-r",
@@ -116,6 +108,10 @@ def _with_place(function: Command, *, required: bool) -> Command:
         return function(*arguments, place=None if root is None else Place(root, storage), **others)
 
     return wrapped
+
+
+with_optional_place = functools.partial(with_place, required=False)
+"""For a command that also works without a log: then ``place`` is None."""
 
 
 def _parse_storage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,25 +59,23 @@ def describe(topic: str, name: str, place: Place, as_json: bool) -> None:
 
 
 def _with_start(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a start, passed on as ``start``; None: none of them was given."""
+
+    @functools.wraps(function)
+    def start(*arguments: Any, to_earliest: bool, to_latest: bool, to_offset: Any, **others: Any) -> Any:
+        ways = [way for way, given in (("earliest", to_earliest), ("latest", to_latest)) if given]
+        ways += [] if to_offset is None else [to_offset]
+        if len(ways) > 1:
+            raise click.UsageError("give only one target: --to-earliest, --to-latest or --to-offset")
+        return function(*arguments, start=ways[0] if ways else None, **others)
+
     for option in (
         click.option("--to-offset", callback=parse_offsets, metavar="OFFSETS", help="An offset, or 0:7,2:9."),
         click.option("--to-latest", is_flag=True, help="Begin at the last stable offset."),
         click.option("--to-earliest", is_flag=True, help="Begin at the log start."),
     ):
-        function = option(function)
-    return function
-
-
-def _start(
-    to_earliest: bool, to_latest: bool, to_offset: int | dict[int, int] | None
-) -> str | int | dict[int, int] | None:
-    named = {"earliest": to_earliest, "latest": to_latest}
-    ways: list[str | int | dict[int, int]] = [way for way, given in named.items() if given]
-    if to_offset is not None:
-        ways.append(to_offset)
-    if len(ways) > 1:
-        raise click.UsageError("give only one target: --to-earliest, --to-latest or --to-offset")
-    return ways[0] if ways else None
+        start = option(start)
+    return start
 
 
 @subscriptions.command("create")
@@ -85,18 +84,8 @@ def _start(
 @with_place
 @_with_start
 @click.option("--if-not-exists", is_flag=True, help="Keep a subscription that exists already.")
-def create(
-    topic: str,
-    name: str,
-    place: Place,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | dict[int, int] | None,
-    if_not_exists: bool,
-    as_json: bool,
-) -> None:
+def create(topic: str, name: str, place: Place, start: Any, if_not_exists: bool, as_json: bool) -> None:
     """Create subscription NAME of TOPIC. By default it begins at the earliest record."""
-    start = _start(to_earliest, to_latest, to_offset)
     with place.open() as log:
         log.subscriptions.create(
             topic, name, start="earliest" if start is None else start, exist_ok=if_not_exists
@@ -109,17 +98,8 @@ def create(
 @click.argument("name")
 @with_place
 @_with_start
-def seek(
-    topic: str,
-    name: str,
-    place: Place,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | dict[int, int] | None,
-    as_json: bool,
-) -> None:
+def seek(topic: str, name: str, place: Place, start: Any, as_json: bool) -> None:
     """Move subscription NAME of TOPIC: all records below the new start are acknowledged, no others."""
-    start = _start(to_earliest, to_latest, to_offset)
     if start is None:
         raise click.UsageError("give a target: --to-earliest, --to-latest or --to-offset")
     with place.open() as log:

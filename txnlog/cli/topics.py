@@ -99,11 +99,9 @@ def create_topic(
     place: Place,
     columns: tuple[str, ...],
     schema: str | None,
-    partitions: int,
     keys: tuple[str, ...],
-    timestamp_column: str | None,
-    exist_ok: bool,
     as_json: bool,
+    **settings: Any,  # partitions, timestamp_column and exist_ok
 ) -> None:
     """Create TOPIC."""
     if columns and schema:
@@ -114,14 +112,7 @@ def create_topic(
     if schema and schema != "kafka":
         wanted = read_schema(Path(schema))
     with place.open() as log:
-        log.create_topic(
-            topic,
-            wanted,
-            partitions=partitions,
-            key_columns=keys or None,
-            timestamp_column=timestamp_column,
-            exist_ok=exist_ok,
-        )
+        log.create_topic(topic, wanted, key_columns=keys or None, **settings)
         _show_topic(log, topic, as_json)
 
 
@@ -159,12 +150,8 @@ def alter_topic(
     if len(widths) < len(widened):
         raise click.UsageError("--widen names a column twice")
     with place.open() as log:
-        log.alter_topic(
-            topic,
-            partitions=partitions,
-            add_columns=parse_columns(added) if added else None,
-            widen=widths or None,
-        )
+        columns = parse_columns(added) if added else None
+        log.alter_topic(topic, partitions=partitions, add_columns=columns, widen=widths or None)
         _show_topic(log, topic, as_json)
 
 

@@ -6,7 +6,6 @@ The columns are Kafka's, but for CoordinatorId and CoordinatorEpoch: there is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,13 +67,10 @@ class _Transactions(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (
-            args[0] not in self.commands and args[0].startswith("-") and not self._asks(ctx, args)
+            args[0] not in self.commands and args[0].startswith("-") and args[0] not in ctx.help_option_names
         ):
             args = ["list", *args]
         return super().parse_args(ctx, args)
-
-    def _asks(self, ctx: click.Context, args: Sequence[str]) -> bool:
-        return args[0] in ctx.help_option_names
 
 
 @click.group(cls=_Transactions)
@@ -84,31 +80,26 @@ def transactions() -> None:
 
 @transactions.command("list")
 @with_place
-@click.option("--state", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these.")
-@click.option("--transactional-id-pattern", metavar="REGEX", help="Only ids that match the whole expression.")
+@click.option(
+    "--state", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only these."
+)
+@click.option(
+    "--transactional-id-pattern", "pattern", metavar="REGEX", help="Only ids that match the whole expression."
+)
 @click.option(
     "--duration-filter",
+    "min_duration_ms",
     type=Integer(),
     metavar="MS",
     help="Only transactions that have been open for longer.",
 )
-@click.option("--producer-id", type=Integer(), multiple=True, help="Only these; repeat the option.")
-def list_(
-    place: Place,
-    state: tuple[str, ...],
-    transactional_id_pattern: str | None,
-    duration_filter: int | None,
-    producer_id: tuple[int, ...],
-    as_json: bool,
-) -> None:
+@click.option(
+    "--producer-id", "producer_ids", type=Integer(), multiple=True, help="Only these; repeat the option."
+)
+def list_(place: Place, as_json: bool, **wanted: Any) -> None:
     """List transactional ids and where each stands."""
     with place.open() as log:
-        found = log.transactions.list(
-            states=state,
-            pattern=transactional_id_pattern,
-            min_duration_ms=duration_filter,
-            producer_ids=producer_id,
-        )
+        found = log.transactions.list(**wanted)
         if as_json:
             described = log.transactions.describe_all(one.transactional_id for one in found)
             print_json({"transactions": [_document(one) for one in described]})

@@ -12,7 +12,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from txnlog.cli.doctor.diagnosis import Area, Check, Status
+from txnlog.cli.doctor.diagnosis import Area, Check
 
 __all__ = ["check_environment", "check_java", "check_packages", "check_python"]
 
@@ -49,22 +49,16 @@ def check_packages(version_of: Versions, root: str | None) -> list[Check]:
     checks = [_check_pyarrow(version_of("pyarrow"))]
     pyspark, pandas = version_of("pyspark"), version_of("pandas")
     if pyspark is None:
-        found = 'not installed: needed for spark.read.format("txnlog") only'
-        checks.append(AREA.ok("pyspark", found))
+        checks.append(AREA.ok("pyspark", 'not installed: needed for spark.read.format("txnlog") only'))
     elif _numbers(pyspark) < PYSPARK_MIN:
-        checks.append(
-            AREA.problem("pyspark", pyspark, "pip install 'pyspark>=4.1'; without Spark nothing is lost")
-        )
+        fix = "pip install 'pyspark>=4.1'; everything but Spark works without it"
+        checks.append(AREA.problem("pyspark", pyspark, fix))
     else:
         checks.append(AREA.ok("pyspark", pyspark))
     if pyspark is not None and pandas is not None and _numbers(pandas) >= (3,):
-        checks.append(
-            AREA.warning(
-                "pandas",
-                f"{pandas}: PySpark does not fully support pandas 3 yet",
-                "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data",
-            )
-        )
+        found = f"{pandas}: PySpark does not fully support pandas 3 yet"
+        fix = "for toPandas() and pandas UDFs: pip install 'pandas<3'; txnlog itself hands Spark Arrow data"
+        checks.append(AREA.warning("pandas", found, fix))
     checks.append(_check_s3fs(version_of("s3fs"), root))
     return checks
 
@@ -77,16 +71,12 @@ def _check_pyarrow(version: str | None) -> Check:
 
 def _check_s3fs(version: str | None, root: str | None) -> Check:
     needed = root is not None and re.match(r"s3[an]?://", root) is not None
-    if version is None:
-        status = Status.PROBLEM if needed else Status.OK
-        return Check(
-            AREA,
-            "s3fs",
-            status,
-            "not installed: needed for s3:// only",
-            "pip install s3fs" if needed else None,
-        )
-    return AREA.ok("s3fs", version)
+    found = version or "not installed: needed for s3:// only"
+    return (
+        AREA.problem("s3fs", found, "pip install s3fs")
+        if version is None and needed
+        else AREA.ok("s3fs", found)
+    )
 
 
 def check_java(environment: Mapping[str, str]) -> Check:
@@ -115,11 +105,9 @@ def check_java(environment: Mapping[str, str]) -> Check:
 
 def _check_registration() -> Check:
     if find_spec("pyspark_txnlog") is None:
-        return AREA.problem(
-            "data source",
-            'the module pyspark_txnlog is not there: Spark does not find format("txnlog")',
-            "install the package into the Python that Spark runs: pip install txnlog",
-        )
+        found = 'the module pyspark_txnlog is missing: Spark does not find format("txnlog")'
+        fix = "install the package into the Python that Spark runs: pip install txnlog"
+        return AREA.problem("data source", found, fix)
     return AREA.ok("data source", 'format("txnlog") registers itself')
 
 
