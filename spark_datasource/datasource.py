@@ -65,10 +65,8 @@ class TxnLogDataSource(DataSource):
         schema = common_schema(
             {one.name: one.schema for one in pin.topics}, options.columns, case_sensitive=self.case_sensitive
         )
-        for one in pin.topics:
-            topic_read(
-                options, one.name, one.schema, schema
-            )  # what is wrong with option where is said by load()
+        for one in pin.topics:  # load() raises what is wrong with option where
+            topic_read(options, one.name, one.schema, schema)
         return schema
 
     @clean_errors
@@ -98,14 +96,10 @@ class TxnLogDataSource(DataSource):
 
         if overwrite:
             raise unsupported("mode overwrite is", 'a log is only appended to: use mode("append")')
-        return TxnLogBatchWriter(
-            plan_write(
-                parse_write_options(
-                    self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
-                ),
-                schema,
-            )
+        options = parse_write_options(
+            self.options, schema.names, s3a=self.s3a, case_sensitive=self.case_sensitive
         )
+        return TxnLogBatchWriter(plan_write(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
         """Return the reader of a stream. Nothing is checked yet: what is raised here, Spark 4 hides behind an error of its own."""

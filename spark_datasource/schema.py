@@ -56,9 +56,8 @@ def spark_schema(
 ) -> StructType:
     """Return the Spark schema of a read of ``columns`` (None: all of the topic's own); all are nullable.
 
-    Names match as in Spark, and columns are then called as they were asked for.
-
-    Raises InvalidInputError of kind ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
+    Names match as in Spark, and columns are then called as they were asked for. Raises InvalidInputError of kind
+    ``unknown-column``: unknown names; kind ``repeated-column``: only repeated ones.
     """
     names = columns
     if columns is not None:

@@ -7,7 +7,7 @@ records. In between the caller makes room, or leaves what is prepared in an :cla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -134,10 +134,9 @@ class Accumulator:
     """Holds records by (topic, partition).
 
     Records without a key go to one partition until its batch is full or leaves; then it is the next one's turn. The
-    first partition of a topic is random: else producers that send little would fill partition 0.
-
-    ``batch_bytes``: Arrow bytes from which a partition is listed in :attr:`full`. ``uniform``: returns a float in [0,
-    1): where the turn of a topic begins.
+    first partition of a topic is random: else producers that send little would fill partition 0. ``batch_bytes``:
+    Arrow bytes from which a partition is listed in :attr:`full`. ``uniform``: returns a float in [0, 1): where the
+    turn of a topic begins.
     """
 
     def __init__(self, batch_bytes: int, uniform: Callable[[], float]) -> None:
@@ -340,27 +339,19 @@ class Accumulator:
         if is_keyless:
             self._turn(topic).is_taken = True
         named = partition is not None if is_named is None else is_named
-        self._keep(topic.topic_id, parts, named, size if len(parts) == 1 else None)
-
-    def _keep(
-        self, topic_id: str, parts: Sequence[tuple[int, Any]], is_named: bool, total: int | None = None
-    ) -> None:
-        """Add tables to their partitions. ``total``: bytes of the only part, where they are known."""
         spare = SPARE_BYTES if len(parts) == 1 else SHARED_SPARE_BYTES
-        for number, table in parts:
-            key = TopicPartition(topic_id, number)
-            pending = self._pending.get(key)
-            if pending is None:
-                pending = self._pending[key] = _Pending()
+        for number, part in parts:
+            key = TopicPartition(topic.topic_id, number)
+            pending = self._pending.setdefault(key, _Pending())
             # A table's size takes a walk over its buffers: when all of a send is one part, it is known.
-            size = table.nbytes if total is None else total
-            is_full = pending.size + size >= self._batch_bytes
-            pending.add(table, size, spare, is_named=is_named, is_full=is_full)
-            self.size += size
+            bytes_ = size if size is not None and len(parts) == 1 else part.nbytes
+            is_full = pending.size + bytes_ >= self._batch_bytes
+            pending.add(part, bytes_, spare, is_named=named, is_full=is_full)
+            self.size += bytes_
             self._largest = max(self._largest, pending.size)
             if is_full:
                 self.full.add(key)
-                self._pass_on(self._topics[topic_id], number)
+                self._pass_on(self._topics[topic.topic_id], number)
 
     def _turn(self, topic: TopicState) -> _Turn:
         """Return whose turn it is among records of a topic without keys; the first time it is drawn."""

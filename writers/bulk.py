@@ -28,9 +28,7 @@ class BulkAppend:
     """Collects records of any number of topics, and appends them at once. One call at a time, in one process.
 
     Not idempotent over processes: a program that runs again appends again. Who needs that opens a
-    :class:`~writers.producer.Producer` with a transactional id.
-
-    ``settings``: only the sizes count.
+    :class:`~writers.producer.Producer` with a transactional id. ``settings``: only the sizes count.
     """
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:

@@ -102,10 +102,7 @@ class Calls:
         return get_ident() in self._noted
 
     def interrupted(self) -> Interrupted | None:
-        """Wait until the call that was interrupted has ended, and return it; None if none was. It stays noted.
-
-        Can be interrupted, and repeated.
-        """
+        """Wait until the interrupted call has ended, and return it; None: there is none. It stays noted; repeatable."""
         me = get_ident()
         while (noted := self._noted.get(me)) is not None:
             errand = noted.errand

@@ -17,7 +17,6 @@ class BinaryFile(Protocol):
 
     def read(self, size: int, /) -> bytes | None:
         """Return at most ``size`` bytes; none at the end."""
-        ...
 
 
 Value = bytes | bytearray | memoryview | str | BinaryFile | None
@@ -47,7 +46,6 @@ def large_value(record: dict[str, Any], settings: ProducerSettings) -> LargeValu
     """Return the record's value as a large one; None when it is small.
 
     A small value that is a file is read into the record. Of a large one not more is read here than tells that it is.
-
     Raises InvalidInputError of kind ``invalid-value``: the file is not a binary one; InvalidTransactionStateError of
     kind ``chunks-need-transaction``: a large value outside a transaction could be torn.
     """

@@ -49,10 +49,7 @@ class _JobSession(Session):
     """A session whose transaction holds what others have staged."""
 
     def delegate(self) -> tuple[Delegation, Standing]:
-        """Let others stage from now on; until :meth:`take_back` has learned what they did, only an abort is legal.
-
-        Returns also where the producer stood.
-        """
+        """Let others stage: until :meth:`take_back` only an abort is legal. Also returns the standing before."""
         if self._staging or self.at.unsettled is not None:
             self.flush(Call.FLUSH)
         before = self.at
@@ -143,14 +140,12 @@ class JobProducer(Producer):
     def delegated(self) -> Iterator[Delegation]:
         """Let another process stage in the open transaction while the block runs, in one entry.
 
-        Yields the identity under which that is done, and behind which entry: so it is done once, also when whoever does it
-        is started twice. Records that were sent before are staged first: they come first in
-        their partitions. If the block raises, or what it did cannot be learned, the transaction can only be aborted.
-
-        Requests: 1 GET when nothing was staged, else 1 for each entry since; and a flush when records wait.
-
-        Raises InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError:
-        the transaction was ended by another client.
+        Yields the identity under which that is done, and behind which entry: so it is done once, also when whoever
+        does it is started twice. Records that were sent before are staged first: they come first in their partitions.
+        If the block raises, or what it did cannot be learned, the transaction can only be aborted. Requests: 1 GET
+        when nothing was staged, else 1 for each entry since; and a flush when records wait. Raises
+        InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError: the
+        transaction was ended by another client.
         """
         delegation, before = self._do(Call.DELEGATE, self._job.delegate)
         try:
@@ -167,12 +162,11 @@ class JobProducer(Producer):
         """Commit the transaction together with an application's version, in one entry.
 
         Returns what the entry did, and whether it is this transaction's: if another run has committed the version,
-        this transaction is aborted, in one more entry unless a newer instance has done so. If nothing was sent, staged or
-        to be committed, the entry holds the version only.
-
-        Raises StaleAppVersionError: the log holds a later version. Nothing was committed; abort;
-        CommitStateUnknownError: repeat the call. An abort instead settles what becomes of the records; a version
-        without any may have landed; TxnLogError: as for :meth:`~writers.producer.Producer.commit`.
+        this transaction is aborted, in one more entry unless a newer instance has done so. If nothing was sent, staged
+        or to be committed, the entry holds the version only. Raises StaleAppVersionError: the log holds a later
+        version. Nothing was committed; abort; CommitStateUnknownError: repeat the call. An abort instead settles what
+        becomes of the records; a version without any may have landed; TxnLogError: as for
+        :meth:`~writers.producer.Producer.commit`.
         """
         result, is_own = self._do(
             Call.COMMIT, lambda: self._job.commit_version(app), name=f"{_COMMIT_VERSION} {app}"

@@ -11,10 +11,7 @@ __all__ = ["Linger"]
 
 
 class Linger:
-    """Calls ``flush`` in a thread of its own, ``linger_ms`` after it was armed.
-
-    The thread ends with the call, so that an idle producer has none, and does not keep the process alive.
-    """
+    """Calls ``flush`` after ``linger_ms`` in a daemon thread that ends with the call: an idle producer has no thread."""
 
     def __init__(self, linger_ms: int, flush: Callable[[], None]) -> None:
         self._seconds = linger_ms / 1000

@@ -12,10 +12,7 @@ __all__ = ["OwnLock"]
 
 
 class OwnLock:
-    """A re-entrant lock of the process that made it. In a forked child it cannot be had, and no thread waits for it.
-
-    ``what``: whose lock it is, for the error: "producer".
-    """
+    """A re-entrant lock that a forked child cannot take. ``what``: its owner, for the error, such as "producer"."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -61,6 +61,10 @@ MASK = 0xFFFFFFFF
 KEYS_AT_ONCE_MIN = 16
 """With fewer keys left that have a next word, a loop in Python beats numpy's cost per call."""
 
+_BYTES = frozenset(
+    {pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()}
+)
+
 Hashes = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -253,7 +257,7 @@ def _encode_column(column: Any) -> Any:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _encode_column(column.dictionary_decode())
-    if _is_bytes(kind):
+    if kind in _BYTES or pa.types.is_fixed_size_binary(kind):
         return column.cast(pa.large_binary())
     if pa.types.is_boolean(kind):
         return _encode_column(column.cast(pa.uint8()))
@@ -275,23 +279,8 @@ def _encode_column(column: Any) -> Any:
     )
 
 
-def _is_bytes(kind: Any) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-
-
 def _fixed_width(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> Any:
-    """Return the bytes of each row of ``values`` as large_binary.
-
-    ``valid``: False where the result is null; None: nowhere.
-    """
+    """Return each row's bytes as large_binary. ``valid``: False where the result is null; None: no nulls."""
     count = len(values)
     data = np.ascontiguousarray(values)
     width = data.nbytes // count if count else 0

@@ -459,13 +459,8 @@ class Producer:
     def _settle_interrupted(self, call: str) -> InvalidTransactionStateError | None:
         """Settle the call in which this thread was interrupted last, unless ``call`` is its repeat.
 
-        For a close returns what the close must say.
-
-        Raises
-        ------
-        InvalidTransactionStateError
-            Kind ``transaction-committed``: it was a commit, it has landed, and ``call`` is an abort. Kind
-            ``call-interrupted``: it must be repeated first, or the transaction aborted, or the producer closed.
+        Returns the error that a close must raise. Raises InvalidTransactionStateError of kind ``transaction-committed``:
+        it was a commit that has landed, and ``call`` is an abort; of kind ``call-interrupted``: repeat it first, or abort.
         """
         earlier = self._calls.interrupted()
         if earlier is None or self._calls.is_repeat(earlier, call):

@@ -38,19 +38,15 @@ class AckSource(Protocol):
     @property
     def log_id(self) -> str:
         """The id of its log."""
-        ...
 
     def acks(self, records: Records, *, cumulative: bool) -> Acks:
         """Return what acknowledging some records covers."""
-        ...
 
     def transaction_takes(self, acks: Acks, producer: ProducerRef) -> None:
         """Take note of the transaction that acknowledges them."""
-        ...
 
     def transaction_ended(self, acks: Acks, *, committed: bool) -> None:
         """Take note of how the transaction ended. No request, and no error: the producer goes on."""
-        ...
 
 
 class _Waiting(NamedTuple):
@@ -63,10 +59,7 @@ class _Waiting(NamedTuple):
 
 
 class Progress:
-    """Positions that wait for the next entry of a transaction, and the consumers that want to know that they are in force.
-
-    All of it is one value, which every call replaces at once.
-    """
+    """Positions and acks that wait for the next entry, and their consumers: one value, which every call replaces."""
 
     def __init__(self) -> None:
         self._waiting = _Waiting()

@@ -78,10 +78,6 @@ def _instant(zone: datetime.tzinfo | None) -> Measure:
     return measure
 
 
-def _only_null(value: Any) -> int:
-    return FIXED_BYTES if value is None else -1
-
-
 def _measure_of(type_: Any) -> Measure:
     if pt.is_signed_integer(type_):
         return _whole(type_.bit_width)
@@ -95,7 +91,7 @@ def _measure_of(type_: Any) -> Measure:
         return _binary
     if pt.is_timestamp(type_) and type_.unit == "us":
         return _instant(None if type_.tz is None else datetime.UTC)
-    return _only_null
+    return _exactly(type(None))
 
 
 class RowFormat:
@@ -173,10 +169,8 @@ def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.dateti
     """Return what was sent, records in dicts as :func:`kafka_record` takes them; anything else as it is.
 
     Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then, and have
-    its headers as a mapping or as pairs.
-
-    Raises InvalidInputError of kind ``invalid-headers``; kind ``schema-mismatch``: a value, or a dict, stands where a
-    list of dicts should; a timestamp is a number.
+    its headers as a mapping or as pairs. Raises InvalidInputError of kind ``invalid-headers``; kind
+    ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a timestamp is a number.
     """
     if isinstance(data, bytes | bytearray | memoryview | str | Mapping):
         shape = "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"

@@ -301,10 +301,7 @@ class Session:
         commit_offsets(state, offsets, ref, state.transactional_ids.get(ref.transactional_id or ""))
 
     def acknowledge(self, acks: Acks, source: AckSource) -> None:
-        """Take acknowledgements for the next entry, if they do not conflict as far as is known.
-
-        Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
-        """
+        """Take acknowledgements for the next entry, with the checks and requests of :meth:`send_offsets`."""
         try:
             self._check_acks(self._log.state, acks)
         except TxnLogError:

@@ -170,10 +170,7 @@ class Staging:
             self._write(self.buffered.partitions(topic.topic_id))
 
     def finish(self) -> None:
-        """Move all records to closed files: durable, and ready for an entry. Requests: 1 PUT per file.
-
-        Raises StorageError: as in :meth:`stream`.
-        """
+        """Move all records to closed, durable files: 1 PUT per file. Raises StorageError as :meth:`stream`."""
         self.take_in()
         for topic in self.buffered.topics():
             keys = self.buffered.partitions(topic.topic_id)
@@ -204,9 +201,7 @@ class Staging:
         """Bring what is staged to the partitions that the topics have now.
 
         Requests: none while no topic has grown. Else, for topics with key columns, the records are read back and
-        uploaded anew.
-
-        Raises StorageError: nothing is lost; the call can be repeated.
+        uploaded anew. Raises StorageError: nothing is lost; the call can be repeated.
         """
         for topic_id, staged in self._staged.items():
             self._staged[topic_id] = [
@@ -284,10 +279,7 @@ class Staging:
         self.is_broken = False
 
     def follow_sequences(self, last: Mapping[TopicPartition, int]) -> None:
-        """Go on behind what others have staged under the same identity.
-
-        ``last``: sequence (inclusive) of the last record that the log has staged of each partition.
-        """
+        """Continue behind others' stages. ``last``: inclusive sequence of the last staged record of each partition."""
         self._next_sequences.update({key: sequence + 1 for key, sequence in last.items()})
 
     def restart_sequences(self) -> None:

@@ -110,10 +110,7 @@ class Standing(msgspec.Struct, frozen=True):
     def refused(
         self, call: Call, error: TxnLogError, is_transactional: bool, *, is_of_input: bool
     ) -> Standing:
-        """Return where the producer stands after a refusal: this call's own attempts are not in the log.
-
-        ``is_of_input``: it says that others have read what this transaction has read.
-        """
+        """Return the standing after a refusal of this call's attempts. ``is_of_input``: others have read its input."""
         if is_final(error):
             return replace(self, fatal=error, unsettled=None, status=ProducerStatus.FENCED)
         if isinstance(error, TransactionTimedOutError):

@@ -159,19 +159,10 @@ def check_call(
     unknown: Call | None,
     has_committed: bool = False,
 ) -> None:
-    """Raise unless ``call`` is legal.
+    """Raise InvalidTransactionStateError unless ``call`` is legal: its kind names the reason, its hint a way out.
 
-    Parameters
-    ----------
-    unknown : Call or None
-        The call whose outcome is unknown, in status UNKNOWN_OUTCOME.
-    has_committed : bool
-        Whether the last transaction is committed: told to a caller who was interrupted just before it had the answer.
-
-    Raises
-    ------
-    InvalidTransactionStateError
-        The kind names the reason, the hint a way out.
+    ``unknown``: the call whose outcome is unknown, in status UNKNOWN_OUTCOME. ``has_committed``: whether the last
+    transaction is committed, for the error of a caller that was interrupted just before it had the answer.
     """
     if not is_transactional and call in _NEEDS_TRANSACTIONS:
         raise InvalidTransactionStateError(

@@ -237,10 +237,7 @@ def combine(uploads: Iterable[Uploaded]) -> Uploaded:
 def topic_append(
     topic_id: str, partition_count: int, uploaded: Uploaded, base_sequences: Mapping[int, int] | None = None
 ) -> TopicAppend:
-    """Return the append of an upload.
-
-    ``base_sequences``: sequence of the first record of each partition; None without a producer.
-    """
+    """Return an upload's append. ``base_sequences``: of each partition's first record; None without a producer."""
     by_partition: dict[int, list[BatchRecord]] = {}
     for batch in uploaded.batches:
         by_partition.setdefault(batch.partition, []).append(batch)

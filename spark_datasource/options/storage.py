@@ -6,7 +6,7 @@ What is found on the driver travels to the tasks inside the pickled reader or wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +139,10 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
         below = s3a.options(match[1]) if s3a is not None else {}
         if options.keys() & _CREDENTIALS:
             below = {name: value for name, value in below.items() if name not in _CREDENTIALS}
-        elif "endpoint_url" in options and not same_endpoint(
-            options["endpoint_url"], below.get("endpoint_url")
+        elif "key" in below and not same_endpoint(
+            options.get("endpoint_url", below.get("endpoint_url")), below.get("endpoint_url")
         ):
-            _check_inherited(below)
+            raise InvalidInputError([_FOREIGN_ENDPOINT], kind="invalid-storage-option")
         options = {**below, **options}
         parse_s3_options(options)
     elif {name.lower() for name in options} == {LOCAL_OPTION}:
@@ -154,26 +154,18 @@ def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) ->
     return Storage(tuple(sorted(options.items())))
 
 
-def _check_inherited(below: Mapping[str, str]) -> None:
-    """Refuse the credentials of the s3a connector for an endpoint that is not its own."""
-    if "key" in below:
-        raise InvalidInputError(
-            [
-                (
-                    "option storage.endpoint_url names an endpoint other than that of fs.s3a, and txnlog does not "
-                    "send the credentials of fs.s3a there; give storage.key and storage.secret for it, "
-                    "storage.profile, or storage.anon"
-                )
-            ],
-            kind="invalid-storage-option",
-        )
+_FOREIGN_ENDPOINT = (
+    "option storage.endpoint_url names an endpoint other than that of fs.s3a, and txnlog does not send the credentials "
+    "of fs.s3a there; give storage.key and storage.secret for it, storage.profile, or storage.anon"
+)
 
 
 def s3a_settings(spark: SparkSession) -> S3aSettings:
     """Return the settings of a session's s3a connector, as they are now."""
     context: Any = getattr(spark, "_jsc", None)
     if context is None:  # Spark Connect: what the server's session has
-        return S3aSettings(_strip(spark.conf.getAll.items(), f"spark.hadoop.{_S3A}"))
+        prefix, settings = f"spark.hadoop.{_S3A}", spark.conf.getAll.items()
+        return S3aSettings({name.removeprefix(prefix): v for name, v in settings if name.startswith(prefix)})
     found = context.hadoopConfiguration().getPropsWithPrefix(_S3A)
     return S3aSettings({str(name): str(found[name]) for name in found})
 
@@ -192,7 +184,3 @@ def hide_options(spark: SparkSession) -> None:
     before = spark.conf.get(REDACTION, "") or ""
     if _HIDDEN not in before:
         spark.conf.set(REDACTION, f"{before}|{_HIDDEN}" if before else _HIDDEN)
-
-
-def _strip(items: Iterable[tuple[str, str]], prefix: str) -> dict[str, str]:
-    return {name.removeprefix(prefix): value for name, value in items if name.startswith(prefix)}

@@ -36,10 +36,7 @@ class TopicChoice:
         return [state.topics[state.topic_ids[name]] for name in names]
 
     def chosen_any(self, state: LogState) -> list[TopicState]:
-        """Return the topics that are there, by name, at least one.
-
-        Raises NotFoundError of kind ``unknown-topic``: one of the names, or none matches the pattern.
-        """
+        """As :meth:`chosen`; raises NotFoundError of kind ``unknown-topic`` also if no topic matches the pattern."""
         found = self.chosen(state)
         if not found:
             raise NotFoundError(

@@ -61,10 +61,8 @@ def pin_read(log: TxnLog, options: ReadOptions) -> Pin:
 
     Requests: none beyond the state's; with times those of finding the entry, or, on a topic that declares a timestamp
     column, the ranges of that column in one batch for each partition and timestamp; with ``end_expired`` those of
-    ending transactions.
-
-    Raises NotFoundError: no such topic, partition or version; OffsetOutOfRangeError, InvalidInputError: offsets that
-    are not there, an end before its start.
+    ending transactions. Raises NotFoundError: no such topic, partition or version; OffsetOutOfRangeError,
+    InvalidInputError: offsets that are not there, an end before its start.
     """
     state = log.transactions.end_expired_if_permitted() if options.end_expired else log.state
     if options.order is Order.COMMIT:

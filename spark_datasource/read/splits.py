@@ -123,10 +123,8 @@ def split_count(size: int, bytes_max: int, partitions_min: int | None, cores: in
 def cut(log_id: str, entry: int, plans: Sequence[TopicPlan], count: int) -> list[Split]:
     """Return about ``count`` splits of about equal bytes, those of sealed segments first; none is empty.
 
-    Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were of
-    equal size: each batch is read by the task in whose offsets it begins.
-
-    ``log_id``, ``entry``: as of :class:`Split`.
+    Where the batches of a sealed segment lie only its sidecar knows, so it is cut by offsets, as if they were of equal
+    size: each batch is read by the task in whose offsets it begins. ``log_id``, ``entry``: as of :class:`Split`.
     """
     topics = [plan.read for plan in plans]
     parts = [(topic, one) for topic, plan in enumerate(plans) for one in plan.partitions if len(one.rows)]

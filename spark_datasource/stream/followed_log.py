@@ -21,10 +21,7 @@ IDENTITY_MS = 60_000
 
 
 class FollowedLog:
-    """A log that is read for long. What fails for now is waited out.
-
-    ``store``: where the log is, when it is open already. Raises NotFoundError of kind ``no-log``.
-    """
+    """A log that a query follows; it waits while the store fails for now. ``store``: the log's store, if it is open."""
 
     def __init__(
         self, options: ReadOptions, clock: Clock | None = None, store: ObjectStore | None = None

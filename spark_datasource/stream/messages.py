@@ -87,10 +87,7 @@ class Batch(NamedTuple):
 
 
 def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStamp:
-    """Return the stamp of a task.
-
-    ``properties``: the task's local properties. Raises InternalError of kind ``no-streaming-query``: they name none.
-    """
+    """Return a task's stamp. Raises InternalError of kind ``no-streaming-query``: its ``properties`` name no query."""
     query_id, run_id, batch_id = (properties.get(name) or "" for name in (QUERY_ID, RUN_ID, BATCH_ID))
     if not query_id or not run_id or not _NUMBER.fullmatch(batch_id):
         raise InternalError(

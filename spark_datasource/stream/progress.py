@@ -30,9 +30,8 @@ def first_offset(
 ) -> StreamOffset:
     """Return where a new query begins.
 
-    Requests: none beyond the state's; with a time those of finding it.
-
-    Raises NotFoundError, OffsetOutOfRangeError: A partition, offset or entry that is named is not there.
+    Requests: none beyond the state's; with a time those of finding it. Raises NotFoundError, OffsetOutOfRangeError: A
+    partition, offset or entry that is named is not there.
     """
     starting = options.starting or StartOrEnd(LATEST)
     if options.order is Order.COMMIT:
@@ -71,10 +70,9 @@ def without_loss(
     """Return an offset without what the log has not any more.
 
     A topic that is still there and not read any more is no loss, nor are offsets without a record that was committed:
-    the log never takes those back.
-
-    Raises ConflictError of kind ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of kind
-    ``data-loss``: offsets that were not read yet are gone, or offsets that were read are not there.
+    the log never takes those back. Raises ConflictError of kind ``topic-gone``: a topic was deleted, or made again;
+    OffsetOutOfRangeError of kind ``data-loss``: offsets that were not read yet are gone, or offsets that were read are
+    not there.
     """
     is_read = {topic.topic_id for topic in chosen}
     positions = {}

@@ -53,11 +53,7 @@ _NO_LIMITS: Limits = (None, None)
 
 
 class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
-    """Reads topics as they grow.
-
-    ``raw_options``: as Spark passes them on. ``s3a``: of the session. ``schema``: what Spark expects, for as long as
-    the query runs.
-    """
+    """Reads topics as they grow. ``schema``: the one that Spark expects for as long as the query runs."""
 
     def __init__(self, raw_options: Mapping[str, str], s3a: S3aSettings | None, schema: StructType) -> None:
         self._raw_options = dict(raw_options)

@@ -139,7 +139,6 @@ def _check_first(result: CommitResult, batch: Batch) -> None:
     """Refuse a batch that another run has written although this one has written others: only its first is a repetition.
 
     The log alone notices this when the other run's turn comes: it does not know a run whose batches all come second.
-
     Raises StaleAppVersionError of kind ``stale-instance``.
     """
     stamp = batch.stamp
@@ -165,10 +164,7 @@ _DIFFERENT = (
 
 
 def _compare(result: CommitResult, batch: Batch, log: TxnLog, *, allowed: bool) -> None:
-    """Compare the rows of a batch that is done with those that the log holds.
-
-    Raises StaleAppVersionError of kind ``different-repeat``.
-    """
+    """Compare a batch that is done with the log's rows. Raises StaleAppVersionError of kind ``different-repeat``."""
     stamp = batch.stamp
     Repetition(
         what=f"batch {stamp.batch_id} of query {stamp.query_id}",

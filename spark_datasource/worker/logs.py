@@ -55,9 +55,8 @@ def open_log(path: str, storage: Storage = NO_STORAGE) -> TxnLog:
     """Return the log at ``path`` (:func:`absolute`), followed to its tip.
 
     Requests: 2 GETs when it is open and nothing is new, one of them for the entry that was seen last: a log that was
-    removed and made again under the same path, or restored to an older state, is another log.
-
-    Raises NotFoundError of kind ``no-log``.
+    removed and made again under the same path, or restored to an older state, is another log. Raises NotFoundError of
+    kind ``no-log``.
     """
     log, is_new = _opened(path, storage)
     if not is_new:
@@ -106,10 +105,7 @@ def check_same(
     kind: str = "log-replaced",
     **values: object,
 ) -> None:
-    """Raise ConflictError, saying ``what``, unless a log has this id and entry: it was replaced or restored.
-
-    :func:`has_entry` tells more: a log that was restored may have grown past the entry since.
-    """
+    """Raise ConflictError ``what`` unless a log has this id and entry; :func:`has_entry` also finds restored logs."""
     if state.log_id != log_id or state.entry < entry:
         raise ConflictError(
             what,

@@ -23,10 +23,7 @@ _stores: dict[tuple[str, Storage, str], ObjectStore] = {}
 
 @contextmanager
 def kept_store(path: str, storage: Storage, log_id: str) -> Iterator[ObjectStore]:
-    """Give the store at ``path`` for a task. After an error in the ``with`` block the next task opens another one.
-
-    A worker runs one task at a time: no lock.
-    """
+    """Give a task its store; after an error the next task opens another. A worker runs one task at a time: no lock."""
     place = path, storage, log_id
     store = _stores.get(place)
     if store is None:

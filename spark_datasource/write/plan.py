@@ -109,10 +109,7 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
 
 
 def without_topic(frame: StructType) -> tuple[StructType, int]:
-    """Return a DataFrame's schema without the column that routes, and that column's position.
-
-    Raises InvalidInputError of kind ``schema-mismatch``: that column is no string.
-    """
+    """Return the schema without column ``topic``, and its position; InvalidInputError if that is no string."""
     position = [name.lower() for name in frame.names].index("topic")
     found = frame.fields[position].dataType
     if as_topic_schema(StructType().add("topic", found)).to_json()[0] != (

@@ -116,10 +116,7 @@ class ByColumn:
 
 
 def new_topic_id(seed: str, topic: str) -> str:
-    """Return the id that a topic gets if a write has to create it: the same in every process.
-
-    ``seed``: A UUID of the write.
-    """
+    """Return the id of a topic that a write (``seed``: its UUID) may have to create: the same in every process."""
     return str(uuid.uuid5(uuid.UUID(seed), topic))
 
 

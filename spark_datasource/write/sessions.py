@@ -43,8 +43,9 @@ def activate(spark: SparkSession) -> None:
     """Make a classic session the active one of this thread, if that does not know the format."""
     companion = _companion(spark)
     active = companion.getActiveSession()
-    if not active.isDefined() or not _knows(active.get()):
-        companion.setActiveSession(_java(spark))
+    if active.isDefined() and active.get().sessionState().dataSourceManager().dataSourceExists(_NAME):
+        return
+    companion.setActiveSession(spark._jsparkSession)
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def active(spark: SparkSession) -> Iterator[None]:
     """Make a classic session the active one of this thread for a while."""
     companion = _companion(spark)
     before = companion.getActiveSession()
-    companion.setActiveSession(_java(spark))
+    companion.setActiveSession(spark._jsparkSession)
     try:
         yield
     finally:
@@ -62,16 +63,8 @@ def active(spark: SparkSession) -> Iterator[None]:
             companion.clearActiveSession()
 
 
-def _java(spark: SparkSession) -> Any:
-    return spark._jsparkSession
-
-
 def _companion(spark: SparkSession) -> Any:
     return getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
-
-
-def _knows(session: Any) -> bool:
-    return bool(session.sessionState().dataSourceManager().dataSourceExists(_NAME))
 
 
 def mend_writers() -> None:

@@ -61,10 +61,7 @@ K = TypeVar("K", bound=Any)
 
 
 class Rechunker(Generic[K]):
-    """Buffers tables by key until each makes a batch worth having: Spark's own are often small.
-
-    ``emit``: takes (key, table): one batch. Keys are partitions, or topics with partitions.
-    """
+    """Buffers tables by key (partition, or topic and partition) until ``emit`` gets a batch of a useful size."""
 
     def __init__(
         self,
@@ -110,11 +107,7 @@ class Rechunker(Generic[K]):
 
 
 def _on_its_own(table: pa.Table) -> tuple[pa.Table, int]:
-    """Return a table that keeps no more than about twice its size alive, and its size in bytes.
-
-    A slice holds on to all of what it was cut from: few records that wait for more would keep every batch of the
-    task in memory.
-    """
+    """Return a table without the memory that it was cut from, if that is over twice its size; and its size in bytes."""
     size = table.nbytes
     if table.get_total_buffer_size() > 2 * size + 4096:
         table = table.take(pa.array(np.arange(table.num_rows)))
@@ -201,9 +194,8 @@ def upload_task(
 ) -> TaskUpload:
     """Upload the rows of a task, and return what was uploaded; errors as :func:`write_rows`.
 
-    Requests: 1 PUT for each topic that the task has rows of; none without rows.
-
-    ``compared``: whether the log is to say what the rows are.
+    Requests: 1 PUT for each topic that the task has rows of; none without rows. ``compared``: whether the log is to
+    say what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []

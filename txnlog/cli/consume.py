@@ -248,14 +248,15 @@ def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: 
 
 
 def _write_table(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    print_table(schema.names, [_cells(row) for row in _rows(batches, schema, binary)])
-
-
-def _cells(row: dict[str, Any]) -> list[object]:
-    return [
-        json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-        for value in row.values()
-    ]
+    rows = (row.values() for row in _rows(batches, schema, binary))
+    nested = (list, dict)
+    print_table(
+        schema.names,
+        [
+            [json.dumps(one, ensure_ascii=False) if isinstance(one, nested) else one for one in row]
+            for row in rows
+        ],
+    )
 
 
 _WRITERS = {"json": _write_json, "parquet": _write_parquet, "table": _write_table}

@@ -152,10 +152,7 @@ def batches(
 def _batches(
     log: TxnLog, topic: str, number: int, start: int | None, end: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield what kafka-dump-log prints of batches, in offset order: sealed segments first, then the state's own.
-
-    Requests: 2 GETs for each sealed segment in range.
-    """
+    """Yield batches as kafka-dump-log does, sealed ones first. Requests: 2 GETs for each sealed segment in range."""
     from txnformat.core.records.scan import check_range, extents_in
     from txnformat.types import IsolationLevel, TopicPartition
 

@@ -25,10 +25,7 @@ _RIGHTS = "give this user the rights of docs/storage.md"
 
 
 def check_store(place: Place, *, write: bool) -> tuple[list[Check], ObjectStore | None]:
-    """Return the checks of the store, and the store, unless it cannot be used at all.
-
-    ``write``: whether objects may be created for it; they are deleted again.
-    """
+    """Return the checks, and the store if it is usable. ``write``: whether they may create, and delete, objects."""
     from txnformat import keys
     from txnformat.clock import SystemClock, SystemIds
 

@@ -138,10 +138,7 @@ def parse_column(text: str) -> pa.Field:
 
 
 def parse_columns(texts: Sequence[str]) -> pa.Schema:
-    """Return the schema of several columns; every problem is reported at once.
-
-    Raises InvalidInputError of kind ``invalid-column``.
-    """
+    """Return the schema of columns. Raises InvalidInputError of kind ``invalid-column``: every problem."""
     import pyarrow as pa
 
     fields: list[Any] = []

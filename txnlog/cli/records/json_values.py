@@ -218,10 +218,7 @@ def _struct(value: Any, fields: dict[str, Convert], type_: pa.DataType) -> dict[
 
 
 def encoder(type_: pa.DataType, binary: Binary) -> Convert:
-    """Return what makes a JSON value of a column's value, as ``to_pylist`` gives it.
-
-    It raises ValueError about bytes that are not UTF-8, with :attr:`Binary.UTF8`.
-    """
+    """Return what makes JSON of ``to_pylist`` values; ValueError: bytes that are not UTF-8 (``Binary.UTF8``)."""
     convert = _encoder(type_, binary)
     return lambda value: None if value is None else convert(value)
 
