@@ -127,7 +127,7 @@ class TxnLogDataSource(DataSource):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # Spark commits with an object from another process, and plans with one that it has just made. The plan is for
-        # tasks: who commits needs none.
+        # tasks: the commit needs none.
         self._travelled = True
 
 

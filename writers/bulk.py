@@ -27,8 +27,8 @@ T = TypeVar("T")
 class BulkAppend:
     """Collects records of any number of topics, and appends them at once. One call at a time, in one process.
 
-    Not idempotent over processes: a program that runs again appends again. Who needs that opens a
-    :class:`~writers.producer.Producer` with a transactional id. ``settings``: only the sizes count.
+    Not idempotent over processes: a program that runs again appends again. To append
+    once, open a :class:`~writers.producer.Producer` with a transactional id. ``settings``: only the sizes count.
     """
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
@@ -40,7 +40,7 @@ class BulkAppend:
         self._lock = OwnLock("bulk append")
         self._calls = Calls(self._lock, unrepeatable=("send",))
         self._intent: Intent | None = None
-        self._is_cut = False  # whether a call ended as none of them should, and perhaps in the middle
+        self._is_cut = False  # whether a call ended with an unexpected error, perhaps in the middle
         self._is_closed = False
 
     def send(self, topic: str, data: Any, partition: int | None = None) -> None:
@@ -48,8 +48,8 @@ class BulkAppend:
 
         Raises NotFoundError, InvalidInputError, StorageError: nothing of this send was kept;
         InvalidTransactionStateError of kind ``abort-required``: records were lost with a file that failed, or a send
-        was interrupted. Kind ``producer-closed``. Kind ``commit-undecided``: nobody knows whether the last commit
-        landed.
+        was interrupted. Kind ``producer-closed``. Kind ``commit-undecided``: the outcome of the last commit is
+        unknown.
         """
         self._do("send", lambda: self._send(topic, data, partition))
 

@@ -5,8 +5,8 @@
     producer              ends the transaction, with positions, acknowledgements and the   1 entry
                           application's version
 
-Those who stage take their sequence numbers from the log's state, one after another, each once (``Write.follows``). The producer learns what they did
-from there, too (:meth:`JobProducer.delegated`), so that it neither takes the transaction for empty nor gives numbers twice.
+The others take their sequence numbers from the log's state, one after another, each once (``Write.follows``). The producer
+learns there what they staged (:meth:`JobProducer.delegated`): it neither takes the transaction for empty nor gives a number twice.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _COMMIT_VERSION = "commit_version"
 
 
 class Delegation(NamedTuple):
-    """What one who stages on the producer's behalf has to know."""
+    """The identity and place that a process needs to stage on the producer's behalf."""
 
     producer: ProducerRef
     follows: int
-    """The transaction's last entry so far: if the log has a later one, the one who was to stage has done so."""
+    """The transaction's last entry so far: if the log has a later one, the other process has staged already."""
 
 
 class _JobSession(Session):
-    """A session whose transaction holds what others have staged."""
+    """A session whose transaction also holds the stages of other processes."""
 
     def delegate(self) -> tuple[Delegation, Standing]:
         """Let others stage: until :meth:`take_back` only an abort is legal. Also returns the standing before."""
@@ -59,7 +59,7 @@ class _JobSession(Session):
         return delegation, before
 
     def take_back(self, before: Standing) -> None:
-        """Take note of what the log has staged of the open transaction."""
+        """Learn what the log has staged of the open transaction."""
         ref = self._identity()
         try:
             owner = self._owner(ref, self._log.refresh())
@@ -75,7 +75,7 @@ class _JobSession(Session):
         )
 
     def note_refusal(self, error: TxnLogError) -> None:
-        """Take note of what those who were to stage were told."""
+        """Note the error with which the log has refused the others' stage."""
         self._refused(Call.FLUSH, error, self.at)
 
     def _owner(self, ref: ProducerRef, state: LogState) -> TransactionalIdState:
@@ -140,9 +140,9 @@ class JobProducer(Producer):
     def delegated(self) -> Iterator[Delegation]:
         """Let another process stage in the open transaction while the block runs, in one entry.
 
-        Yields the identity under which that is done, and behind which entry: so it is done once, also when whoever
-        does it is started twice. Records that were sent before are staged first: they come first in their partitions.
-        If the block raises, or what it did cannot be learned, the transaction can only be aborted. Requests: 1 GET
+        Yields the identity for the stage, and the entry that it must follow: so it lands once, even if the other
+        process starts twice. Records that were sent before are staged first: they come first in their partitions.
+        If the block raises, or the stage cannot be looked up, the transaction can only be aborted. Requests: 1 GET
         when nothing was staged, else 1 for each entry since; and a flush when records wait. Raises
         InvalidTransactionStateError: no transaction is open; ProducerFencedError, TransactionTimedOutError: the
         transaction was ended by another client.

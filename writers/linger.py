@@ -1,4 +1,4 @@
-"""The patience of a producer without transactions: what it holds is flushed after a while, without a call."""
+"""Flushes the records of a producer without transactions after a while, without a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Linger:
         self._timer: threading.Timer | None = None
 
     def arm(self) -> None:
-        """Have a flush made, unless one is due already: what comes later goes along."""
+        """Schedule a flush, unless one is due already, which takes later records along."""
         if self._timer is None:
             shielded(self._arm)
 
@@ -38,7 +38,7 @@ class Linger:
         self._flush()
 
     def stop(self) -> None:
-        """Make no flush that has not begun."""
+        """Cancel a flush that has not begun."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

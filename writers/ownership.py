@@ -1,4 +1,4 @@
-"""What belongs to one process: a producer's identity and numbers would be used twice if a forked child had them, too."""
+"""Locks of one process: a forked child must not use its parent's producer identity and sequence numbers a second time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Producer: sends records to topics, in transactions or without, each record exactly once.
 
-This is what users call: it checks and buffers what is sent. What concerns the log is :mod:`writers.session`'s.
+Users call this class: it checks and buffers records. :mod:`writers.session` talks to the log.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Producer:
         positions: Mapping[str, str] | None = None,
         expected_positions: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Let a group's positions be committed with the transaction: what was read, and what was made of it, in one step.
+        """Commit a group's positions with the transaction: input offsets and output commit atomically.
 
         They are written with the next flush, prepare or commit. Requests: none.
 
@@ -290,7 +290,7 @@ class Producer:
         self._do(Call.SEND_OFFSETS, lambda: self._session.send_offsets(found, source))
 
     def acknowledge(self, subscription: AckSource, records: Records) -> None:
-        """Let records of a subscription be acknowledged with the transaction, or given back with its abort.
+        """Acknowledge records of a subscription with the transaction; its abort gives them back.
 
         They are written with the next flush, prepare or commit; from then on no other client can acknowledge them, or give
         them back. Requests: those of a look at the log.
@@ -312,7 +312,7 @@ class Producer:
         self._acknowledge(subscription, records, cumulative=False)
 
     def acknowledge_cumulative(self, subscription: AckSource, record: Records) -> None:
-        """Let everything up to a record be acknowledged with the transaction; otherwise as :meth:`acknowledge`."""
+        """Acknowledge everything up to a record with the transaction; otherwise as :meth:`acknowledge`."""
         self._acknowledge(subscription, record, cumulative=True)
 
     def _acknowledge(self, subscription: AckSource, records: Records, *, cumulative: bool) -> None:
@@ -409,7 +409,7 @@ class Producer:
         self._calls.run_or_repeat(_CLOSE, lambda: self._close(committed))
 
     def _close(self, committed: InvalidTransactionStateError | None) -> None:
-        """Close, and then say what became of a commit that was interrupted before."""
+        """Close, and then raise the outcome of a commit that was interrupted before."""
         session = self._session
         try:
             session.settle()
@@ -529,7 +529,7 @@ class Producer:
         self._session.check_status(Call.SEND)
 
     def _flush_held(self) -> None:
-        """Flush what has lingered, in the background. What fails stays held: the next call tries again, and says so."""
+        """Flush lingering records in the background. After a failure they stay held, and the next call tries again and raises."""
         with self._lock:
             if not self._session.is_usable:
                 return

@@ -1,4 +1,4 @@
-"""What a transaction takes along of those who read: positions of groups and acknowledgements, until the next entry has them."""
+"""Input progress of a transaction: positions of groups and acknowledgements, until the next entry has them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = frozenset(
         "unknown-subscription",
     }
 )
-"""Kinds of errors that mean: what was read is not this transaction's to bring any more."""
+"""Kinds of errors by which a transaction has lost its input to another client."""
 
 
 class AckSource(Protocol):
@@ -50,7 +50,7 @@ class AckSource(Protocol):
 
 
 class _Waiting(NamedTuple):
-    """What waits for the next entry, and who waits for the end of the transaction."""
+    """Positions and acks for the next entry, and the readers to notify at the end of the transaction."""
 
     offsets: tuple[GroupOffsets, ...] = ()
     acks: tuple[Acks, ...] = ()
@@ -120,10 +120,10 @@ class Progress:
 
 
 def _tell(told: Callable[..., None], *news: object, **more: object) -> None:
-    """Tell one who reads; what that fails with does not change how the transaction has ended."""
+    """Notify a reader; its errors do not change how the transaction has ended."""
     try:
         told(*news, **more)
-    except Exception as error:  # noqa: BLE001  # may be anybody's class
+    except Exception as error:  # noqa: BLE001  # the class may be the user's
         logger.warning("%r could not be notified of the end of a transaction: %r", told, error)
 
 

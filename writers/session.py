@@ -47,6 +47,7 @@ from txnformat.core.operations import InitProducer
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import acknowledge
+from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
@@ -71,6 +72,8 @@ __all__ = ["DISTRIBUTIONS_MAX", "UNNAMED_MS_MAX", "Session"]
 
 T = TypeVar("T")
 
+_CheckInput = Callable[[LogState, ProducerRef, TransactionalIdState | None], object]
+
 logger = logging.getLogger("txnlog")
 
 DISTRIBUTIONS_MAX = 10
@@ -93,7 +96,7 @@ class Session:
         self._staging = staging
         self.at = Standing()
         self._entered = self.at  # when the call began that runs
-        self._is_running = False  # whether ``within`` runs, for those who ask without the lock
+        self._is_running = False  # whether ``within`` runs, for threads that do not hold the lock
         self._progress = Progress()
         self._streams = settings.is_transactional and settings.buffer is not Buffer.INLINE
 
@@ -288,30 +291,24 @@ class Session:
 
         Requests: none; before it raises 1 GET, and what it takes to end transactions whose time is over.
         """
-        state = self._log.state
-        try:
-            self._check_offsets(state, offsets)
-        except TxnLogError:
-            # The refusal may be because of a dead instance, whose transaction nothing else might ever end.
-            self._check_offsets(self._log.transactions.end_expired_if_permitted(), offsets)
+        self._check_input(lambda state, ref, owner: commit_offsets(state, offsets, ref, owner))
         self._progress.add(offsets, source)
-
-    def _check_offsets(self, state: LogState, offsets: GroupOffsets) -> None:
-        ref = self._identity()
-        commit_offsets(state, offsets, ref, state.transactional_ids.get(ref.transactional_id or ""))
 
     def acknowledge(self, acks: Acks, source: AckSource) -> None:
         """Take acknowledgements for the next entry, with the checks and requests of :meth:`send_offsets`."""
-        try:
-            self._check_acks(self._log.state, acks)
-        except TxnLogError:
-            self._check_acks(self._log.transactions.end_expired_if_permitted(), acks)
+        every = (*self._progress.acks(), acks)
+        self._check_input(lambda state, ref, owner: acknowledge(state, every, ref, owner))
         self._progress.acknowledge(acks, source, self._identity())
 
-    def _check_acks(self, state: LogState, acks: Acks) -> None:
+    def _check_input(self, check: _CheckInput) -> None:
         ref = self._identity()
-        owner = state.transactional_ids.get(ref.transactional_id or "")
-        acknowledge(state, (*self._progress.acks(), acks), ref, owner)
+        name, state = ref.transactional_id or "", self._log.state
+        try:
+            check(state, ref, state.transactional_ids.get(name))
+        except TxnLogError:
+            # A dead instance may be the reason, and nothing else might ever end its transaction.
+            state = self._log.transactions.end_expired_if_permitted()
+            check(state, ref, state.transactional_ids.get(name))
 
     def prepare(self) -> PreparedTransaction:
         """Write what is left, and let the transaction wait for its outcome, in one entry."""
@@ -345,7 +342,7 @@ class Session:
         self._ended(Outcome.ABORT)
 
     def settle(self) -> None:
-        """Leave nothing open: what close does before the producer is closed.
+        """Leave nothing open, before :meth:`close`.
 
         Raises InvalidTransactionStateError of kind ``records-dropped``: of a producer without transactions, of which
         a call was cut.

@@ -1,4 +1,4 @@
-"""What a producer is told once, as plain values."""
+"""Settings of a producer, as plain values."""
 
 from __future__ import annotations
 

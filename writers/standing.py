@@ -1,4 +1,4 @@
-"""Standing: all that a producer knows of its identity and its open transaction, as one immutable value. Pure."""
+"""Standing: a producer's knowledge of its identity and its open transaction, as one immutable value. Pure."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Standing(msgspec.Struct, frozen=True):
     uploading_since: Instant | None = None
     """When the first file of the open transaction was seen that the log does not know."""
     unsettled: Unsettled | None = None
-    """What the log was asked and has not answered, or what its answer was not carried out of."""
+    """The request that the log has not answered, or whose answer was not carried out in full."""
     fatal: TxnLogError | None = None
-    """What has ended the session."""
+    """The error that has ended the session."""
     within: Call | None = None
     """The call that has begun and has not ended."""
 

@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """What a flush or a commit did."""
+    """The effect of a flush or a commit."""
 
     entry: int | None = None
     """Entry of the log that holds it; None when there was nothing to append, and no entry was made."""
@@ -72,7 +72,7 @@ class ProducerStatus(StrEnum):
 
 
 class Call(StrEnum):
-    """What a user can ask of a producer, but close, which is always allowed."""
+    """The calls of a producer except close, which is always legal."""
 
     INIT = "init"
     BEGIN = "begin"

@@ -1,6 +1,6 @@
 """Uploading the records of one topic: batches in, segment files out. Nothing here is in the log yet.
 
-An uploaded file means nothing until an entry names it; what never is named is left to the vacuum. ``Uploaded`` is
+An uploaded file means nothing until an entry names it; the vacuum removes files that no entry names. ``Uploaded`` is
 plain data, so that a Spark executor can upload and its driver can commit.
 """
 
@@ -38,12 +38,12 @@ KEPT_BYTES = 16 * 1024 * 1024
 S3. Parts of larger files are repeated by the store's adapter; where that gives up, so does the upload."""
 
 END_BYTES = 64 * 1024
-"""What is compared of an object to tell that it is the one that was uploaded."""
+"""Bytes at the end of an object that are compared to recognize an upload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """What an upload left in the store."""
+    """The files and batches of an upload."""
 
     files: tuple[FileRecord, ...]
     batches: tuple[BatchRecord, ...]

@@ -86,28 +86,24 @@ def parse_stream_write_options(
 def _write_values(found: OptionValues, columns: Sequence[str], s3a: S3aSettings | None) -> dict[str, Any]:
     values = field_values(found, WriteOptions)
     routed = not found.has("topic") and [name.lower() for name in columns].count("topic") == 1
-    values["topic"] = None if routed else _topic(found, found.text("topic"), _OR_ROUTE)
+    values["topic"] = None if routed else _topic(found, found.text("topic"))
     values["storage"] = storage_of(found, values["path"], s3a)
     return values
 
 
-_OR_ROUTE = "; set it, or name the topic of each row in a column topic"
-
-
-def _topic(found: OptionValues, text: str | None, advice: str = "") -> str:
+def _topic(found: OptionValues, text: str | None) -> str:
     if text is None:
-        found.problems.append(f"option topic is missing{advice}")
-        return ""
-    if "," in text:
-        found.problems.append(
-            f"option topic is {text!r:.100}; a write has one topic; to write several, leave it out and name the topic of each row in a column topic"
-        )
-        return ""
-    try:
-        return check_topic_name(text)
-    except TxnLogError as error:
-        found.problems.append(str(error))
-        return ""
+        problem = "option topic is missing; set it, or name the topic of each row in a column topic"
+    elif "," in text:
+        problem = f"option topic is {text!r:.100}; a write has one topic; to write several, leave it out and name the topic "
+        problem += "of each row in a column topic"
+    else:
+        try:
+            return check_topic_name(text)
+        except TxnLogError as error:
+            problem = str(error)
+    found.problems.append(problem)
+    return ""
 
 
 def topic_app_id(topic: str, app_id: str) -> str:

@@ -8,9 +8,9 @@ report. Nothing but messages goes from one to the other.
 3. The driver holds that against the log, and commits one entry: the files of the tasks in the order of their numbers, and
    the number of the batch as the query's version, also without any rows.
 
-A batch that the log holds already was committed before Spark could note it: it is done, and the files of its repetition
-are nobody's, if they hold the same rows. If not, either the query gives other rows each time, or another run has written other
-rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it go on (:mod:`spark_datasource.write.repeats`).
+A batch that the log holds already was committed before Spark could note it. If its repetition has the same rows, it is done, and
+no entry names the files of the repetition. Otherwise the query gives different rows each time, or another run has written different
+rows as this batch, from a copy of the checkpoint: the query stops, unless its user lets it continue (:mod:`spark_datasource.write.repeats`).
 """
 
 from __future__ import annotations

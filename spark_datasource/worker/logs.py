@@ -36,7 +36,7 @@ COMMIT_TRIES_MAX = 3
 T = TypeVar("T")
 
 LOGS_MAX = 16
-"""Logs that a worker keeps open: who gives other credentials every hour opens another one each time."""
+"""Logs that a worker keeps open: a job with new credentials every hour opens another one each time."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 

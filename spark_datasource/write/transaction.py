@@ -350,7 +350,7 @@ class SparkTransaction:
         self._phase = _Phase.OPEN
 
     def _forsake(self) -> None:
-        """End what has begun and was not entered."""
+        """End a transaction that has begun but was not entered."""
         if self._phase is not _Phase.OPEN or self._log is None:
             return
         self._phase = _Phase.OVER
@@ -428,7 +428,7 @@ class SparkTransaction:
         return self._producer
 
     def _refuse_after_failure(self, call: str) -> None:
-        """Raise when a write has failed before: what failed is the cause. Who was fenced since is told that instead."""
+        """Raise after a failed write, with its error as the cause; a producer that was fenced since says so itself."""
         producer = self._producer
         if self._calls.cut is not None and producer and producer.status in _ABORTABLE:
             raise InvalidTransactionStateError(
@@ -444,7 +444,7 @@ class SparkTransaction:
             ) from self._failure
 
     def _commit(self, producer: JobProducer) -> tuple[CommitInfo, bool]:
-        """Commit, and return also whether it is this transaction that did it; repeat a commit whose outcome is unknown."""
+        """Commit, and return also whether this transaction did it; repeat a commit whose outcome is unknown."""
         for tries_left in reversed(range(COMMIT_TRIES_MAX)):
             try:
                 if self._app is None:

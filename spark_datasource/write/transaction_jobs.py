@@ -46,7 +46,7 @@ class Writing:
         return not self._is_over and self.owner.is_alive()
 
     def end(self) -> None:
-        """Let those who wait go on."""
+        """Release the waiting calls."""
         if not self._is_over:
             self._is_over = True
             self._ended.release()

@@ -1,4 +1,4 @@
-"""``transactions abort``, ``force-terminate``, ``abort-lingering``, ``end-expired``: ending what others began."""
+"""``transactions abort``, ``force-terminate``, ``abort-lingering``, ``end-expired``: end transactions of other clients."""
 
 from __future__ import annotations
 

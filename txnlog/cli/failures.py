@@ -1,4 +1,4 @@
-"""What a command answers when it fails: an exit code, and one clean message on stderr; never a traceback of ours."""
+"""Errors of commands: an exit code, and one clean message on stderr without a traceback."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 NEGATIVE = 1
-"""The command worked, and its answer is no: ``verify`` or ``doctor`` found a problem."""
+"""The check ran and found problems (``verify``, ``doctor``)."""
 USAGE = 2
 INTERNAL = 70
 """A defect (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
-"""As a shell says of a program that SIGINT ended."""
+"""A shell's code for a program that SIGINT ended."""
 BROKEN_PIPE = 141
-"""Likewise SIGPIPE: the reader of our output has gone."""
+"""A shell's code for SIGPIPE: the reader of the output has gone."""
 
 EXIT_CODES: Mapping[type[TxnLogError], int] = {
     errors.InvalidInputError: USAGE,
@@ -73,7 +73,7 @@ _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with what it means for what was under way."""
+    """Ctrl-C, with its effect on the work under way."""
 
 
 def exit_code(error: BaseException) -> int:

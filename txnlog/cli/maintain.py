@@ -1,11 +1,16 @@
-"""``txnlog maintain``: what keeps a log small, now. Writers do it by themselves as they go."""
+"""``txnlog maintain``: the work that keeps a log small, now. Writers do it themselves as they go."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from txnlog.cli.options import Place, with_place
 from txnlog.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from txnformat.client.maintenance import MaintenanceReport
 
 __all__ = ["maintain"]
 
@@ -15,38 +20,40 @@ def maintain() -> None:
     """Keep the log small."""
 
 
+def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
+    """Do a task of maintenance; return its report, or print it as JSON."""
+    with place.open() as log:
+        report = log.maintain(task)
+    if not as_json:
+        return report
+    print_json(report)
+    return None
+
+
 @maintain.command("timeouts")
 @with_place
 def timeouts(place: Place, as_json: bool) -> None:
-    """End the open transactions whose time is over.
+    """End the open transactions whose timeout is over.
 
-    Every commit to the log does it, too; use this for logs without writes. Prepared transactions stay.
+    Every commit to the log does this, too; use the command for logs without writes. Prepared transactions stay.
     """
-    with place.open() as log:
-        report = log.maintain("timeouts")
-    if as_json:
-        print_json(report)
-    else:
-        say(
-            f"ended {len(report.timed_out)} transactions{': ' if report.timed_out else ''}"
-            + ", ".join(report.timed_out)
-        )
+    report = _report("timeouts", place, as_json)
+    if report is not None:
+        names = f": {', '.join(report.timed_out)}" if report.timed_out else ""
+        say(f"ended {len(report.timed_out)} transactions{names}")
 
 
 @maintain.command("seal")
 @with_place
 def seal(place: Place, as_json: bool) -> None:
-    """Move what is decided from the state into sidecars.
+    """Move decided batches from the state into sidecars.
 
-    Writers do it by themselves once there is enough of it. The command reports what it moved; an empty report is no error.
+    Writers do this themselves once there are enough. The command reports what it moved; an empty report is no error.
     """
-    with place.open() as log:
-        report = log.maintain("seal")
-    if as_json:
-        print_json(report)
-    elif not report.segments:
+    report = _report("seal", place, as_json)
+    if report is not None and not report.segments:
         say("nothing to seal")
-    else:
+    elif report is not None:
         say(
             f"sealed {report.batches} batches of {report.partitions} partitions in {report.segments} segments, "
             f"{report.sidecar_bytes} bytes of sidecars"
@@ -61,11 +68,8 @@ def expire(place: Place, as_json: bool) -> None:
     A transactional id is remembered for 7 days after its last use, a producer without one for a day after its last
     append. Those with an open or prepared transaction stay.
     """
-    with place.open() as log:
-        report = log.maintain("expire")
-    if as_json:
-        print_json(report)
-    else:
+    report = _report("expire", place, as_json)
+    if report is not None:
         say(
             f"forgot {report.expired_transactional_ids} transactional ids and {report.expired_producers} producers "
             "without one"

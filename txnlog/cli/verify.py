@@ -1,4 +1,4 @@
-"""``txnlog verify``: everything that the log says, derived again from its objects."""
+"""``txnlog verify``: derives the whole state of a log again from its objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def verify(place: Place, deep: bool, as_json: bool) -> int:
         def show(at: VerifyProgress) -> None:
             advance(at.done, at.total, f"{at.stage} {at.done:,} of {at.total:,}")
 
-        # Not through TxnLog.open: what cannot be opened is what should be looked at.
+        # Not through TxnLog.open: a log that cannot be opened needs the check most.
         report = verify_log(place.store(), deep=deep, progress=show)
     if as_json:
         print_json(report.to_dict())

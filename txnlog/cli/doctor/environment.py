@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at in the environment: Python, packages, Java. Nothing heavy is imported for it."""
+"""Checks of the environment for ``doctor``: Python, packages, Java. They import nothing heavy."""
 
 from __future__ import annotations
 

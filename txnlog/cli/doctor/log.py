@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at in a log: can it be opened, is it looked after, does anything hold readers back."""
+"""Checks of a log for ``doctor``: it opens, its maintenance runs, no transaction holds readers back for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at in a store: is it there, does its clock agree, does it keep the protocol's promises."""
+"""Checks of a store for ``doctor``: it is reachable, its clock agrees, it keeps the protocol's promises."""
 
 from __future__ import annotations
 

@@ -82,22 +82,16 @@ def open_source(
             kind="invalid-file",
             hint="name a file, or pass the records on stdin; for no records: < /dev/null",
         )
-    if name == "-":
-        source = _READERS[chosen](cast(io.BufferedReader, sys.stdin.buffer), None, schema, binary)
-        with closing(source):
-            yield source
-        return
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise InvalidInputError(
-            f"the file cannot be read: {error.strerror}", kind="invalid-file", file=name
-        ) from None
-    with file:
-        size = path.stat().st_size if path.is_file() else None
-        source = _READERS[chosen](file, size, schema, binary)
-        with closing(source):
-            yield source
+    with ExitStack() as opened:
+        file, size = cast(io.BufferedReader, sys.stdin and sys.stdin.buffer), None
+        if name != "-":
+            try:
+                file = opened.enter_context(path.open("rb"))
+            except OSError as error:
+                what = f"the file cannot be read: {error.strerror}"
+                raise InvalidInputError(what, kind="invalid-file", file=name) from None
+            size = path.stat().st_size if path.is_file() else None
+        yield opened.enter_context(closing(_READERS[chosen](file, size, schema, binary)))
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
