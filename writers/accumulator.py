@@ -53,7 +53,7 @@ class Prepared(NamedTuple):
     size: int
     """Arrow bytes; of single records roughly."""
     partition: int | None
-    """The one that the caller named."""
+    """The partition that the caller named."""
     table: Any = None
     """pyarrow.Table in the topic's schema; None when ``row`` is given."""
     row: PlainRow | None = None
@@ -75,12 +75,12 @@ class Inbox:
         self.size = 0
         """Bytes, roughly: threads that send at the same time may count too few."""
         self.taken: tuple[Prepared, ...] = ()
-        """What was found in it when it went out of use."""
+        """Sends that were in it when it went out of use."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """What one partition holds."""
+    """Records of one partition."""
 
     tables: list[Any] = field(default_factory=list)
     named: list[bool] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Pending:
     """Bytes that the tables keep from being freed: a slice holds on to all of what it was cut from."""
 
     def add(self, table: Any, size: int, spare: int, *, is_named: bool, is_full: bool) -> None:
-        """Keep a table of ``size`` bytes. What fills a batch leaves with the next send: not worth a copy."""
+        """Keep a table of ``size`` bytes; a full batch is not worth a copy, because it leaves with the next send."""
         alive = table.get_total_buffer_size()
         if alive > 2 * size + spare and not is_full:
             table = table.take(pa.array(np.arange(table.num_rows)))
@@ -103,7 +103,7 @@ class _Pending:
             self._join()
 
     def _join(self) -> None:
-        """Let go of what many small tables were cut from: pieces that are joined are copied."""
+        """Copy many small tables into joined ones, to free the memory that they were cut from."""
         pairs = zip(self.named, self.tables, strict=True)
         runs = [
             (is_named, [table for _, table in run]) for is_named, run in groupby(pairs, key=itemgetter(0))
@@ -217,7 +217,7 @@ class Accumulator:
             self._settle(topic_id)
 
     def adopt(self, topic: TopicState) -> None:
-        """Take a topic as it is now: what is held of it gets the columns and the partitions that it has."""
+        """Take a topic as it is now: its records here get its columns and partitions."""
         topic_id = topic.topic_id
         known = self._topics.get(topic_id)
         if known is None or not _has_grown(topic, known):
@@ -354,7 +354,7 @@ class Accumulator:
                 self._pass_on(self._topics[topic.topic_id], number)
 
     def _turn(self, topic: TopicState) -> _Turn:
-        """Return whose turn it is among records of a topic without keys; the first time it is drawn."""
+        """Return the partition that takes records without keys; the first one is random."""
         turn = self._turns.get(topic.topic_id)
         if turn is None:
             turn = self._turns[topic.topic_id] = _Turn(int(self._uniform() * topic.partitions))

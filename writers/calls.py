@@ -23,11 +23,11 @@ class Interrupted(NamedTuple):
     """A call whose caller was interrupted before it had the answer. It has come to its end."""
 
     name: str
-    """Of the call."""
+    """The name of the call."""
     has_run: bool
     """False: it was interrupted before it began, and never will begin."""
     error: BaseException | None
-    """What it raised."""
+    """The error that the call raised."""
     answer: Callable[[], Any]
     """Returns its result, or raises what it raised; only if it has run."""
 

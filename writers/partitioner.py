@@ -161,8 +161,7 @@ def murmur2_of_array(keys: Any) -> npt.NDArray[np.int32]:
 def _murmur2_of_chunk(keys: Any) -> npt.NDArray[np.int32]:
     """Return the hashes of a large_binary array.
 
-    The keys are put in order of their length, longest first. Those that have an i-th word are then the first
-    so-and-so many, and one step of the hash runs over all of them at once.
+    Keys are sorted by length, longest first: those with an i-th word come first, and one step hashes them all at once.
     """
     offsets, data = _offsets_and_data(keys)
     lengths = np.diff(offsets)

@@ -32,7 +32,7 @@ _blocks: dict[tuple[str, str], _Block] = {}
 
 
 def _forget() -> None:
-    """Have none in a forked child, which must not hand out its parent's ids."""
+    """Drop the blocks in a forked child, which must not hand out its parent's ids."""
     global _blocks_lock
     _blocks_lock = threading.Lock()
     _blocks.clear()
@@ -42,10 +42,7 @@ run_after_fork(_forget)
 
 
 def next_producer_id(log: TxnLog) -> int:
-    """Return a producer id of its own. Requests: 1 entry per process and 1,000 ids.
-
-    Raises TxnLogError: no block could be had; after CommitStateUnknownError the same call may be repeated.
-    """
+    """Return an unused producer id: 1 entry per process and 1,000 ids. After CommitStateUnknownError, call again."""
     place = (log.log_id, place_of(log.store))
     with _blocks_lock:
         block = _blocks.setdefault(place, _Block())

@@ -145,8 +145,7 @@ def kafka_record(
 ) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
 
-    Raises InvalidInputError of kind ``schema-mismatch``: the topic has another schema, a text is not one, or the
-    timestamp is none. Kind ``invalid-headers``.
+    Raises InvalidInputError of kind ``schema-mismatch`` (topic, text or timestamp) or ``invalid-headers``.
     """
     if not is_kafka(schema):
         raise InvalidInputError(

@@ -53,7 +53,7 @@ class _Open:
 
 
 class Staging:
-    """What a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
+    """Records that a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
 
     ``newest_entry``: returns the number of the newest entry known, at no request: the lower bound of the files' age.
     ``clock``: with it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
@@ -200,8 +200,8 @@ class Staging:
     def redistribute(self, topics: Mapping[str, TopicState]) -> None:
         """Bring what is staged to the partitions that the topics have now.
 
-        Requests: none while no topic has grown. Else, for topics with key columns, the records are read back and
-        uploaded anew. Raises StorageError: nothing is lost; the call can be repeated.
+        Requests: none while no topic has grown; else, with key columns, records are read back and uploaded again. Raises
+        StorageError: nothing is lost; the call can be repeated.
         """
         for topic_id, staged in self._staged.items():
             self._staged[topic_id] = [

@@ -127,8 +127,7 @@ def _without_bucket(name: str) -> str:
 def storage_for(path: str, given: Mapping[str, str], s3a: S3aSettings | None) -> Storage:
     """Return the storage options for ``path``: the job's own, and below them those of Spark's s3a connector.
 
-    ``given``: the options ``storage.<name>``, without the prefix. Raises InvalidInputError of kind
-    ``invalid-storage-option``.
+    ``given``: without the prefix ``storage.``. Raises InvalidInputError of kind ``invalid-storage-option``.
     """
     match = _S3_URL.match(path)
     options = dict(given)
@@ -177,10 +176,7 @@ _HIDDEN = r"(?i)^storage[.].*(key|secret|token)"
 
 
 def hide_options(spark: SparkSession) -> None:
-    """Let a session hide ``storage.key`` and its like. By itself Spark hides names with secret, token and password only.
-
-    It adds to what the setting has, once.
-    """
+    """Hide ``storage.key`` and its like, once; Spark itself hides names with secret, token and password only."""
     before = spark.conf.get(REDACTION, "") or ""
     if _HIDDEN not in before:
         spark.conf.set(REDACTION, f"{before}|{_HIDDEN}" if before else _HIDDEN)

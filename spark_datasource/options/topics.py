@@ -26,10 +26,7 @@ class TopicChoice:
         return self.pattern if self.pattern is not None else ",".join(self.names)
 
     def chosen(self, state: LogState) -> list[TopicState]:
-        """Return the topics that are there, by name; those of a pattern may be none.
-
-        Raises NotFoundError of kind ``unknown-topic``: one of the names.
-        """
+        """Return the topics by name; a pattern may match none. Raises NotFoundError ``unknown-topic`` for a name."""
         if self.pattern is None:
             return [state.topic(name) for name in self.names]
         names = Pattern(self.pattern).matching(sorted(state.topic_ids))

@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     """What an option takes."""
 
     type: str
-    """For people."""
+    """The type, in words for the documentation."""
     parse: Callable[[OptionValues, str], Any] | None = None
     """Returns the value of the option of a name, None when it is not given; None: its parser looks at others, too."""
 
@@ -54,7 +54,7 @@ class Option:
     default: str = ""
     """What is used without it; in backquotes where it can be given as it is. Empty: nothing."""
     alias: str | None = None
-    """Another name of it."""
+    """A second name of the option."""
     only: str = ""
     """``batch`` or ``stream``: the other has no such option."""
 
@@ -66,8 +66,7 @@ class Option:
 class OptionValues:
     """The texts that Spark passed on, and what is wrong with them.
 
-    ``known``: by name. ``others``: options that are for something else, by what that is. ``later``: options that are
-    not supported yet.
+    ``known``: by name. ``others``: options for something else, by what that is. ``later``: not supported yet.
     """
 
     def __init__(
@@ -161,10 +160,8 @@ class OptionValues:
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return a comma-separated list of names, which may stand in backquotes."""
         text = self.text(name)
-        if text is None:
-            return None
         try:
-            return parse_names(text)
+            return None if text is None else parse_names(text)
         except ValueError as error:
             self.problems.append(f"option {name} {error}")
             return None
@@ -235,10 +232,8 @@ class OptionValues:
     def moment(self, name: str) -> int | None:
         """Return milliseconds since the epoch, as Python's ``timestamp_as_of`` takes them."""
         text = self.text(name)
-        if text is None:
-            return None
         try:
-            return as_moment_ms(text, f"option {name}")
+            return None if text is None else as_moment_ms(text, f"option {name}")
         except InvalidInputError as error:
             self.problems.append(f"{error.problems[0]}; {error.hint}")
             return None

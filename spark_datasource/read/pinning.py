@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopicPin:
-    """What a read covers of one topic."""
+    """The range of a read in one topic."""
 
     topic_id: str
     name: str
@@ -45,7 +45,7 @@ class TopicPin:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a read covers."""
+    """The range of a read."""
 
     log_id: str
     entry: int
@@ -109,10 +109,7 @@ def _pin_commits(log: TxnLog, state: LogState, options: ReadOptions) -> Pin:
 
 
 def start_entry(state: LogState, starting: StartOrEnd) -> int:
-    """Return the last entry that a read in commit order leaves out.
-
-    Raises OffsetOutOfRangeError: the entry to begin with is not there, nor the next one.
-    """
+    """Return the last entry before a read in commit order. OffsetOutOfRangeError: it begins beyond the next entry."""
     if starting.entry is None:
         return -1 if starting.default == EARLIEST else state.entry
     if starting.entry > state.entry + 1:
@@ -142,10 +139,7 @@ def entry_before(log: TxnLog, state: LogState, timestamp_ms: int) -> int:
 
 
 def check_topics(name: str, topics: Sequence[TopicState], option: StartOrEnd | None) -> None:
-    """Raise NotFoundError (kind ``unknown-topic``) about topics that an option names and that are not read.
-
-    Of a list that is known from the options; a pattern has to be held against the log.
-    """
+    """Raise NotFoundError ``unknown-topic`` about named topics that are not read; for a pattern only the log tells."""
     read = {topic.name for topic in topics}
     others = sorted(
         topic for topic in (option.by_topic if option is not None else ()) if topic and topic not in read
@@ -182,10 +176,7 @@ def offset_at(
     option: StartOrEnd,
     timestamp_ms: int | None,
 ) -> int:
-    """Return the offset that an option, or instead of it a time, stands for; offsets are returned as they are.
-
-    ``readable``: what can be read of the partition now: a time after all of it gives its end.
-    """
+    """Return the offset of an option, or of a time instead; a time after ``readable`` (readable now) gives its end."""
     if timestamp_ms is not None:
         found = first_at(log.sidecars, state, topic, number, readable, timestamp_ms * 1_000)
         return readable.end if found is None else found

@@ -24,11 +24,7 @@ __all__ = ["known_at", "plan_commits", "plan_offsets", "splits_of", "topic_read"
 
 
 def topic_read(options: ReadOptions, name: str, schema: TopicSchema, wanted: StructType) -> TopicRead:
-    """Return what a task has to know of a topic.
-
-    Raises InvalidInputError of kind ``schema-mismatch``: the topic has not the columns that Spark expects. Kind
-    ``invalid-where``.
-    """
+    """Return a topic as a task reads it. Raises InvalidInputError of kinds ``schema-mismatch``, ``invalid-where``."""
     # A session has a time zone, which the log does not know: a time without one would be another in Spark's own WHERE.
     where = None if options.where is None else topic_predicate(options.where, schema, need_zone=True)
     return TopicRead(name, schema, project(name, schema, options.columns, wanted).columns, where)
@@ -44,8 +40,7 @@ def plan_offsets(
 ) -> TopicPlan:
     """Plan to read offsets of a topic. Requests: 1 GET for each batch table in range that is not kept.
 
-    ``ranges``: by partition, from 0; the topic may have got more partitions since. ``entry``: of the state that the
-    read was pinned to.
+    ``ranges``: by partition; the topic may have more by now. ``entry``: of the state that the read was pinned to.
     """
     plan = log.plan(
         read.name,

@@ -31,8 +31,7 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split in the order of the read. Requests: sidecars and those of the segment files.
 
-    ``schema``: what Spark expects. ``is_patient``: wait while the store fails for now: a task that fails too often
-    ends a whole query.
+    ``schema``: Spark's. ``is_patient``: wait while the store fails for now; a task that often fails ends its query.
     """
     settle()
     with kept_store(options.path, options.storage, split.log_id) as kept:

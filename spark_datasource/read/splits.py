@@ -38,7 +38,7 @@ SPLIT_BYTES_MIN = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """What a task has to know of a topic that it reads."""
+    """A topic, for a task that reads it."""
 
     name: str
     schema: TopicSchema
@@ -73,7 +73,7 @@ class SealedPart(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Split(InputPartition):
-    """What one task reads: all that it needs besides the reader, so that it asks the log for nothing."""
+    """The work of one task: with the reader all that it needs, so that it asks the log for nothing."""
 
     log_id: str
     entry: int
@@ -92,7 +92,7 @@ class Split(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What a whole read takes of one topic."""
+    """The plan of a whole read for one topic."""
 
     read: TopicRead
     partitions: Sequence[PartitionPlan]

@@ -17,7 +17,7 @@ __all__ = ["Backlog", "granted"]
 
 
 class Backlog(NamedTuple):
-    """What a partition has to be read."""
+    """The unread offsets of a partition."""
 
     offsets: npt.NDArray[np.int64]
     """Ascending, from the next offset to the end: where the number of bytes is known."""

@@ -40,9 +40,8 @@ class FollowedLog:
     def follow(self, *, is_idle: bool = False) -> LogState:
         """Return the newest state.
 
-        ``is_idle``: whether the last look saw nothing to read: then it is a second later at the earliest that the
-        next one is. Raises ConflictError of kind ``log-replaced``: the log was removed, made again, or restored to an
-        older state.
+        ``is_idle``: the last look saw nothing to read; this one then comes at least a second after it. Raises
+        ConflictError of kind ``log-replaced``: the log was removed, recreated, or restored to an older state.
         """
         if is_idle:
             passed = waited_ms(self._looked, self._clock.now())

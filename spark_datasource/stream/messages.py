@@ -29,12 +29,12 @@ _NUMBER = re.compile("[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class BatchStamp:
-    """What a task worked for, and on what it was planned."""
+    """The query, run and batch of a task, and the log that its plan was made on."""
 
     query_id: Name
-    """Stays with the checkpoint."""
+    """Stays the same as long as the checkpoint."""
     run_id: Name
-    """Of this start of the query."""
+    """A new one for each start of the query."""
     batch_id: Count
     log_id: Name
     seed: Uuid
@@ -45,7 +45,7 @@ class BatchStamp:
 
 @dataclass(frozen=True, slots=True)
 class TopicStamp:
-    """What a task took a topic for."""
+    """A topic as a task knew it."""
 
     topic_id: str
     directory: str
@@ -61,7 +61,7 @@ class TopicStamp:
 
 @dataclass
 class StreamUpload(TaskUpload):
-    """What one task of a batch uploaded."""
+    """The upload of one task of a batch."""
 
     batch: BatchStamp
     topics: dict[str, TopicStamp]
@@ -78,7 +78,7 @@ class StreamUpload(TaskUpload):
 
 
 class Batch(NamedTuple):
-    """What all tasks of a batch say."""
+    """The agreed content of all messages of a batch."""
 
     stamp: BatchStamp
     topics: Mapping[str, TopicStamp]
@@ -104,8 +104,7 @@ def stamp_of(plan: WritePlan, properties: Mapping[str, str | None]) -> BatchStam
 def as_batch(messages: Sequence[object], batch_id: int) -> Batch:
     """Return what the messages say of their batch. What they say of uploads is not looked at yet.
 
-    ``batch_id``: what Spark says that the batch is. Raises InternalError of kind ``invalid-commit-message``: a
-    message is missing or malformed, or they do not agree.
+    ``batch_id``: Spark's. InternalError ``invalid-commit-message``: messages are missing, malformed or disagree.
     """
     tasks = of_tasks(messages, StreamUpload)
     if not tasks:

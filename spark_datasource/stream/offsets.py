@@ -82,8 +82,7 @@ class StreamOffset(
 def parse_stream_offset(value: object) -> StreamOffset:
     """Return the offset that a checkpoint gave.
 
-    Raises InvalidInputError of kind ``invalid-checkpoint``: it is none of this format; UnsupportedFeatureError of
-    kind ``newer-checkpoint``: a newer version of txnlog wrote it.
+    Raises InvalidInputError of kind ``invalid-checkpoint``, UnsupportedFeatureError of kind ``newer-checkpoint``.
     """
     version = value.get("version") if isinstance(value, dict) else None
     if type(version) is int and version > VERSION:

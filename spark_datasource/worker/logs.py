@@ -120,10 +120,7 @@ def check_same(
 
 
 def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
-    """Return whether an entry (-1: format.json) is the one that was seen; None: it is gone. Requests: 1 GET.
-
-    Each entry chains to all before it, up to the log's own id: so this tells one history from another.
-    """
+    """Return whether an entry (-1: format.json) is unchanged, and so its history; None: it is gone. Requests: 1 GET."""
     data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
     return None if data is None else sha256_hex(data) == sha256
 

@@ -29,7 +29,7 @@ class Target:
 
     topic_id: str
     destination: Destination
-    """What the tasks' files have to look like."""
+    """The required form of the tasks' files."""
     partition_count: int
     """Of the topic now; the tasks may have known of fewer."""
     create: CreateTopic | None

@@ -26,7 +26,7 @@ __all__ = ["Destination", "TaskUpload", "check_uploads", "invalid_message", "of_
 
 @dataclass
 class TaskUpload(WriterCommitMessage):
-    """What one task uploaded."""
+    """The upload of one task."""
 
     partition_id: Count
     """The task's number: decides the order of records in the log."""
@@ -44,7 +44,7 @@ M = TypeVar("M", bound=TaskUpload)
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What uploads of one topic must look like."""
+    """The required form of the uploads of one topic."""
 
     directory: str
     schema_id: int
@@ -54,8 +54,7 @@ class Destination:
 def of_tasks(messages: Sequence[object], kind: type[M]) -> list[M]:
     """Return the messages in the order of the tasks' numbers.
 
-    Raises InternalError of kind ``invalid-commit-message``: one is missing, of another class or version, malformed,
-    or there twice.
+    Raises InternalError of kind ``invalid-commit-message``: one is missing, foreign, malformed, or there twice.
     """
     by_task: dict[int, M] = {}
     for message in messages:

@@ -1,4 +1,4 @@
-"""What the driver fixes about a write before any task runs."""
+"""The plan of a write, which the driver makes before any task runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["WritePlan", "plan_write", "topic_to_create", "without_topic"]
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What tasks need to upload records, and the driver to commit them."""
+    """The plan by which tasks upload records and the driver commits them."""
 
     options: WriteOptions
     log_id: str

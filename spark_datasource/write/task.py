@@ -1,4 +1,4 @@
-"""What a task of a write does: rows to topics, records to partitions, partitions to batches, batches to files.
+"""The task of a write: rows to topics, records to partitions, partitions to batches, batches to files.
 
 Memory stays bounded whatever the rows are: buffers hold ``BUFFER_BYTES`` over all topics and partitions, and at most
 ``OPEN_FILES_MAX`` files are being written. A topic's rows are one file of the task unless its file had to be closed
@@ -194,8 +194,7 @@ def upload_task(
 ) -> TaskUpload:
     """Upload the rows of a task, and return what was uploaded; errors as :func:`write_rows`.
 
-    Requests: 1 PUT for each topic that the task has rows of; none without rows. ``compared``: whether the log is to
-    say what the rows are.
+    Requests: 1 PUT for each topic with rows. ``compared``: whether the log is to hold what the rows are.
     """
     settle()
     stores: list[ObjectStore] = []
@@ -301,7 +300,7 @@ class _Router:
         self._routes = routes
         self._found: dict[str, Route] = {}
         self._problems: dict[str, int] = {}
-        """What is wrong with a topic, and how many rows name it."""
+        """Problems of topics, and how many rows have each."""
         self._refused: dict[str, list[str]] = {}
         self._more = 0
 

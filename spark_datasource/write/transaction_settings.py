@@ -1,4 +1,4 @@
-"""What a SparkTransaction is given: its settings, and the options of its writes."""
+"""Settings of a SparkTransaction, and the options of its writes."""
 
 from __future__ import annotations
 

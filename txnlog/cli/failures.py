@@ -65,7 +65,7 @@ _HINTS: Mapping[str, str] = {
     "invalid-version": "give one of --version-as-of and --timestamp-as-of, and no other --isolation than snapshot",
     "partition-count-changed": "another client added partitions to the topic meanwhile: run the command again",
 }
-"""What to do on a command line, for kinds whose own hint names a call of Python."""
+"""Hints for the command line, for kinds whose own hint names a call of Python."""
 
 
 _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")

@@ -1,4 +1,4 @@
-"""What ``doctor`` finds: values only."""
+"""Findings of ``doctor``, as plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Area", "Check", "Status"]
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,7 +27,7 @@ class Check:
     status: Status
     found: str
     fix: str | None = None
-    """What to do about it."""
+    """The way to fix it."""
 
 
 class Area(str):

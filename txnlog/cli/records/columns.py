@@ -154,10 +154,7 @@ def parse_columns(texts: Sequence[str]) -> pa.Schema:
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Return the schema of a Parquet file; only its footer is read.
-
-    Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``invalid-file``: not a Parquet file.
-    """
+    """Return the schema in a Parquet footer. Raises NotFoundError ``no-file``, InvalidInputError ``invalid-file``."""
     from txnlog.cli.records.foreign_parquet import open_foreign
 
     try:

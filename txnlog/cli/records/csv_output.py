@@ -23,8 +23,7 @@ def write_csv(
 ) -> None:
     """Write a header and the rows.
 
-    Raises InvalidInputError of kind ``unsupported-column``: a nested column; kind ``not-utf8``: bytes that ``binary``
-    cannot show.
+    Raises InvalidInputError of kind ``unsupported-column`` (nested) or ``not-utf8`` (``binary`` cannot show the bytes).
     """
     import pyarrow as pa
     import pyarrow.csv as pc

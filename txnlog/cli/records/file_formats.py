@@ -1,4 +1,4 @@
-"""What the suffix of a file's name says about its form, of what is read and of what is written."""
+"""Formats of input and output files, by the suffix of their names."""
 
 from __future__ import annotations
 

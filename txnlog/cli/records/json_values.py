@@ -1,4 +1,4 @@
-"""Values of columns as JSON, and back without loss: what ``consume`` prints, ``produce`` takes.
+"""Values of columns as JSON, and back without loss: ``produce`` takes the output of ``consume``.
 
 ==============================  =====================================================================
 column                          JSON

@@ -1,4 +1,4 @@
-"""What ``produce`` reads: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
+"""Input of ``produce``: JSON lines, CSV or Parquet, from a file or stdin, piece by piece.
 
 Whatever is wrong with it is raised before anything is in the log. Of JSON lines all of it names line and column, of CSV
 decimals and decoded bytes do; the rest is told as pyarrow tells it.
