@@ -198,7 +198,7 @@ def test_a_block_that_ends_its_transaction_itself_is_told_so(log: TxnLog, end: s
             getattr(producer, end)()
 
     with Producer(log, "p") as producer:
-        with pytest.raises(InvalidTransactionStateError, match="what was done stays done") as caught:
+        with pytest.raises(InvalidTransactionStateError, match="its outcome stands") as caught:
             ends_it_itself()
         assert caught.value.kind == "no-transaction"
         with producer.transaction() as txn:

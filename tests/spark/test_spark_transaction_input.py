@@ -45,7 +45,7 @@ def test_what_is_no_batch_frame_or_no_option_is_refused_and_the_transaction_goes
             ({"partitions": 0}, "from 1 on"),
             ({"partitions": True}, "from 1 on"),
             ({"keyColumns": ["n"]}, "use a text, a number or a boolean"),
-            ({"txnVersion": 3, "path": "/x", "storage.key": "k"}, "is the transaction's"),
+            ({"txnVersion": 3, "path": "/x", "storage.key": "k"}, "belongs to the transaction"),
             ({"topic": "a,b"}, "a write has one topic"),
             ({"topic": ""}, "option topic is missing"),
             ({"topic": None}, "option topic is missing"),
