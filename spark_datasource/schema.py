@@ -35,7 +35,7 @@ class Projection:
     columns: tuple[str, ...]
     """As the topic, or the list of metadata columns, calls them."""
     schema: StructType
-    """What Spark expects: the same columns in the same order, its names possibly in other letter case."""
+    """Spark's schema: the same columns in the same order, their names possibly in other letter case."""
 
     def cast(self, batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
         """Return ``batch`` (of ``columns``) with exactly the schema that Spark checks it against."""

@@ -20,7 +20,7 @@ class BinaryFile(Protocol):
 
 
 Value = bytes | bytearray | memoryview | str | BinaryFile | None
-"""What may be sent as ``value=``; text goes as UTF-8."""
+"""Types of ``value=``; text is sent as UTF-8."""
 
 
 class LargeValue(NamedTuple):

@@ -113,7 +113,7 @@ class _JobSession(Session):
             return (result.end.producer_id, result.end.epoch) == (ref.producer_id, ref.epoch)
         owner = self._log.state.transactional_ids.get(ref.transactional_id or "")
         last = None if owner is None else owner.last_end
-        # The entry may be gone, and then only the state tells who made it.
+        # The entry may be gone, and then only the state tells its producer.
         return last is not None and (last.epoch, last.outcome, last.entry) == (
             ref.epoch,
             Outcome.COMMIT,

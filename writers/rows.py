@@ -27,7 +27,7 @@ Headers = Mapping[str, Any] | Sequence[tuple[str, Any]] | Sequence[Mapping[str, 
 """Names and values, bytes or text or None: a mapping, pairs, or dicts of ``key`` and ``value`` as readers return them."""
 
 FIXED_BYTES = 8
-"""What a value of fixed width counts for: near enough for a limit on memory."""
+"""Bytes that a value of fixed width counts for: near enough for a limit on memory."""
 
 Measure = Callable[[Any], int]
 """Returns about how many bytes a value takes in Arrow, or -1 when it is not plainly of the column's type."""

@@ -33,7 +33,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class Kind(NamedTuple):
-    """What an option takes."""
+    """The kind of value that an option takes."""
 
     type: str
     """The type, in words for the documentation."""
@@ -50,9 +50,9 @@ class Option:
     example: str
     """A value that is accepted, and does something."""
     text: str = ""
-    """What it is for. Empty: the string below its field says so."""
+    """Its purpose. Empty: the string below its field says so."""
     default: str = ""
-    """What is used without it; in backquotes where it can be given as it is. Empty: nothing."""
+    """Its default; in backquotes where it can be given as it is. Empty: none."""
     alias: str | None = None
     """A second name of the option."""
     only: str = ""

@@ -1,6 +1,6 @@
-"""What a batch of a stream becomes in the log: its messages, held against the state, give one write.
+"""From a batch of a stream to a write: the driver checks the messages of its tasks against the state of the log.
 
-The driver that commits has not planned: what the messages say of the log is checked against what it knows itself.
+The driver that commits has not planned, so it checks all that the messages say of the log against its own knowledge.
 """
 
 from __future__ import annotations

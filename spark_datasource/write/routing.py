@@ -87,7 +87,7 @@ class ByColumn:
     known: Mapping[str, Known]
     """By name."""
     create: CreateTopic | None
-    """What a topic that does not exist becomes, with a name, id and directory of its own; None: it is an error."""
+    """A missing topic is created like this, with a name, id and directory of its own; None: it is an error."""
     created: Layout
     seed: str
     """A UUID of this write."""
