@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -220,21 +220,10 @@ def _write_json(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str
 
 def _rows(batches: Batches, schema: pa.Schema, binary: str) -> Iterator[dict[str, Any]]:
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.records.json_values import Binary, encoder
+    from txnlog.cli.records.json_values import Binary, encoded
 
-    encoders: list[tuple[str, Callable[[Any], Any]]] = [
-        (field.name, encoder(field.type, Binary(binary))) for field in schema
-    ]
     for batch in batches:
-        columns = []
-        for name, encode in encoders:
-            values = column_values(batch, name)
-            try:
-                columns.append([encode(value) for value in values])
-            except ValueError as error:
-                raise InvalidInputError(
-                    f"column {name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
-                ) from None
+        columns = [encoded(column_values(batch, field.name), field, Binary(binary)) for field in schema]
         for row in zip(*columns, strict=True):
             yield dict(zip(schema.names, row, strict=True))
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from txnlog.cli.output import is_terminal, printable, unguarded
 
 __all__ = ["Advance", "progress"]
 
 
-class Advance(Protocol):
-    """Moves the bar."""
-
-    def __call__(self, done: int, total: int | None, text: str) -> None:
-        """Show that ``done`` of ``total`` is done; None when the whole is not known."""
+Advance = Callable[[int, int | None, str], None]
+"""Moves the bar to how much is done, of how much (None: not known), with a text."""
 
 
 @contextmanager

@@ -87,16 +87,10 @@ def _column(column: Any, field: pa.Field, binary: Binary, *, no_formulas: bool) 
     import pyarrow.types as pt
 
     from txnformat.columns.pylist import column_values
-    from txnlog.cli.records.json_values import encoder
+    from txnlog.cli.records.json_values import encoded
 
     if _is_bytes(field.type):
-        encode = encoder(field.type, binary)
-        try:
-            column = pa.array([encode(value) for value in column.to_pylist()], pa.string())
-        except ValueError as error:
-            raise InvalidInputError(
-                f"column {field.name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
-            ) from None
+        column = pa.array(encoded(column.to_pylist(), field, binary), pa.string())
     if no_formulas and (pt.is_string(column.type) or pt.is_large_string(column.type)):
         texts = column_values(pa.table({field.name: column}), field.name)
         return pa.array([None if text is None else _harmless(text) for text in texts], column.type)

@@ -21,7 +21,7 @@ import datetime
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.columns.row_values import is_exact_decimal
+from txnformat.errors import InvalidInputError
 
-__all__ = ["Binary", "decoder", "encoder", "has_decimal"]
+__all__ = ["Binary", "decoder", "encoded", "encoder", "has_decimal"]
 
 Convert = Callable[[Any], Any]
 
@@ -221,6 +222,17 @@ def encoder(type_: pa.DataType, binary: Binary) -> Convert:
     """Return what makes JSON of ``to_pylist`` values; ValueError: bytes that are not UTF-8 (``Binary.UTF8``)."""
     convert = _encoder(type_, binary)
     return lambda value: None if value is None else convert(value)
+
+
+def encoded(values: Iterable[Any], field: pa.Field, binary: Binary) -> list[Any]:
+    """Return a column's values as JSON. Raises InvalidInputError of kind ``not-utf8``: see :func:`encoder`."""
+    encode = encoder(field.type, binary)
+    try:
+        return [encode(value) for value in values]
+    except ValueError as error:
+        raise InvalidInputError(
+            f"column {field.name!r:.300}: {error}", kind="not-utf8", hint="add --binary base64, or hex"
+        ) from None
 
 
 def _encoder(type_: pa.DataType, binary: Binary) -> Convert:
