@@ -33,7 +33,9 @@ from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
 from txnformat.errors import (
     ConflictError,
+    InvalidInputError,
     NotFoundError,
+    repr_of,
 )
 from txnformat.log_reads import LogReads
 from txnformat.protocol.commit import CommitSettings
@@ -44,7 +46,7 @@ from txnformat.types import Outcome
 from txnformat.verify.log import verify_log
 from txnformat.verify.report import Progress, VerifyReport
 
-__all__ = ["TxnLog"]
+__all__ = ["TxnLog", "check_log"]
 
 
 class TxnLog(LogReads):
@@ -401,3 +403,10 @@ class TxnLog(LogReads):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check_log(log: object, call: str) -> None:
+    """Raise InvalidInputError of kind ``not-a-log`` about the first argument of ``call`` if it is something else."""
+    if not isinstance(log, TxnLog):
+        hint = f"open it first: {call}(TxnLog.open(path), …)"
+        raise InvalidInputError(f"{repr_of(log, 80)} is not a log", kind="not-a-log", hint=hint)

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, NoReturn
 from txnformat.columns.pylist import column_values
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
 from txnformat.core.topics.schema import KAFKA_SCHEMA
-from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
-from txnformat.log import TxnLog
+from txnformat.errors import CorruptDataError, InvalidInputError
+from txnformat.log import TxnLog, check_log
 from txnformat.reading.plan import OffsetSpec
 from txnformat.types import IsolationLevel, TopicPartition
 
@@ -102,12 +102,7 @@ def read_values(
     CorruptDataError
         Kind ``damaged-value``: a chunk is missing, comes twice, or has no proper header.
     """
-    if not isinstance(log, TxnLog):
-        raise InvalidInputError(
-            f"{repr_of(log, 80)} is not a log",
-            kind="not-a-log",
-            hint="open it first: read_values(TxnLog.open(path), …)",
-        )
+    check_log(log, "read_values")
     schema = log.refresh().topic(topic).schema
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
         raise InvalidInputError(

@@ -204,7 +204,7 @@ FETCH = (
     ),
     Mutation(
         "aborted records count as lag",
-        "txnformat/reading/record_counts.py",
+        "txnformat/reading/visible.py",
         "        extents = extents[committed(partition, extents)]",
         "        extents = extents[extents['records'] > 0]",
         ((FETCHER, "testReadCommittedLagMetric"),),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.consuming import World, drained, numbers, refuses
 from tests.integration.failing import NUMBERS, rows
-from txnformat.reading.record_counts import count_records
+from txnformat.reading.visible import count_records
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 from txnlog import Consumer, InternalError, Producer, TxnLog
 

@@ -14,7 +14,7 @@ from tests.integration.failing import QuickClock
 from txnformat.core.groups.listing import Unread
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.intents import Action, GroupOffsets, JoinAsMember, OpenProducer, ProducerRef, Write
-from txnformat.reading.record_counts import count_records
+from txnformat.reading.visible import count_records
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import OffsetRange, TopicPartition

@@ -30,9 +30,9 @@ from txnformat.core.intents import GroupOffsets, RemoveGroup, ResetOffsets
 from txnformat.core.state import LogState
 from txnformat.keys import check_reader_name
 from txnformat.moments import as_moment_us
-from txnformat.reading.record_counts import count_records
 from txnformat.reading.sealed import SidecarCache
 from txnformat.reading.times import first_at
+from txnformat.reading.visible import count_records
 from txnformat.types import OffsetRange, TopicPartition
 
 TIME_US_MIN = -(2**63) + 1

@@ -43,6 +43,10 @@ LONG_BYTES = 2**16
 ROUND_ROWS_MIN, ROUNDS_MAX = 512, 2
 """So many texts are hashed word by word, while that looks at no more than so many times their words."""
 
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+_TEXTS = (pt.is_string, pt.is_large_string, pt.is_string_view)
+_BYTES = (*_TEXTS, pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary)
+
 _WORD = 2**64
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 """What tells the parts of a list or of a text apart: the key of part i, from 0, is (i + 1) times this."""
@@ -184,9 +188,9 @@ def _values(column: Any) -> _Values:
         return _Values(parts.first, parts.second, valid)
     if pt.is_map(kind):
         return _of_list(_entries(column), valid, in_order=False)
-    if _is_list(kind):
+    if any(is_one(kind) for is_one in _LISTS):
         return _of_list(column, valid)
-    if _is_bytes(kind):
+    if any(is_one(kind) for is_one in _BYTES):
         return _of_bytes(column, valid)
     if pt.is_decimal(kind):
         return _of_words(_fixed_width(column.cast(pa.decimal256(76, 38)), np.dtype((np.uint64, 4))), valid)
@@ -365,25 +369,3 @@ def _summed(parts: tuple[Words, Words], starts: Positions, ends: Positions) -> t
         return cast("Words", running[ends] - running[starts])
 
     return summed(parts[0]), summed(parts[1])
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(
-        pt.is_list(kind)
-        or pt.is_large_list(kind)
-        or pt.is_fixed_size_list(kind)
-        or pt.is_list_view(kind)
-        or pt.is_large_list_view(kind)
-    )
-
-
-def _is_bytes(kind: Any) -> bool:
-    return bool(
-        pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_string_view(kind)
-        or pt.is_binary(kind)
-        or pt.is_large_binary(kind)
-        or pt.is_binary_view(kind)
-        or pt.is_fixed_size_binary(kind)
-    )

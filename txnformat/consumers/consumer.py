@@ -30,7 +30,7 @@ from txnformat.errors import (
     StorageError,
     repr_of,
 )
-from txnformat.log import TxnLog
+from txnformat.log import TxnLog, check_log
 from txnformat.shield import is_interruptible
 from txnformat.types import IsolationLevel, TopicPartition
 
@@ -115,12 +115,7 @@ class Consumer(Committing):
             columns=columns,  # type: ignore[arg-type]
         )
         for one in (log,) if offsets_log is None else (log, offsets_log):
-            if not isinstance(one, TxnLog):
-                raise InvalidInputError(
-                    f"{repr_of(one, 80)} is not a log",
-                    kind="not-a-log",
-                    hint="open it first: Consumer(TxnLog.open(path), …)",
-                )
+            check_log(one, "Consumer")
         if offsets_log is not None and group is None:
             raise InvalidInputError("offsets_log needs a group", kind="invalid-settings")
         self._log = log

@@ -15,8 +15,8 @@ from txnformat.core.records.scan import readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.log import TxnLog
-from txnformat.reading.record_counts import count_records
 from txnformat.reading.times import first_at
+from txnformat.reading.visible import count_records
 from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = ["Reading"]

@@ -40,7 +40,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.keys import check_reader_name
-from txnformat.log import TxnLog
+from txnformat.log import TxnLog, check_log
 from txnformat.types import TopicPartition
 
 __all__ = ["Subscription"]
@@ -91,12 +91,7 @@ class Subscription:
     """
 
     def __init__(self, log: TxnLog, topic: str, name: str, *, columns: Sequence[str] | None = None) -> None:
-        if not isinstance(log, TxnLog):
-            raise InvalidInputError(
-                f"{repr_of(log, 80)} is not a log",
-                kind="not-a-log",
-                hint="open it first: Subscription(TxnLog.open(path), …)",
-            )
+        check_log(log, "Subscription")
         self.topic = topic
         self.name = check_reader_name(name, "subscription")
         self._log = log
@@ -144,20 +139,14 @@ class Subscription:
         -----
         Records of a call that was interrupted are received again.
         """
-        _check_counts(max_records, timeout_ms)
-        handed = self._uncut.run(
-            "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
-        )
+        handed = self._handed_out(max_records, timeout_ms)
         batch = handed.batch
         self._got = handed  # the last step: with it the caller has the records
         return batch
 
     def receive_dicts(self, max_records: int = 500, timeout_ms: int = TIMEOUT_MS) -> list[dict[str, Any]]:
         """Return the same as a list of dicts; empty if there are none."""
-        _check_counts(max_records, timeout_ms)
-        handed = self._uncut.run(
-            "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
-        )
+        handed = self._handed_out(max_records, timeout_ms)
         found: list[dict[str, Any]] = [] if handed.batch is None else to_pylist(handed.batch)
         self._got = handed
         return found
@@ -314,6 +303,12 @@ class Subscription:
             self._ended.append((acks, committed))  # by any thread, and while another receives
 
     # --- how it is done ----------------------------------------------------------------------------------------------
+
+    def _handed_out(self, max_records: int, timeout_ms: int) -> _Handed:
+        _check_counts(max_records, timeout_ms)
+        return self._uncut.run(
+            "receive", lambda caller: self._receive(max_records, timeout_ms, caller), breaks=False
+        )
 
     def _receive(self, most: int, timeout_ms: int, caller: Caller) -> _Handed:
         """Return the next records on their way to the caller; without any when there are none by then."""

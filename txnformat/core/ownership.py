@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from txnformat.core.folding import At, corrupt
 from txnformat.core.state import LogState, TopicState
@@ -59,26 +59,19 @@ def check_files(topic: TopicState, files: Iterable[FileRecord], at: At) -> None:
     """Refuse segment files that an append or a stage names and that are not its topic's."""
     for file in files:
         if not is_topics_file(file.key, topic.directory):
-            corrupt(
-                at,
-                "an entry names a file in the directory of another topic",
-                topic=topic.name,
-                expected=f"in {topic.directory}/",
-                got=file.key,
-            )
+            _foreign(topic, "a file", file.key, at)
 
 
 def check_segment(topic: TopicState, record: SegmentRecord, at: At) -> None:
     """Refuse sidecars that a seal names and that are not its topic's."""
     for named in _sidecars(record):
         if not is_topics_sidecar(named.key, topic.directory):
-            corrupt(
-                at,
-                "an entry names a sidecar in the directory of another topic",
-                topic=topic.name,
-                expected=f"in {topic.directory}/",
-                got=named.key,
-            )
+            _foreign(topic, "a sidecar", named.key, at)
+
+
+def _foreign(topic: TopicState, what: str, key: str, at: At) -> NoReturn:
+    what = f"an entry names {what} in the directory of another topic"
+    corrupt(at, what, topic=topic.name, expected=f"in {topic.directory}/", got=key)
 
 
 def check_snapshot(state: LogState, name: str) -> None:

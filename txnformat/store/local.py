@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.columns.text import is_text
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.shield import shielded
@@ -509,12 +510,5 @@ class _LocalWriter(Writer):
 
 def _is_key_part(name: str) -> bool:
     """Return whether ``name`` can be one component of a key."""
-    if not name or name in (".", "..") or name.startswith(TEMPORARY_PREFIX):
-        return False
-    if name.isascii():
-        return True
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # a file name that is not UTF-8, or a lone surrogate
-        return False
-    return True
+    # Without a text there is a file name that is not UTF-8, or a lone surrogate.
+    return bool(name) and name not in (".", "..") and not name.startswith(TEMPORARY_PREFIX) and is_text(name)

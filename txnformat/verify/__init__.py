@@ -1,7 +1,7 @@
 """Verification: everything that can be derived again from a log's objects is derived again, and each difference is reported.
 
 ``log`` is the run, ``chain`` checks links, fold, invariants and snapshots, ``offsets`` derives offsets and the abort index from the operations alone, ``references``,
-``files``, ``sidecars`` and ``bundles`` compare objects with what names them, ``report`` holds the findings. ``deep_files`` and ``deep_child`` decode data files in another
+``files``, ``sidecars`` and ``bytes`` compare objects with what names them, ``report`` holds the findings. ``deep_files`` and ``deep_child`` decode data files in another
 process, so that a file which ends its decoder is a finding.
 
 May import: ``reading``, ``client``, ``protocol``, ``core`` and below.

@@ -37,8 +37,7 @@ from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
-from txnformat.verify.bundles import check_bundle
-from txnformat.verify.bytes import decode_problem, decoded, present
+from txnformat.verify.bytes import check_bundle, decode_problem, decoded, present
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart

@@ -123,10 +123,6 @@ def _end_for_another(state: LogState, action: EndTransaction) -> bool:
     return last.epoch == action.epoch and (last.outcome, last.cause) != (Outcome.ABORT, action.cause)
 
 
-def _checkpoint(state: LogState, action: TakeCheckpoint) -> bool:
-    return not state.checkpoints or state.checkpoints[-1].entry < action.checkpoint.entry
-
-
 def _seal(state: LogState, action: SealSegments) -> bool:
     return any(
         state.partition(TopicPartition(segment.record.topic_id, part.partition)).sealed_end < part.end_offset
@@ -135,19 +131,13 @@ def _seal(state: LogState, action: SealSegments) -> bool:
     )
 
 
-def _create_topic(state: LogState, action: CreateTopic) -> bool:
-    return action.topic_id not in state.topics
-
-
-def _leave(state: LogState, action: LeaveGroup) -> bool:
-    return state.group(action.group).generation <= action.generation
-
-
 _PROOFS: dict[type[Any], Callable[[LogState, Any], bool]] = {
-    CreateTopic: _create_topic,
+    CreateTopic: lambda state, action: action.topic_id not in state.topics,
     EndTransaction: _end_for_another,
-    LeaveGroup: _leave,
+    LeaveGroup: lambda state, action: state.group(action.group).generation <= action.generation,
     SealSegments: _seal,
-    TakeCheckpoint: _checkpoint,
+    TakeCheckpoint: lambda state, action: (
+        not state.checkpoints or state.checkpoints[-1].entry < action.checkpoint.entry
+    ),
     Write: _write,
 }
