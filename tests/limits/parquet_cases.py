@@ -76,6 +76,33 @@ def _row_groups() -> Iterator[pa.Table]:
         yield pa.table({"c": pa.array([1])})
 
 
+STRUCTS_DEEP = pa.bool_()
+for _ in range(60):
+    STRUCTS_DEEP = pa.struct([("f", STRUCTS_DEEP)])
+
+
+def _deep_structs() -> Iterator[pa.Table]:
+    yield pa.table({"c": pa.nulls(30_000_000, STRUCTS_DEEP)})
+
+
+def _decimals() -> Iterator[pa.Table]:
+    yield pa.table({"c": pa.nulls(80_000_000, pa.decimal128(2, 0))})
+
+
+def _texts_side_by_side() -> Iterator[pa.Table]:
+    text = pa.array(["x" * (70 << 20)])
+    yield pa.table({"c": pa.StructArray.from_arrays([text] * 20, [f"f{number}" for number in range(20)])})
+
+
+TEXTS = pa.struct([(f"f{number}", pa.string()) for number in range(20)])
+
+
+def _large_windows() -> Iterator[pa.Table]:
+    """Yield row groups whose footers say less than they are: of a dictionary's value, once."""
+    for _ in range(12):
+        yield pa.table({"c": pa.array(["x" * (70 << 20)])})
+
+
 def _make(tables: Callable[[], Iterator[pa.Table]], folder: Path) -> int:
     path = folder / KEY
     path.parent.mkdir(parents=True)
@@ -100,9 +127,9 @@ def _use(type_: pa.DataType, folder: Path) -> object:
         hashlib.sha256(data[-length:]).hexdigest(), footer.num_rows,
     )  # fmt: skip
     reader = SegmentFileReader(LocalStore(folder), file, pa.schema([("c", type_)]))
-    rows = sum(
-        batch.num_rows for batch in islice(reader.read(range(footer.num_row_groups), ["c"], 65_536), BATCHES)
-    )
+    batches = islice(reader.read(range(footer.num_row_groups), ["c"], 65_536), BATCHES)
+    # The lambda lets go of each batch before it asks for the next one: what a caller keeps is the caller's.
+    rows = sum(map(lambda batch: batch.num_rows, batches))  # noqa: C417
     return f"read in batches, {rows:,} rows of {BATCHES} batches"
 
 
@@ -117,5 +144,9 @@ CASES = tuple(
         ("nested-lists", "30 lists in each other, of 4,000,000 nulls in one row", _nested_lists, NESTED),
         ("structs", "one list of 8,000,000 nulls of structs of 40 numbers", _structs, STRUCTS),
         ("row-groups", "4,000 row groups of one row", _row_groups, pa.int64()),
+        ("decimals", "80,000,000 nulls of decimals of two digits", _decimals, pa.decimal128(2, 0)),
+        ("deep-structs", "30,000,000 nulls under 60 structs", _deep_structs, STRUCTS_DEEP),
+        ("side-by-side", "20 columns of a text of 70 MiB each", _texts_side_by_side, TEXTS),
+        ("windows", "12 row groups of a text of 70 MiB each", _large_windows, pa.string()),
     )
 )

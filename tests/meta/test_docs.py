@@ -285,7 +285,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "decompressed sidecar, segment list or batch table; or 64 times what is stored, if that is more": (
         "txnformat.columns.arrow_messages:WHOLE_BYTES_MAX",
     ),
-    "decompressed page of a data file; or 100 times what is stored, if that is more": (
+    "decompressed page of a data file, and pages and dictionaries that are decompressed side by side; or 100 times what is stored, if that is more": (
         "txnformat.segments.pages:PAGE_BYTES_MAX",
     ),
     "what a decoder needs for the lists of a row group, beyond some times the stored bytes of each column": (

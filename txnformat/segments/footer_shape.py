@@ -83,8 +83,8 @@ class Leaf(NamedTuple):
     names: bytes
     """The path, as a chunk has it."""
     level_bytes: int
-    """Bytes that a decoder needs for each value of a repeated column besides the value, or its text: levels, offsets of
-    each list that it lies in, marks of nulls, a second form of it; 0 for others."""
+    """Bytes that a decoder needs for each value besides the value as Parquet has it, or its text: levels and marks of nulls of nested columns, offsets
+    of each list that it lies in, the 16 bytes of a decimal."""
 
     @property
     def repeated_bytes(self) -> int:
@@ -239,7 +239,13 @@ def _leaves(elements: Sequence[tuple[Any, ...]]) -> list[Leaf]:
                 b"\x19" + list_header(BINARY, len(path)) + b"".join(varint(len(each)) + each for each in path)
             )
             flat = type_ == Physical.BYTE_ARRAY and len(path) == 1 and b"." not in name
-            more = 4 + 4 * lists + len(path) // 8 + 1 + (16 if type_ == Physical.FIXED else 0) if lists else 0
+            marks = len(path) // 8 + 1
+            if lists:
+                more = 4 + 4 * lists + marks + (16 if type_ == Physical.FIXED else 0)
+            else:
+                more = (2 + marks if len(path) > 1 else 0) + (
+                    max(0, 16 - width) if type_ == Physical.FIXED else 0
+                )
             found.append(Leaf(path, type_, width, lists > 0, flat, zigzag(type_), names, more))
         while open_ and open_[-1][0] == 0:
             open_.pop()

@@ -34,19 +34,19 @@ __all__ = [
     "Pages",
     "check_lists",
     "decoded_bytes",
-    "effort",
     "look",
     "repeats",
     "whole_values",
     "with_values",
 ]
 
-PAGE_BYTES_MAX = 80 * 1024 * 1024
+PAGE_BYTES_MAX = 72 * 1024 * 1024
 """Largest decompressed page (inclusive), unless it is at most RATIO_MAX times as large as what is stored of it. A writer's
 largest row group, which may be one page, has 64 MiB, and a little more in Parquet."""
 
 RUNS_MAX = 1_000_000
-"""Runs of equal or packed numbers of a dictionary that are counted of row groups that are looked at together, and of a page of lists."""
+"""Runs of equal or packed numbers of a dictionary that are counted of row groups that are looked at together, or of the lists of one; or one for
+each byte that is stored."""
 
 PACKED = 65_536
 """Packed numbers of a dictionary that are looked at at once."""
@@ -55,14 +55,16 @@ RATIO_MAX = 100
 """Beyond this, what cannot be read in parts and is large is refused."""
 
 NUMBERED_MAX = 1_000_000
-"""Values of a dictionary (inclusive) of which each is looked at, to count lists. pyarrow's dictionaries end at 1 MiB, where each
-value has 4 bytes or more."""
+"""Likewise of values of dictionaries of which each is looked at. pyarrow's dictionaries end at 1 MiB, where each value has 4 bytes or more."""
 
 HEADER_BYTES_MAX = 64 * 1024
 """Longest page header: it may have the smallest and the largest value."""
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
 DICTIONARY_ENCODINGS = frozenset({2, 8})
+
+VIEW_BYTES = 16
+"""A decoder's pointer to a value of a dictionary, and its length."""
 
 CRUDE_BYTES_MAX = 8 * 1024 * 1024
 """Up to this, a dictionary counts with the largest value that it could have; beyond it is looked at."""
@@ -81,6 +83,15 @@ class Pages(NamedTuple):
     """Where its body begins, the bytes of that, decompressed, and its values."""
     numbered: tuple[tuple[int, int, int, int], ...] = ()
     """Data pages of numbers of a dictionary: as ``dictionary``."""
+    largest: int = 0
+    """Bytes of the largest data page, decompressed."""
+
+    def at_once(self, leaf: Leaf) -> int:
+        """Return the bytes that a decoder holds of the pages at a time, even if it reads few rows: its dictionary, and a data page."""
+        if self.dictionary is None:
+            return self.largest
+        _, _, size, values = self.dictionary
+        return self.largest + size + (0 if leaf.width else VIEW_BYTES * values)
 
 
 def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
@@ -90,7 +101,7 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
     to the chunk, or claim a page that is too large.
     """
     at, end = 0, len(data)
-    plain = width = encoded = count = 0
+    plain = width = encoded = count = largest = 0
     numbered: list[tuple[int, int, int, int]] = []
     dictionary: tuple[int, int, int, int] | None = None
     match_data = _data_pattern(leaf.width).match
@@ -125,6 +136,7 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
             dictionary = (at, stored, size, values)
         else:
             count += values
+            largest = max(largest, size)
             if encoding not in DICTIONARY_ENCODINGS:
                 plain += size
                 width = max(width, -(-size // max(1, values)))
@@ -140,7 +152,7 @@ def look(data: memoryview, chunk: Chunk, leaf: Leaf) -> Pages:
         raise FooterError(
             "the pages of a column chunk have other values than its footer says", chunk.num_values, count
         )
-    return Pages(plain, width, encoded, dictionary, tuple(numbered))
+    return Pages(plain, width, encoded, dictionary, tuple(numbered), largest)
 
 
 def repeats(pages: Pages) -> bool:
@@ -149,23 +161,23 @@ def repeats(pages: Pages) -> bool:
 
 
 class Effort:
-    """The rest of the budget for counting texts exactly: a small file can have many chunks that take long to count."""
+    """The rest of the budget for counting texts: a small file can have many chunks that take long to count.
 
-    __slots__ = ("bytes_left", "runs_left")
+    ``stored``: bytes of the chunks that are counted.
+    """
 
-    def __init__(self, bytes_left: int, runs_left: int) -> None:
+    __slots__ = ("bytes_left", "runs_left", "values_left")
+
+    def __init__(self, stored: int, bytes_left: int = PAGE_BYTES_MAX) -> None:
         self.bytes_left = bytes_left
         """Of decompressed pages."""
-        self.runs_left = runs_left
+        self.runs_left = max(RUNS_MAX, stored)
+        self.values_left = max(NUMBERED_MAX, stored)
+        """Of dictionaries."""
 
 
 class _TooMuchEffortError(Exception):
     """There are more runs than may be counted."""
-
-
-def effort() -> Effort:
-    """Return what may be spent on the row groups that are looked at together."""
-    return Effort(PAGE_BYTES_MAX, RUNS_MAX)
 
 
 def decoded_bytes(
@@ -183,7 +195,7 @@ def decoded_bytes(
     elif as_numbers:
         size, width = 4 * chunk.num_values + (pages.dictionary or (0, 0, 0, 0))[2], 4
     else:
-        longest = _value_bytes_max(data, chunk, pages)
+        longest = _value_bytes_max(data, chunk, pages, left)
         size, width = (
             4 * chunk.num_values + pages.plain_bytes + pages.encoded * longest,
             max(pages.plain_width, longest),
@@ -193,7 +205,7 @@ def decoded_bytes(
             with suppress(_TooMuchEffortError):
                 counted = _numbered_bytes(data, chunk, leaf, pages, left)
                 size = 4 * chunk.num_values + pages.plain_bytes + counted
-    return size + chunk.num_values * leaf.level_bytes, width
+    return size + chunk.num_values * leaf.level_bytes, width + leaf.level_bytes
 
 
 class Lists(NamedTuple):
@@ -216,7 +228,11 @@ def check_lists(columns: Sequence[Lists]) -> None:
         return
     # One long value among short ones, perhaps: count what each number stands for, unless it is too much without that.
     least = [one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes) for one in columns]
-    counted = least if _beyond(least) > LISTS_BYTES_MAX else [_counted(one) for one in columns]
+    left = Effort(
+        sum(one.chunk.length for one in columns),
+        sum(size for one in columns for _, _, size, _ in one.pages.numbered),
+    )
+    counted = least if _beyond(least) > LISTS_BYTES_MAX else [_counted(one, left) for one in columns]
     if _beyond(counted) > LISTS_BYTES_MAX:
         raise FooterError(
             "lists of a segment file are too large when decoded",
@@ -225,14 +241,17 @@ def check_lists(columns: Sequence[Lists]) -> None:
         )
 
 
-def _counted(one: Lists) -> Lists:
+def _counted(one: Lists, left: Effort) -> Lists:
     if one.leaf.width or not one.pages.encoded:
         return one
-    left = Effort(sum(size for _, _, size, _ in one.pages.numbered), RUNS_MAX * len(one.pages.numbered))
     try:
         texts = _numbered_bytes(one.data, one.chunk, one.leaf, one.pages, left)
     except _TooMuchEffortError:
-        raise FooterError("pages of numbers have too many runs", RUNS_MAX, "more") from None
+        raise FooterError(
+            "lists of a segment file have too many runs of numbers, or values of dictionaries, for what is stored",
+            f"at most {RUNS_MAX}, or one for each byte",
+            "more",
+        ) from None
     return one._replace(size=one.chunk.num_values * one.leaf.repeated_bytes + one.pages.plain_bytes + texts)
 
 
@@ -240,14 +259,15 @@ def _beyond(columns: Sequence[Lists]) -> int:
     return sum(max(0, one.size - LISTS_RATIO_MAX * one.chunk.length) for one in columns)
 
 
-def _value_bytes_max(data: memoryview, chunk: Chunk, pages: Pages) -> int:
+def _value_bytes_max(data: memoryview, chunk: Chunk, pages: Pages, left: Effort) -> int:
     """Return a length that no value in the dictionary of a column without a width exceeds."""
     if pages.dictionary is None:
         return 0
     at, stored, size, values = pages.dictionary
     crude = size - 4 * values  # all others are empty
-    if pages.encoded * crude <= CRUDE_BYTES_MAX:
+    if pages.encoded * crude <= CRUDE_BYTES_MAX or size > left.bytes_left:
         return crude
+    left.bytes_left -= size
     return _longest(data[at : at + stored], chunk.codec, size, values)
 
 
@@ -366,7 +386,7 @@ def _can_be_counted(chunk: Chunk, pages: Pages, left: Effort) -> bool:
     """Return whether it is possible to count the texts of a chunk, pays, and is not too much."""
     return (
         pages.dictionary is not None
-        and pages.dictionary[3] <= NUMBERED_MAX
+        and pages.dictionary[3] <= left.values_left
         and all(size >= 0 for _, _, size, _ in pages.numbered)
         and 4 * chunk.num_values + pages.plain_bytes <= PAGE_BYTES_MAX
         and sum(size for _, _, size, _ in pages.numbered) <= left.bytes_left
@@ -378,8 +398,9 @@ def _numbered_bytes(data: memoryview, chunk: Chunk, leaf: Leaf, pages: Pages, le
     if pages.dictionary is None:
         return 0
     at, stored, size, values = pages.dictionary
-    if values > NUMBERED_MAX:
-        raise FooterError("lists of a segment file have too large a dictionary", NUMBERED_MAX, values)
+    left.values_left -= values
+    if left.values_left < 0:
+        raise _TooMuchEffortError
     lengths = _lengths(_decompressed(data[at : at + stored], chunk.codec, size), values)
     found = 0
     for at, stored, size, values in pages.numbered:

@@ -6,9 +6,19 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from txnformat.segments.footer import Chunk
+from txnformat.segments.footer import Chunk, FooterError
 from txnformat.segments.footer_shape import Leaf
-from txnformat.segments.pages import Lists, Pages, check_lists, decoded_bytes, effort, look, repeats
+from txnformat.segments.pages import (
+    PAGE_BYTES_MAX,
+    RATIO_MAX,
+    Effort,
+    Lists,
+    Pages,
+    check_lists,
+    decoded_bytes,
+    look,
+    repeats,
+)
 
 __all__ = ["Looked", "look_at_pages"]
 
@@ -25,9 +35,15 @@ class Looked(NamedTuple):
 
 
 def look_at_pages(
-    ranges: Mapping[int, bytes], chunks: Iterable[tuple[int, Sequence[Chunk]]], leaves: Sequence[Leaf]
-) -> Looked:
+    ranges: Mapping[int, bytes],
+    chunks: Iterable[tuple[int, Sequence[Chunk]]],
+    leaves: Sequence[Leaf],
+    *,
+    at_once_max: int | None = None,
+) -> Looked | None:
     """Look at the pages of columns, all row groups together.
+
+    None: a decoder holds more than ``at_once_max`` bytes (inclusive) of the pages of a row group at a time; nothing was decompressed.
 
     ``ranges``: start in the object (inclusive) to content; each chunk lies in one of them. ``chunks``: row groups, and of each
     the chunks of the leaves. ``leaves``: of the columns. Raises FooterError: as :func:`~txnformat.segments.pages.look` and
@@ -37,15 +53,26 @@ def look_at_pages(
     found: list[tuple[int, Leaf, Chunk, memoryview, Pages]] = []
     plain: set[bytes] = set()
     for group, of_group in chunks:
+        at_once = 0
         for chunk, leaf in zip(of_group, leaves, strict=True):
             start = starts[bisect_right(starts, chunk.start) - 1]
             data = memoryview(ranges[start])[chunk.start - start : chunk.start - start + chunk.length]
             pages = look(data, chunk, leaf)
             found.append((group, leaf, chunk, data, pages))
+            at_once += pages.at_once(leaf)
             if not leaf.flat or not repeats(pages):
                 plain.add(leaf.path[0])
+        if at_once_max is not None and at_once > at_once_max:
+            return None
+        stored = sum(chunk.length for chunk in of_group)
+        if at_once > PAGE_BYTES_MAX and at_once > RATIO_MAX * stored:
+            raise FooterError(
+                "the pages of a row group are too large when decompressed side by side",
+                f"at most {PAGE_BYTES_MAX} bytes, or {RATIO_MAX} times what is stored",
+                f"{at_once} bytes of {stored}",
+            )
     decoded = 0
-    left = effort()
+    left = Effort(sum(chunk.length for _, _, chunk, _, _ in found))
     widths: dict[tuple[bytes, ...], int] = {}
     lists: dict[int, list[Lists]] = {}
     for group, leaf, chunk, data, pages in found:

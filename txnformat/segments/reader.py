@@ -76,7 +76,14 @@ class _Parts(NamedTuple):
     groups: list[int]
 
 
-_Loaded = Any  # pyarrow.Table, which has no types, or _Parts
+class _Later(NamedTuple):
+    """A window with large pages, or that may decode to more than its footer says: its turn has to come, no other one is decoded beside it."""
+
+    ranges: dict[int, bytes]
+    groups: list[int]
+
+
+_Loaded = Any  # pyarrow.Table, which has no types, _Parts or _Later
 
 
 class SegmentFileReader:
@@ -149,7 +156,12 @@ class SegmentFileReader:
             weight_max=self._threads,
             count_max=self._threads + 1,
         )
+        one = batch = part = batches = (
+            None  # what is left of a window does not live until the next one is decoded
+        )
         for one in loaded:
+            if isinstance(one, _Later):
+                one = self._in_turn(one, columns)
             batches = (
                 self._by_rows(one, columns, batch_rows_max)
                 if isinstance(one, _Parts)
@@ -158,6 +170,7 @@ class SegmentFileReader:
             for batch in batches:
                 for part in (batch,) if batch.schema.equals(schema) else self._values(batch):
                     yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
+            one = batch = part = batches = None
 
     def _values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch with values in place of numbers of dictionaries."""
@@ -279,7 +292,9 @@ class SegmentFileReader:
     def _load(self, window: _Window, columns: Sequence[str], *, alone: bool = False) -> _Loaded:
         """Fetch and check one window, and decode it unless that is too much for one piece."""
         ranges = self._fetch(window.groups, columns)
-        looked = self._look(ranges, window.groups, columns)
+        looked = self._look(ranges, window.groups, columns, at_once_max=PART_BYTES_MAX)
+        if looked is None or looked.decoded > WINDOW_DECODED_BYTES >= window.decoded:
+            return _Later(ranges, window.groups)
         if looked.decoded > WHOLE_BYTES_MAX:
             return _Parts(ranges, window.groups)
         parts = min(len(columns), pa.cpu_count()) if alone else 1
@@ -293,18 +308,36 @@ class SegmentFileReader:
         arrays = {name: table.column(name) for table in tables for name in table.column_names}
         return pa.Table.from_arrays([arrays[name] for name in columns], names=list(columns))
 
+    def _in_turn(self, window: _Later, columns: Sequence[str]) -> _Loaded:
+        pa.default_memory_pool().release_unused()  # of the window before it
+        looked = self._looked(window.ranges, window.groups, columns)
+        if looked.decoded > WHOLE_BYTES_MAX:
+            return _Parts(*window)
+        return self._decode(*window, columns, looked)
+
     def _fetch(self, groups: Sequence[int], columns: Sequence[str]) -> dict[int, bytes]:
         shape = self._object.footer().shape
         leaves = [leaf for name in columns for leaf in shape.columns[name]]
         return self._object.fetch_chunks(leaves, {group: self._chunks(group, columns) for group in groups})
 
-    def _look(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> Looked:
-        """Look at the pages of columns, before a decoder gets them."""
+    def _look(
+        self,
+        ranges: dict[int, bytes],
+        groups: Sequence[int],
+        columns: Sequence[str],
+        at_once_max: int | None = None,
+    ) -> Looked | None:
+        """Look at the pages of columns, before a decoder gets them: :func:`~txnformat.segments.pages_ahead.look_at_pages`."""
         chunks = [(group, self._chunks(group, columns)) for group in groups]
         try:
-            return look_at_pages(ranges, chunks, self._known(columns).leaves)
+            return look_at_pages(ranges, chunks, self._known(columns).leaves, at_once_max=at_once_max)
         except FooterError as error:
             raise self._object.refused(error) from error
+
+    def _looked(self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str]) -> Looked:
+        looked = self._look(ranges, groups, columns)
+        assert looked is not None  # without a maximum
+        return looked
 
     def _opened(
         self, ranges: dict[int, bytes], groups: Sequence[int], columns: Sequence[str], looked: Looked
@@ -345,7 +378,7 @@ class SegmentFileReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a window that is too much for one piece, of each row group in turn."""
         for group in parts.groups:
-            looked = self._look(parts.ranges, [group], columns)
+            looked = self._looked(parts.ranges, [group], columns)
             if looked.decoded <= WHOLE_BYTES_MAX:
                 table = self._decode(parts.ranges, [group], columns, looked)
                 yield from table.to_batches(max_chunksize=batch_rows_max)

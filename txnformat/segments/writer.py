@@ -56,6 +56,11 @@ COMPRESSION_LEVEL = 1
 SMALL_BYTES = 1024 * 1024
 """Up to this, in Arrow bytes in memory (inclusive), a file may be encoded in memory before any of it goes to the store."""
 
+PAGES_BYTES = 32 * 1024 * 1024
+"""A reader may hold a page of each column at a time, and bounds what they take (:mod:`txnformat.segments.pages`): so wide tables have small pages, but
+none of less than PAGE_BYTES_MIN."""
+PAGE_BYTES, PAGE_BYTES_MIN = 1024 * 1024, 4096
+
 DICTIONARY_ROWS_MIN = 4096
 """Files whose first batch has fewer rows are written without dictionaries: they would save little, and cost a
 third of the time of a small commit."""
@@ -338,6 +343,7 @@ class SegmentFileWriter:
                 compression="zstd" if self._is_compressed else "none",
                 compression_level=self._compression_level if self._is_compressed else None,
                 use_dictionary=self._is_compressed and first_batch_rows >= DICTIONARY_ROWS_MIN,
+                data_page_size=max(PAGE_BYTES_MIN, min(PAGE_BYTES, PAGES_BYTES // max(1, len(self._schema)))),
                 store_schema=True,
                 write_page_checksum=True,
                 write_page_index=False,  # nothing may lie between the last row group and the footer

@@ -25,7 +25,6 @@ from txnformat.segments.pages import (
     _numbered_bytes,
     check_lists,
     decoded_bytes,
-    effort,
     look,
 )
 from txnformat.segments.thrift_compact import (
@@ -273,7 +272,7 @@ def test_the_longest_value_of_a_dictionary_bounds_what_is_decoded(values: list[A
     found = footer.chunk(0, 0)
     view = memoryview(data)[found.start : found.start + found.length]
     pages = look(view, found, footer.shape.leaves[0])
-    size, width = decoded_bytes(view, found, footer.shape.leaves[0], pages, effort(), as_numbers=False)
+    size, width = decoded_bytes(view, found, footer.shape.leaves[0], pages, Effort(0), as_numbers=False)
     longest = max(map(len, values))
     assert longest <= width <= sum(map(len, values))
     assert size >= 200_000 * longest
@@ -290,7 +289,7 @@ def test_lists_that_decode_to_far_more_than_is_stored_are_refused() -> None:
     found = footer.chunk(0, 0)
     view = memoryview(data)[found.start : found.start + found.length]
     pages = look(view, found, footer.shape.leaves[0])
-    size, _ = decoded_bytes(view, found, footer.shape.leaves[0], pages, effort(), as_numbers=False)
+    size, _ = decoded_bytes(view, found, footer.shape.leaves[0], pages, Effort(0), as_numbers=False)
     with pytest.raises(FooterError, match="too large when decoded"):
         check_lists([Lists(view, found, footer.shape.leaves[0], pages, size)])
 
@@ -319,7 +318,7 @@ def test_what_lists_of_numbers_of_a_dictionary_decode_to_is_counted_exactly(seed
     if not pages.plain_bytes:
         assert (
             0
-            <= _numbered_bytes(view, chunk, footer.shape.leaves[0], pages, effort()) - exact
+            <= _numbered_bytes(view, chunk, footer.shape.leaves[0], pages, Effort(0)) - exact
             <= 7 * 40 * len(pages.numbered)
         )
 
@@ -339,11 +338,21 @@ def test_texts_are_counted_as_far_as_the_effort_goes() -> None:
     def size(left: Effort) -> int:
         return decoded_bytes(view, chunk, leaf, pages, left, as_numbers=False)[0]
 
-    exact = size(effort())
-    assert exact < PAGE_BYTES_MAX < size(Effort(numbered - 1, 100))
-    left = Effort(numbered, 100)
+    exact = size(Effort(0))
+    assert pages.dictionary is not None
+    longest = pages.dictionary[2]
+
+    def spent(bytes_: int, runs: int = 100, values: int = 10) -> Effort:
+        left = Effort(0, longest + bytes_)  # to look for the longest takes the dictionary
+        left.runs_left, left.values_left = runs, values
+        return left
+
+    assert exact < PAGE_BYTES_MAX < size(spent(numbered - 1))
+    left = spent(numbered)
     assert size(left) == exact
-    assert left.bytes_left == 0
+    assert (left.bytes_left, left.values_left) == (0, 0)
     assert left.runs_left < 100
     assert size(left) > PAGE_BYTES_MAX  # the next chunk of the same look
-    assert size(Effort(numbered, 0)) > PAGE_BYTES_MAX
+    assert size(spent(numbered, runs=0)) > PAGE_BYTES_MAX
+    assert size(spent(numbered, values=9)) > PAGE_BYTES_MAX
+    assert Effort(5_000_000).runs_left == Effort(5_000_000).values_left == 5_000_000

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from txnformat.errors import CorruptDataError, InvalidInputError
@@ -18,12 +19,12 @@ from txnformat.segments.footer_shape import shape_of
 from txnformat.segments.pages import (
     CRUDE_BYTES_MAX,
     NUMBERED_MAX,
+    Effort,
     Lists,
     Pages,
     _longest,
     check_lists,
     decoded_bytes,
-    effort,
     look,
 )
 from txnformat.segments.reader import SegmentFileReader
@@ -230,8 +231,84 @@ def test_what_is_too_much_without_its_texts_is_not_counted(monkeypatch: pytest.M
 def test_dictionaries_that_are_too_large_are_not_looked_at_value_by_value() -> None:
     leaf = shape_of(pa.schema([("c", lists_of(pa.string(), 1))])).leaves[0]
     pages = Pages(0, 0, 1_000, (0, 4, 4 * (NUMBERED_MAX + 1), NUMBERED_MAX + 1))
-    with pytest.raises(FooterError, match="too large a dictionary"):
+    with pytest.raises(FooterError, match="values of dictionaries"):
         check_lists([Lists(memoryview(b""), chunk(4, 100, 1_000), leaf, pages, 10**12)])
+
+
+@pytest.mark.parametrize(("most", "taken"), [(8, True), (7, False)])
+def test_runs_of_all_pages_and_columns_are_counted_together(
+    most: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page of a few bytes may have as many: one by one they would take hours."""
+    monkeypatch.setattr("txnformat.segments.pages.RUNS_MAX", most)
+    leaf = shape_of(pa.schema([("c", lists_of(pa.string(), 1))])).leaves[0]
+    dictionary = (5).to_bytes(4, "little") + b"x" * 5
+    # No levels, numbers of one bit: two runs of no number, one of three times number 0.
+    body = bytes(8) + b"\x01" + b"\x00\x00" * 1 + b"\x06\x00"
+    data = memoryview(dictionary + body)
+    numbered = ((9, len(body), len(body), 3),) * 2
+    pages = Pages(0, 0, 6, (0, 9, 9, 1), numbered)
+    one = Lists(data, chunk(4, 1, 6), leaf, pages, 10**9)
+    if taken:
+        check_lists([one, one])
+    else:
+        with pytest.raises(FooterError, match="too many runs"):
+            check_lists([one, one])
+
+
+def test_pages_that_a_decoder_holds_side_by_side_are_bounded_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txnformat.segments.pages_ahead.PAGE_BYTES_MAX", 500_000)
+    text = pa.array(["x" * 200_000])
+    for dictionary in (False, True):
+        for count in (2, 3):
+            table = pa.table({f"c{number}": text for number in range(count)})
+            store = MemoryStore()
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd", store_schema=False, use_dictionary=dictionary)
+            data = sink.getvalue().to_pybytes()
+            store.put(KEY, data)
+            length = int.from_bytes(data[-8:-4], "little") + 8
+            digests = [hashlib.sha256(part).hexdigest() for part in (data, data[-length:])]
+            file = FileRecord(KEY, len(data), digests[0], length, digests[1], 1)
+            reader = SegmentFileReader(store, file, table.schema)
+            assert rows_of(reader, ["c0"]) == 1
+            if count == 2:
+                assert rows_of(reader, table.column_names) == 1
+            else:
+                with pytest.raises(CorruptDataError, match="side by side"):
+                    rows_of(reader, table.column_names)
+
+
+def deep(levels: int) -> pa.DataType:
+    return pa.struct([("f", deep(levels - 1))]) if levels else pa.bool_()
+
+
+@pytest.mark.parametrize(
+    ("type_", "width"),
+    [
+        (pa.decimal128(2, 0), 16),
+        (pa.decimal128(38, 0), 16),
+        (pa.int64(), 8),
+        (pa.struct([("f", pa.bool_())]), 4),
+        (deep(20), 6),
+    ],
+)
+def test_what_a_value_takes_when_decoded_is_counted(type_: pa.DataType, width: int) -> None:
+    """Levels and marks of nulls of structs, and the 16 bytes of a decimal, which may be one byte in Parquet."""
+    leaf = shape_of(pa.schema([("c", type_)])).leaves[0]
+    assert leaf.width + leaf.level_bytes == width
+
+
+def test_the_pages_of_a_wide_table_are_small() -> None:
+    """Else no reader takes them side by side: pages of 20,000 rows have 80 kB for each column."""
+    zeros = pa.array([0] * 20_000, pa.int8())
+    table = pa.table({f"c{number}": zeros for number in range(1_500)})
+    store = MemoryStore()
+    file, _ = write(store, [table.slice(0, 1), table])
+    reader = SegmentFileReader(store, file, table.schema)
+    assert rows_of(reader, table.column_names, (0, 1)) == 20_001
 
 
 def test_the_longest_value_of_a_large_dictionary_is_not_searched_in_all_its_bytes(
@@ -309,7 +386,7 @@ def test_a_writer_counts_at_least_what_a_reader_counts(seed: int) -> None:
             found = footer.chunk(0, index)
             view = memoryview(data)[found.start : found.start + found.length]
             read_bytes += decoded_bytes(
-                view, found, leaf, look(view, found, leaf), effort(), as_numbers=False
+                view, found, leaf, look(view, found, leaf), Effort(0), as_numbers=False
             )[0]
     leaves = _bounds(schema, None).repeated
     assert read_bytes <= _lists_bytes(table, leaves) + 100 * len(leaves)  # what a page has besides its values
