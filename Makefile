@@ -140,6 +140,9 @@ sbom:  ## What txnlog runs with, as CycloneDX, in txnlog.cdx.json
 bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan" narrows)
 	@$(RUN) --java -m bench $(BENCH)
 
+bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
+	@$(RUN) -m bench.scale $(ARGS)
+
 memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it took
 	@$(RUN) -m bench.memory_4gib
 

@@ -335,9 +335,15 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
     "batches of one append in one partition that can be sealed": (
         "txnformat.protocol.sealing:UNSEALABLE_BATCHES",
     ),
-    "sealed segments in the state before they go to the segment list": (
+    "sealed segments in the state before they go to a segment list": (
         "txnformat.protocol.sealing:LISTED_SEGMENTS",
         "txnformat.protocol.sealing:LISTED_ROWS",
+    ),
+    "rows of a segment list that a writer makes; `maintain` makes larger ones": (
+        "txnformat.protocol.sealing:LIST_ROWS_MAX",
+    ),
+    "rows of the largest segment list; beyond it there are several of this size": (
+        "txnformat.core.sealing.lists:ROWS_MAX",
     ),
     "rows of a record batch when reading": ("txnformat.reading.rows:ROWS_PER_BATCH",),
     "lost slots before `ConflictError` (`commit-contention`)": (
