@@ -187,8 +187,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "a cumulative acknowledgement is not compared with individual ones of others",
         ACKS,
-        "if len(held.ranges) and held.ranges.starts[0] < position:",
-        "if len(held.ranges) and held.ranges.starts[0] < 0:",
+        "if len(held.ranges) and held.ranges.first_start < position:",
+        "if len(held.ranges) and held.ranges.first_start < 0:",
         ((END_TO_END, "testCumulativeAckRedeliverMessages"),),
     ),
     Mutation(
@@ -230,7 +230,7 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an abort keeps acknowledgements pending",
         ACKS,
-        "rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)",
+        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)",
         "rest = replace(self, pending=without(self.pending, (transactional_id,) if commit else (), at), _held=still)",
         (
             (END_TO_END, "txnIndividualAckTestBatchAndFailoverSub"),
@@ -242,7 +242,7 @@ PULSAR_AND_FLINK = (
     Mutation(
         "an end frees what other transactions have acknowledged",
         ACKS,
-        "rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)",
+        "rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)",
         "rest = replace(self, pending={}, _held=None)",
         (
             (END_TO_END, "testIndividualAckAbortFilterAckSetInPendingAckState"),
@@ -276,8 +276,8 @@ PULSAR_AND_FLINK = (
     Mutation(
         "acknowledged messages are kept one by one",
         ACKS,
-        "if len(acked) and acked.starts[0] == mark:",
-        "if len(acked) and acked.starts[0] == -1:",
+        "if len(acked) and acked.first_start == mark:",
+        "if len(acked) and acked.first_start == -1:",
         (
             (MEMORY, "txnAckTestNoBatchAndSharedSubMemoryDeleteTest"),
             (MEMORY, "txnAckTestBatchAndSharedSubMemoryDeleteTest"),

@@ -77,9 +77,9 @@ def _opened(count: int) -> list[Operation]:
     ]
 
 
-def _abort(number: int, markers: Iterable[Marker] = ()) -> EndTxn:
+def _abort(number: int, markers: Iterable[Marker] = (), epoch: int = 0) -> EndTxn:
     return EndTxn(
-        transactional_id=f"x{number}", producer_id=number, epoch=0, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
+        transactional_id=f"x{number}", producer_id=number, epoch=epoch, outcome=Outcome.ABORT, cause=Cause.PRODUCER,
         markers=tuple(markers), placed=(), intent=0,
     )  # fmt: skip
 
@@ -172,6 +172,56 @@ def _ends_of_acks() -> Built:
     return _state(*_subscribed(), [everywhere], _opened(MANY), pending), [_abort(n) for n in range(MANY)]
 
 
+def _holders(count: int, more: int = 1) -> LogState:
+    pending = [
+        _ack(AckMode.INDIVIDUAL, [AckedPartition(0, ((10 + 2 * one, 11 + 2 * one),))], one)
+        for one in range(count)
+    ]
+    topic, create = _topic(1), CreateSubscription(TOPIC, "s", (), 0)
+    return _state([topic], [_append(topic, [0], 0, 1_000_000)], [create], _opened(count + more), pending)
+
+
+def _beside_holders() -> Built:
+    holders, operations = 9_000, list[Operation]()
+    for epoch in range(1_000):
+        ack = _ack(AckMode.CUMULATIVE, [AckedPartition(0, position=1)], holders)
+        operations += [replace(ack, epoch=epoch), _abort(holders, epoch=epoch)]
+    return _holders(holders), operations
+
+
+def _ends_of_holders() -> Built:
+    return _holders(9_000), [_abort(one) for one in range(9_000)]
+
+
+def _plain_beside_holders() -> Built:
+    state = _holders(9_000)
+    (subscription,) = state.subscriptions.values()
+    read = replace(subscription.partition(0), _held=None)  # as of a snapshot
+    subscriptions = {key: subscription.with_partitions({0: read}) for key in state.subscriptions}
+    acks = [
+        _ack(AckMode.INDIVIDUAL, [AckedPartition(0, ((100_000 + one, 100_001 + one),))])
+        for one in range(9_000)
+    ]
+    return replace(state, subscriptions=subscriptions), acks
+
+
+def _held_ranges(first: int, more: Callable[[int], AckedPartition], count: int, mode: AckMode) -> Built:
+    apart = tuple((first + 2 * one, first + 2 * one + 1) for one in range(9_000))
+    held = _ack(AckMode.INDIVIDUAL, (AckedPartition(part, apart) for part in range(20)), 0)
+    acks = [_ack(mode, (replace(more(one), partition=part) for part in range(20)), 0) for one in range(count)]
+    return _state(*_subscribed(), _opened(1), [held]), acks
+
+
+def _more_of_held() -> Built:
+    return _held_ranges(
+        1, lambda one: AckedPartition(0, ((100_000 + one, 100_001 + one),)), 9_500, AckMode.INDIVIDUAL
+    )
+
+
+def _below_held() -> Built:
+    return _held_ranges(100_001, lambda one: AckedPartition(0, position=one + 1), 4_000, AckMode.CUMULATIVE)
+
+
 def _make(build: Callable[[], Built], folder: Path) -> int:
     state, operations = build()
     data = entry_of(state, operations)
@@ -206,5 +256,30 @@ CASES = tuple(
         ("cumulative", "20 cumulative acks in 10,000 partitions", _cumulative),
         ("ranges", "4,000 acks in 20 partitions that have 9,000 ranges each", _ranges),
         ("ends-of-acks", "10,000 ends of transactions, each with one ack", _ends_of_acks),
+        (
+            "beside-holders",
+            "1,000 cumulative acks, each aborted, beside 9,000 transactions that hold a range",
+            _beside_holders,
+        ),
+        (
+            "ends-of-holders",
+            "9,000 ends of transactions that hold a range of one partition",
+            _ends_of_holders,
+        ),
+        (
+            "plain-beside-holders",
+            "9,000 acks beside 9,000 transactions that hold a range, after a snapshot",
+            _plain_beside_holders,
+        ),
+        (
+            "more-of-held",
+            "9,500 acks of a transaction in 20 partitions of which it holds 9,000 ranges",
+            _more_of_held,
+        ),
+        (
+            "below-held",
+            "4,000 cumulative acks of a transaction in 20 partitions of which it holds 9,000 ranges",
+            _below_held,
+        ),
     )
 )

@@ -160,6 +160,7 @@ def test_acknowledgements_agree_with_a_model_of_single_offsets(
         acks = log.state.subscriptions[KEY].partition(0)
         assert acks.whole() == model.acked()
         assert acks.held() == model.held()
+        assert acks.held_together() == PartitionAcks(pending=acks.pending).held_together()
         assert check_whole(log.state) == []
 
 

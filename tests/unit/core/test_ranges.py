@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from txnformat.core.ranges import NO_RANGES, Ranges
@@ -38,6 +39,7 @@ def test_ranges_are_sets_of_offsets(
     assert plain(a.above(point)) == {offset for offset in first if offset >= point}
     assert a.first_common(b) == min(first & second, default=None)
     assert a.common_offsets(b) == len(first & second)
+    assert a.offsets_below(point) == len({offset for offset in first if offset < point})
     assert a.offsets() == len(first)
     assert a.holds(np.arange(END)).tolist() == [offset in first for offset in range(END)]
     assert (a == b) == (first == second)
@@ -52,3 +54,60 @@ def test_ranges_are_values() -> None:
     assert not ranges.starts.flags.writeable
     assert ranges != [(1, 3), (5, 7)]
     assert len(NO_RANGES) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["or", "sub", "above", "below"]), BOUNDS), max_size=30))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sets_of_many_chunks_are_sets_of_offsets(
+    monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, list[tuple[int, int]]]]
+) -> None:
+    monkeypatch.setattr("txnformat.core.ranges.POINTS_MAX", 8)
+    monkeypatch.setattr("txnformat.core.ranges.POINTS_MIN", 4)
+    monkeypatch.setattr("txnformat.core.ranges.FEW", 20)
+    ranges = Ranges.of([(one, one + 1) for one in range(0, END, 2)])
+    expected = plain(ranges)
+    for what, pairs in steps:
+        before, pairs_before = ranges, ranges.pairs()
+        other, offsets = Ranges.of(pairs), offsets_of(pairs)
+        point = len(offsets)
+        if what == "or":
+            ranges, expected = ranges | other, expected | offsets
+        elif what == "sub":
+            ranges, expected = ranges - other, expected - offsets
+        elif what == "above":
+            ranges, expected = ranges.above(point // 4), {one for one in expected if one >= point // 4}
+        else:
+            ranges, expected = (
+                ranges.below(END - point // 4),
+                {one for one in expected if one < END - point // 4},
+            )
+        assert plain(ranges) == expected
+        assert len(ranges) == len(ranges.pairs())
+        assert before.pairs() == pairs_before, "a set is a value"
+        for offset in range(END):
+            one = Ranges.of([(offset, offset + 2)])
+            assert ranges.first_common(one) == min(expected & {offset, offset + 1}, default=None)
+            assert ranges.offsets_below(offset) == len({one for one in expected if one < offset})
+        if expected:
+            assert (ranges.first_start, ranges.first_end) == ranges.pairs()[0]
+
+
+@pytest.mark.parametrize("count", [5_000, 10_000])
+def test_a_range_more_or_less_copies_one_chunk(count: int) -> None:
+    ranges = Ranges.of([(4 * one, 4 * one + 1) for one in range(count)])
+    more = ranges | Ranges.of([(2, 3)])
+    less = more - Ranges.of([(2, 3)])
+    assert less == ranges
+    assert len(more) == count + 1
+    for changed, earlier in ((more, ranges), (less, more)):
+        kept = {id(chunk) for chunk in changed._cut()} & {id(chunk) for chunk in earlier._cut()}
+        assert len(kept) == len(earlier._cut()) - 1
+
+
+def test_chunks_do_not_stay_small() -> None:
+    ranges = Ranges.of([(2 * one, 2 * one + 1) for one in range(20_000)])
+    for one in range(20_000):
+        if one % 200:
+            ranges -= Ranges.of([(2 * one, 2 * one + 1)])
+    assert len(ranges) == 100
+    assert len(ranges._cut()) < 10

@@ -72,11 +72,17 @@ class PartitionAcks:
 
     def held_together(self) -> tuple[Ranges, int]:
         """Return what is pending, with everything below a position, and in how many ranges of transactions."""
-        if self._held is not None:
-            return self._held
-        bounds = [pair for held in self.pending.values() for pair in held.ranges.pairs()]
-        below = [(0, held.position) for held in self.pending.values() if held.position]
-        return Ranges.of(bounds + below), len(bounds)
+        if not self.pending:
+            return NO_RANGES, 0
+        if self._held is None:
+            bounds = [pair for held in self.pending.values() for pair in held.ranges.pairs()]
+            below = [(0, held.position) for held in self.pending.values() if held.position]
+            alone = next(iter(self.pending.values())).ranges if len(self.pending) == 1 else None
+            together = Ranges.of(bounds + below) if alone is None or below else alone
+            found = (together, len(bounds))
+            object.__setattr__(self, "_held", found)
+            return found
+        return self._held
 
     def range_count(self) -> int:
         """Return how many ranges there are, acknowledged and pending: an end of a transaction never makes it more."""
@@ -85,19 +91,19 @@ class PartitionAcks:
     def conflict(self, ranges: Ranges) -> AckConflict | None:
         """Return the first reason why ranges cannot be acknowledged, by any client: also the own transaction twice."""
         found: list[AckConflict] = []
-        if len(ranges) and ranges.starts[0] < self.mark:
-            found.append(AckConflict(ALREADY_ACKNOWLEDGED, int(ranges.starts[0])))
+        if len(ranges) and ranges.first_start < self.mark:
+            found.append(AckConflict(ALREADY_ACKNOWLEDGED, ranges.first_start))
         offset = self.acked.first_common(ranges)
         if offset is not None:
             found.append(AckConflict(ALREADY_ACKNOWLEDGED, offset))
         if not self.pending or self.held_together()[0].first_common(ranges) is None:
-            return min(found, key=lambda one: one.offset, default=None)
+            return min(found, key=lambda one: one.offset) if found else None
         for name, held in self.pending.items():
             offset = held.ranges.first_common(ranges)
             if offset is not None:
                 found.append(AckConflict(ACK_PENDING, offset, name))
-            if held.position is not None and len(ranges) and ranges.starts[0] < held.position:
-                found.append(AckConflict(ACK_PENDING, int(ranges.starts[0]), name))
+            if held.position is not None and len(ranges) and ranges.first_start < held.position:
+                found.append(AckConflict(ACK_PENDING, ranges.first_start, name))
         return min(found, key=lambda one: one.offset, default=None)
 
     def conflict_below(self, position: int, transactional_id: str | None) -> AckConflict | None:
@@ -110,10 +116,9 @@ class PartitionAcks:
         if not self.pending:
             return None
         own = self.pending.get(transactional_id or "", PendingAcks())
-        below = Ranges.of([(0, position)])
-        its = own.ranges | Ranges.of([(0, own.position or 0)])
+        its = own.ranges.offsets_below(position) + (own.position or 0)
         is_further = own.position is None or position > own.position
-        if is_further and self.held_together()[0].common_offsets(below) == its.common_offsets(below):
+        if is_further and self.held_together()[0].offsets_below(position) == its:
             return None  # nothing but its own
         found: list[AckConflict] = []
         for name, held in self.pending.items():
@@ -123,8 +128,8 @@ class PartitionAcks:
                 continue
             if held.position is not None:
                 found.append(AckConflict(ACK_PENDING, self.mark, name))
-            if len(held.ranges) and held.ranges.starts[0] < position:
-                found.append(AckConflict(ACK_PENDING, int(held.ranges.starts[0]), name))
+            if len(held.ranges) and held.ranges.first_start < position:
+                found.append(AckConflict(ACK_PENDING, held.ranges.first_start, name))
         return min(found, key=lambda one: one.offset, default=None)
 
     def after(
@@ -148,7 +153,7 @@ class PartitionAcks:
         """Return the first offset that is pending, None if nothing is."""
         found = [
             AckConflict(
-                ACK_PENDING, self.mark if held.position is not None else int(held.ranges.starts[0]), name
+                ACK_PENDING, self.mark if held.position is not None else held.ranges.first_start, name
             )
             for name, held in self.pending.items()
         ]
@@ -158,10 +163,10 @@ class PartitionAcks:
         """Return the partition with more that is acknowledged: ranges, and everything below a position (exclusive)."""
         mark = max(self.mark, position)
         acked = (self.acked | ranges).above(mark)
-        if len(acked) and acked.starts[0] == mark:
-            mark = int(acked.ends[0])
+        if len(acked) and acked.first_start == mark:
+            mark = acked.first_end
             acked = acked.above(mark)
-        return replace(self, mark=mark, acked=acked)
+        return PartitionAcks(mark, acked, self.pending, self._held)
 
     def with_pending(
         self, transactional_id: str, ranges: Ranges, position: int | None = None, at: object = None
@@ -172,18 +177,22 @@ class PartitionAcks:
         # What it holds individually below its own position is one with that.
         more = PendingAcks((held.ranges | ranges).above(position or 0), position)
         together, count = self.held_together()
-        together |= ranges
+        # What only it holds is put together already.
+        is_alone = together is held.ranges and not position
+        together = more.ranges if is_alone else together | ranges
         if position:
             together |= Ranges.of([(0, position)])
         count += len(more.ranges) - len(held.ranges)
-        return replace(self, pending=put(self.pending, transactional_id, more, at), _held=(together, count))
+        pending = put(self.pending, transactional_id, more, at)
+        return PartitionAcks(self.mark, self.acked, pending, (together, count))
 
     def ended(self, transactional_id: str, at: object, *, commit: bool) -> PartitionAcks:
         """Return the partition after the end of a transaction: what it holds is acknowledged, or free again."""
         held = self.pending[transactional_id]
         together, count = self.held_together()
-        still = None if held.position else (together - held.ranges, count - len(held.ranges))
-        rest = replace(self, pending=without(self.pending, (transactional_id,), at), _held=still)
+        # No other transaction holds anything below its position.
+        still = (together.above(held.position or 0) - held.ranges, count - len(held.ranges))
+        rest = PartitionAcks(self.mark, self.acked, without(self.pending, (transactional_id,), at), still)
         return rest.acknowledged(held.ranges, held.position or 0) if commit else rest
 
     def whole(self) -> Ranges:
@@ -219,7 +228,7 @@ class SubscriptionState:
         """Return the subscription with some partitions replaced, in the fold ``at``; outside of one without it."""
         partitions = draft(self.partitions, at)
         for number, acks in changed.items():
-            if acks == _UNTOUCHED:
+            if not acks.mark and acks == _UNTOUCHED:
                 partitions.pop(number, None)
             else:
                 partitions[number] = acks

@@ -26,12 +26,13 @@ from tests.unit.core.subscriptions.acknowledging import (
 from txnformat.core.drafts import replace
 from txnformat.core.intents import Acks, EndTransaction, Included, OpenProducer, ProducerRef, Write
 from txnformat.core.operations import Cause
+from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.subscriptions.decide import check_nack
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
 )
-from txnformat.core.subscriptions.state import PartitionAcks
+from txnformat.core.subscriptions.state import PartitionAcks, PendingAcks
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.errors import (
     AckConflictError,
@@ -323,3 +324,15 @@ def test_a_seek_is_never_in_a_transaction() -> None:
     log, (producer,) = subscribed()
     error = log.refusal(within(producer, below(3, mode=AckMode.SEEK)))
     assert (type(error), error.kind) == (InvalidInputError, "seek-in-transaction")
+
+
+def test_what_all_hold_is_put_together_once() -> None:
+    acks = PartitionAcks(
+        pending={f"x{one}": PendingAcks(Ranges.of([(3 * one + 9, 3 * one + 10)])) for one in range(5)}
+    )
+    held = acks.held_together()
+    assert acks.held_together() is held
+    plain = acks.acknowledged(Ranges.of([(100, 101)]))
+    assert plain.held_together() is held
+    ended = plain.with_pending("y", NO_RANGES, 4).ended("y", None, commit=False)
+    assert ended._held == held, "not forgotten"
