@@ -31,7 +31,13 @@ Message style: what happened, then ``key=`value` `` pairs, then what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import datetime
+import reprlib
+from collections.abc import Iterable
+from decimal import Decimal
+from enum import Enum
+from itertools import islice
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 __all__ = [
@@ -77,23 +83,123 @@ def printable(text: str) -> str:
     )
 
 
+def type_name(value: object) -> str:
+    """Return the name of a value's class, at most 60 characters; asks nothing of a class of that class."""
+    name: str = _TYPE_NAME(type(value))
+    return name[:60]
+
+
+_TYPE_NAME = type.__dict__["__name__"].__get__
+
+
 def repr_of(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
     """Return the beginning of a value's ``repr``; never fails, whatever the caller passed.
 
-    Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails.
+    Lists that are nested thousands deep have no ``repr``, and neither have objects whose own one fails. Values of other
+    libraries, and containers of other classes than Python's, are shown by type and length: Arrow data that is not sound
+    ends the process when it is printed, and they may hold some.
     """
-    return _text(repr, value)[:chars_max]
-
-
-def _text(of: Callable[[object], str], value: object) -> str:
     try:
-        return of(value)
+        return _Repr(chars_max).repr(value)[:chars_max]
     except Exception:  # noqa: BLE001  # whatever the value's own class raises
-        return f"a value of the type {type(value).__name__:.60}"
+        return f"a value of the type {type_name(value)}"
+
+
+class _Repr(reprlib.Repr):
+    """``repr`` that goes no further than a message needs."""
+
+    def __init__(self, chars_max: int) -> None:
+        super().__init__()
+        self.maxlevel = _LEVELS_MAX
+        self.maxtuple = self.maxlist = self.maxset = self.maxfrozenset = self.maxdict = chars_max
+        self._left = chars_max
+
+    def repr1(self, x: Any, level: int) -> str:
+        self._left -= 1
+        if self._left < 0:
+            return self.fillvalue
+        kind = type(x)
+        if kind is str or kind is bytes:
+            return repr(x[: self.maxlist])
+        if any(kind is one for one in _CONTAINERS):
+            return super().repr1(x, level)
+        return repr(x) if is_printable(x) else _described(x)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0 and x:
+            return "{" + self.fillvalue + "}"
+        pairs = (
+            f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
+            for key, value in islice(x.items(), self.maxdict)
+        )
+        return "{" + ", ".join(pairs) + "}"
+
+
+_LEVELS_MAX = 50
+"""Deepest list inside lists that a message shows."""
+
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+
+_PRINTABLE = (
+    *(
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        bytearray,
+        memoryview,
+        range,
+        type(None),
+        type(...),
+        type,
+        Enum,
+        PurePath,
+    ),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, Decimal),
+)
+"""Classes of Python whose values hold none of another library."""
+
+_PRINTABLE_LIBRARIES = frozenset(
+    {"fractions", "uuid", "txnformat", "writers", "txnlog", "spark_datasource", "pyspark_txnlog"}
+)
+
+
+def is_printable(value: Any) -> bool:
+    """Return whether a value's ``repr`` prints no data of Arrow. Raises what the value's class raises."""
+    kind = type(value)
+    own: Any = kind.__repr__
+    if issubclass(kind, _PRINTABLE) or own is object.__repr__:
+        return True
+    library = kind.__module__.partition(".")[0]
+    if library == "numpy":
+        return not value.dtype.hasobject
+    if library == "pyarrow":
+        return any(one.__name__ in ("DataType", "Field", "Schema") for one in kind.__mro__)
+    return library in _PRINTABLE_LIBRARIES or (library == "pandas" and kind.__name__ in ("NAType", "Period"))
+
+
+def _described(value: Any) -> str:
+    try:
+        return f"a value of the type {type_name(value)} with the length {len(value)}"
+    except Exception:  # noqa: BLE001  # it has none
+        return f"a value of the type {type_name(value)}"
+
+
+def text_of(value: object) -> str:
+    """Return ``str(value)``; never fails, and prints no data of Arrow."""
+    try:
+        if issubclass(type(value), _CONTAINERS):
+            return repr_of(value)
+        return (
+            str(value) if issubclass(type(value), BaseException) or is_printable(value) else _described(value)
+        )
+    except Exception:  # noqa: BLE001  # whatever the value's own class raises
+        return f"a value of the type {type_name(value)}"
 
 
 def _shown(value: object) -> str:
-    text = _text(str, value)
+    text = text_of(value)
     return printable(text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…")
 
 

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import items
+from txnformat.columns.arrow_cells import as_python
+from txnformat.columns.conform import unreadable
 from txnformat.core.records.chunks import CHUNK_HEADER
 from txnformat.core.topics.schema import KAFKA_SCHEMA, TopicSchema
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import InvalidInputError, TxnLogError, repr_of, type_name
 from writers.chunks import Value
 
 __all__ = ["Headers", "PlainRow", "RowFormat", "kafka_record", "kafka_rows"]
@@ -145,8 +147,23 @@ def kafka_record(
 ) -> dict[str, Any]:
     """Return one record of a topic with the schema ``"kafka"``; text is stored as UTF-8.
 
-    Raises InvalidInputError of kind ``schema-mismatch`` (topic, text or timestamp) or ``invalid-headers``.
+    Raises InvalidInputError of kind ``schema-mismatch`` (topic, text, timestamp, or a value that cannot be read) or ``invalid-headers``.
     """
+    try:
+        return _kafka_record(schema, key, value, headers, timestamp)
+    except (TxnLogError, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(value, error) from error
+
+
+def _kafka_record(
+    schema: TopicSchema,
+    key: bytes | str | None,
+    value: Value,
+    headers: Headers | None,
+    timestamp: datetime.datetime,
+) -> dict[str, Any]:
     if not is_kafka(schema):
         raise InvalidInputError(
             'key= and value= are for topics with the schema "kafka"',
@@ -169,18 +186,25 @@ def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.dateti
 
     Of a topic with the schema ``"kafka"`` a dict may leave out key, headers and timestamp, which is now then, and have
     its headers as a mapping or as pairs. Raises InvalidInputError of kind ``invalid-headers``; kind
-    ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a timestamp is a number.
+    ``schema-mismatch``: a value, or a dict, stands where a list of dicts should; a timestamp is a number; data cannot be read.
     """
-    if isinstance(data, bytes | bytearray | memoryview | str | Mapping):
-        shape = "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"
-        raise InvalidInputError(
-            f"a {type(data).__name__} is not data; nothing was sent",
-            kind="schema-mismatch",
-            hint=f"one record is sent as {shape}",
-        )
-    if not isinstance(data, list | tuple) or not data or not is_kafka(schema):
-        return data
-    return [_kafka_row(row, now) for row in data]
+    try:
+        if isinstance(data, bytes | bytearray | memoryview | str | Mapping):
+            shape = (
+                "[{…}], a list of dicts" if isinstance(data, Mapping) else "value=…, and key=… if it has one"
+            )
+            raise InvalidInputError(
+                f"a {type_name(data)} is not data; nothing was sent",
+                kind="schema-mismatch",
+                hint=f"one record is sent as {shape}",
+            )
+        if not isinstance(data, list | tuple) or not data or not is_kafka(schema):
+            return data
+        return [_kafka_row(row, now) for row in data]
+    except (TxnLogError, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(data, error) from error
 
 
 def _kafka_row(row: Any, now: Callable[[], datetime.datetime]) -> Any:
@@ -228,6 +252,10 @@ def _encoded(name: str, value: Any) -> Any:
 def _header_rows(headers: Any) -> list[dict[str, Any]]:
     """Return headers as the column has them: a mapping's in its order, pairs, or what a reader returned."""
     rows: list[dict[str, Any]] = []
+    try:
+        headers = as_python(headers)
+    except ValueError as error:
+        raise InvalidInputError(f"headers cannot be read: {error}", kind="invalid-headers") from None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     if not isinstance(headers, Mapping | list | tuple):
         pairs = items(headers, "headers", kind="invalid-headers")

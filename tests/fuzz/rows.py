@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txnformat.columns.arrow_types import list_of, map_of, struct_of
 
-__all__ = ["arrow_data", "drawn_type", "frame", "polars_frame", "rows_of", "schema_of"]
+__all__ = ["arrow_data", "drawn_type", "frame", "polars_frame", "rows_of", "schema_of", "unsound"]
 
 SCALARS = (
     *(
@@ -70,6 +70,33 @@ class Shouting:
         raise RuntimeError
 
     def __float__(self) -> float:
+        raise RuntimeError
+
+
+class _Failing(type):
+    def __hash__(cls) -> int:
+        raise RuntimeError
+
+    def __eq__(cls, _other: object) -> bool:
+        raise RuntimeError
+
+
+class Unhashed(metaclass=_Failing):
+    """A value of a class that cannot be looked up."""
+
+
+class Voiceless(list[Any]):
+    """Rows whose length cannot be asked for."""
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+
+class Faceless:
+    """A value whose class cannot be asked for."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError
 
 
@@ -239,7 +266,7 @@ def odd(rng: Random, depth: int = 0) -> Any:
                 )
             )
         case 17:
-            return None
+            return rng.choice((None, Unhashed(), unsound(rng)))
         case 18 | 19:
             return [odd(rng, depth + 1) for _ in range(rng.randrange(3))]
         case 20:
@@ -248,6 +275,34 @@ def odd(rng: Random, depth: int = 0) -> Any:
             return tuple(odd(rng, depth + 1) for _ in range(rng.randrange(4)))
         case _:
             return {name: odd(rng, depth + 1) for name in "abc"[: rng.randrange(4)]}
+
+
+def unsound(rng: Random) -> Any:
+    """Return an Arrow array, or a scalar of one, that points outside of its memory or repeats one range of it."""
+    views = pa.py_buffer(np.array([rng.choice((3, 100)), 0, rng.choice((0, 1 << 20)), 0], np.int32))
+    text = pa.Array.from_buffers(pa.string_view(), 1, [None, views, pa.py_buffer(b"abc")])
+    large = pa.py_buffer(np.array([0, rng.choice((1, 1 << 40)), 1], np.int64))
+    match rng.randrange(6):
+        case 0:
+            return text
+        case 1:
+            offsets = pa.py_buffer(np.array([0, 1], np.int32))
+            lists = pa.Array.from_buffers(pa.list_(pa.string_view()), 1, [None, offsets], children=[text])
+            return rng.choice((lists, lists[0], [lists], {"a": lists[0]}))
+        case 2:
+            return pa.Array.from_buffers(
+                pa.large_list(pa.int64()), 2, [None, large], children=[pa.array([1, 2])]
+            )
+        case 3:
+            indices = pa.array([rng.choice((0, 1 << 30))], pa.int32())
+            return pa.DictionaryArray.from_arrays(indices, pa.array(["x"]), safe=False)
+        case 4:
+            count = 30_000
+            sizes = pa.array(np.full(count, count, np.int32))
+            starts = pa.array(np.zeros(count, np.int32))
+            return pa.ListViewArray.from_arrays(starts, sizes, pa.array(np.zeros(count, np.int8)))
+        case _:
+            return pd.Series(text, dtype=pd.ArrowDtype(pa.string_view()))
 
 
 _FITTING = (
@@ -300,6 +355,8 @@ def rows_of(rng: Random, schema: pa.Schema) -> Any:
             return Lying(rows)
         case 3:
             return odd(rng)
+        case 4:
+            return rng.choice((Voiceless(rows), Faceless(), unsound(rng)))
         case _:
             pass
     return rows

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import other_case
+from txnformat.columns.arrow_cells import as_python
 from txnformat.columns.far_times import far_times, has_near_times
 from txnformat.columns.row_values import checked_values, shown, uninferable
 from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
 from txnformat.columns.text import bad_texts, without_hidden_texts
 from txnformat.columns.variants import contains_variant, has_broken_variant
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, TxnLogError, text_of, type_name
 
-__all__ = ["conform"]
+__all__ = ["conform", "unreadable"]
 
 PROBLEMS_MAX = 20
 """Most bad rows that one error lists; the rest is counted."""
@@ -37,6 +38,20 @@ def conform(
     ``data`` where the types are equal. Raises InvalidInputError: kind ``schema-mismatch``: missing columns, extra ones, other
     types, values out of range, texts that are not UTF-8: all of them.
     """
+    try:
+        return _conformed(data, schema, optional, check_text)
+    except (TxnLogError, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(data, error) from error
+
+
+def unreadable(data: object, error: Exception) -> InvalidInputError:
+    """Return the error of data whose own methods, or whose class, fail."""
+    return _mismatch([f"a {type_name(data)} cannot be read: {type_name(error)}: {text_of(error):.300}"])
+
+
+def _conformed(data: Any, schema: pa.Schema, optional: Collection[str], check_text: bool) -> pa.Table:
     if isinstance(data, pa.Table):
         table = data
     elif isinstance(data, pa.RecordBatch):
@@ -81,9 +96,9 @@ def _from_foreign(data: Any) -> pa.Table:
     except InvalidInputError:
         raise
     except Exception as error:
-        raise _mismatch([f"the data cannot become Arrow: {error!s:.300}"]) from error
+        raise _mismatch([f"the data cannot become Arrow: {text_of(error):.300}"]) from error
     raise _mismatch(
-        [f"a {type(data).__name__} is not data; pass a pyarrow Table or RecordBatch, or a list of dicts"]
+        [f"a {type_name(data)} is not data; pass a pyarrow Table or RecordBatch, or a list of dicts"]
     )
 
 
@@ -232,7 +247,7 @@ def _from_rows(rows: Sequence[Any], schema: pa.Schema, optional: frozenset[str])
             try:
                 columns.append(pa.array(values, type=field.type))
             except Exception as error:  # noqa: BLE001 - methods of the values run, too
-                found = _unconvertible(values, field.type) or [f"{error!s:.300}"]
+                found = _unconvertible(values, field.type) or [f"{text_of(error):.300}"]
         problems += [f"column {field.name!r:.300}, {problem}" for problem in found]
     if problems:
         raise _mismatch(_shortened(problems))
@@ -248,18 +263,20 @@ def _taken(rows: Sequence[Any]) -> Sequence[Any]:
     try:
         taken: list[Any] = []
         others = 0
-        for row in islice(rows, len(rows) + 1):
+        rows = as_python(rows)
+        for given in islice(rows, len(rows) + 1):
+            row = given if type(given) is dict else as_python(given)
             taken.append(row)
             others += not isinstance(row, Mapping)
             if others > PROBLEMS_MAX:  # a range, say, may have more of them than fit into memory
                 return taken
         if len(taken) != len(rows):
-            raise _mismatch([f"a {type(rows).__name__} has not the length that it tells, {len(rows)}"])
+            raise _mismatch([f"a {type_name(rows)} has not the length that it tells, {len(rows)}"])
         return [dict(islice(row.items(), len(row) + 1)) if isinstance(row, Mapping) else row for row in taken]
     except InvalidInputError:
         raise
     except Exception as error:
-        raise _mismatch([f"a {type(rows).__name__} cannot be read as rows: {shown(error)}"]) from error
+        raise _mismatch([f"a {type_name(rows)} cannot be read as rows: {shown(error)}"]) from error
 
 
 def _shortened(problems: list[str]) -> list[str]:
@@ -271,7 +288,7 @@ def _shape_problems(rows: Sequence[Any], names: frozenset[str], optional: frozen
     problems: list[str] = []
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            problems.append(f"row {number} is of the type {type(row).__name__}; pass a list of dicts")
+            problems.append(f"row {number} is of the type {type_name(row)}; pass a list of dicts")
         elif row.keys() != names:
             missing = sorted(names - optional - row.keys())
             extra = sorted((shown(name), other_case(name, names)) for name in row.keys() - names)
@@ -287,5 +304,5 @@ def _unconvertible(values: list[Any], type_: pa.DataType) -> list[str]:
         try:
             pa.array([value], type=type_)
         except Exception as error:  # noqa: BLE001 - methods of the value run, too
-            problems.append(f"row {number}: {shown(value)} is not a value of {type_} ({error!s:.300})")
+            problems.append(f"row {number}: {shown(value)} is not a value of {type_} ({text_of(error):.300})")
     return problems

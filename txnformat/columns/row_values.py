@@ -11,9 +11,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import numbers
-import reprlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -22,7 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from txnformat.columns.arrow_cells import REPEATED, as_python, is_arrow
 from txnformat.columns.far_times import DATE_MAX, DATE_MIN, INSTANT_US_MAX, INSTANT_US_MIN
+from txnformat.errors import is_printable, repr_of, type_name
 
 __all__ = ["checked_values", "is_exact_decimal", "shown", "uninferable"]
 
@@ -38,8 +39,6 @@ ELEMENTS_MAX = 2**31 - 1
 DEPTH_MAX = 64
 """Deepest list of which Arrow is asked to find out the type."""
 
-REPEATED = "an array repeats one element without holding it; pass a copy"
-
 DAY_US = 86_400_000_000
 
 FLOAT32_END = (2.0 - 2.0**-24) * 2.0**127
@@ -47,9 +46,6 @@ FLOAT32_END = (2.0 - 2.0**-24) * 2.0**127
 
 INT64_END = 2**63
 """From here on (inclusive) Arrow takes numpy's unsigned integers for negative ones."""
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
 
 _NEVER_CUT = frozenset({type(None), str, bytes, bool, datetime.date, datetime.timedelta})
 
@@ -63,11 +59,8 @@ _INFERABLE = frozenset({type(None), str, bytes, bool, int, float, datetime.date}
 
 
 def shown(value: object) -> str:
-    """Return a value for a message, at most 80 characters; never fails, whatever the value's own ``repr`` does."""
-    try:
-        return _SHORT.repr(value)[:80]
-    except Exception:  # noqa: BLE001 - a value of another's class, or an integer of more digits than Python prints
-        return f"a value of the type {type(value).__name__:.60}"
+    """Return a value for a message, at most 80 characters; never fails."""
+    return repr_of(value, 80)
 
 
 def checked_values(values: list[Any], type_: pa.DataType) -> tuple[list[Any], list[str]]:
@@ -82,13 +75,24 @@ def checked_values(values: list[Any], type_: pa.DataType) -> tuple[list[Any], li
         except _BadValue as error:
             problems.append(f"row {number}: {error}")
         except Exception as error:  # noqa: BLE001 - the value's own methods
-            problems.append(f"row {number}: {shown(value)} cannot be read ({type(error).__name__})")
+            problems.append(f"row {number}: {shown(value)} cannot be read ({type_name(error)})")
     return copies, problems
+
+
+class _EveryClass:
+    """All classes, none of which is looked up."""
+
+    def __contains__(self, kind: object) -> bool:
+        return True
 
 
 def _checked_leaves(values: list[Any], type_: pa.DataType) -> tuple[list[Any], list[str]]:
     # A set of Python types first: most columns hold one or two, and the rows need no second look.
-    suspects = {kind for kind in set(map(type, values)) if _is_suspect(kind, type_)}
+    suspects: Container[type]
+    try:
+        suspects = {kind for kind in set(map(type, values)) if _is_suspect(kind, type_)}
+    except Exception:  # noqa: BLE001 - of a class whose own class fails: each value gets a look
+        suspects = _EveryClass()
     if not suspects:
         return values, []
     copies = values.copy()
@@ -105,7 +109,7 @@ def _checked_leaves(values: list[Any], type_: pa.DataType) -> tuple[list[Any], l
         except _BadValue as error:
             problems.append(f"row {number}: {error}")
         except Exception as error:  # noqa: BLE001 - the value's own methods
-            problems.append(f"row {number}: {shown(value)} cannot be read ({type(error).__name__})")
+            problems.append(f"row {number}: {shown(value)} cannot be read ({type_name(error)})")
     return copies, problems
 
 
@@ -171,12 +175,24 @@ def _uninferable(value: Any, depth: int) -> str | None:
     if (isinstance(value, dict) and kind not in _DICTS) or (
         isinstance(value, set | frozenset) and kind not in _SETS
     ):
-        return f"a value of the class {kind.__name__:.60}, which Arrow may iterate without end; pass a dict or a set"
+        return f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a dict or a set"
+    if is_arrow(kind) and (problem := _unfit_arrow(value)) is not None:
+        return problem
     if (parts := _parts(value)) is None:
-        return None
+        return None if is_arrow(kind) or is_printable(value) else f"{shown(value)} has no type in Arrow"
     if depth == DEPTH_MAX:
         return f"{shown(value)} is nested deeper than {DEPTH_MAX} levels"
     return next((found for part in parts if (found := _uninferable(part, depth + 1)) is not None), None)
+
+
+def _unfit_arrow(value: Any) -> str | None:
+    if not isinstance(value, pa.Scalar):
+        return f"{shown(value)}, which Arrow takes for no list; pass a list"
+    try:
+        as_python(value)
+    except Exception as error:  # noqa: BLE001 - also a time that Python has not
+        return f"{shown(value)}: {error!s:.300}"
+    return None
 
 
 def _unfit_array(value: np.ndarray[Any, Any]) -> str | None:
@@ -203,7 +219,7 @@ def _inexact(value: Any) -> str | None:
         is_plain = kind.__str__ is int.__repr__ or (
             kind.__str__ is object.__str__ and kind.__repr__ is int.__repr__
         )
-        return None if is_plain else f"an integer of the class {kind.__name__:.60} with a text of its own"
+        return None if is_plain else f"an integer of the class {type_name(value)} with a text of its own"
     if kind.__name__ == "NaTType" and kind.__module__.partition(".")[0] == "pandas":
         return None
     try:
@@ -213,7 +229,7 @@ def _inexact(value: Any) -> str | None:
     except _BadValue as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - the value's own methods
-        return f"{shown(value)} cannot be read ({type(error).__name__})"
+        return f"{shown(value)} cannot be read ({type_name(error)})"
     return None
 
 
@@ -250,10 +266,17 @@ def _is_suspect(kind: type, type_: pa.DataType) -> bool:
 
 def _leaf(value: Any, type_: pa.DataType) -> Any:
     """Return what Arrow is given for a value that is no container."""
-    plain = _plain(value.as_py() if isinstance(value, pa.Scalar) else value)
-    if not _is_exact(plain, type_):
+    plain = _plain(_without_arrow(value))
+    if not _is_exact(plain, type_) or not is_printable(plain):  # what Arrow refuses it prints
         raise _BadValue(f"{shown(value)} is not a value of {type_}")
     return _instant(plain) if type(plain) is datetime.datetime else plain
+
+
+def _without_arrow(value: Any) -> Any:
+    try:
+        return as_python(value)
+    except ValueError as error:
+        raise _BadValue(str(error)) from None
 
 
 def _plain(value: Any) -> Any:
@@ -388,6 +411,8 @@ def _copied(value: Any, type_: pa.DataType) -> Any:
 
 
 def _fields(value: Any, type_: pa.DataType) -> dict[str, Any]:
+    if type(value) is not dict:
+        value = _without_arrow(value)
     if not isinstance(value, Mapping):
         raise _BadValue(f"{shown(value)} is not a dict, as {str(type_)!r:.100} asks for")
     found = value if type(value) is dict else dict(islice(_items(value), len(value) + 1))
@@ -404,10 +429,14 @@ def _key(key: Any, type_: pa.DataType) -> Any:
 
 
 def _pairs(value: Any, type_: pa.DataType) -> list[tuple[Any, Any]]:
+    if type(value) is not dict and type(value) is not list:
+        value = _without_arrow(value)
     if isinstance(value, Mapping):
         return [(pair[0], pair[1]) for pair in islice(_items(value), len(value) + 1)]
     pairs: list[tuple[Any, Any]] = []
     for pair in _elements(value, type_):
+        if type(pair) is not tuple:
+            pair = _without_arrow(pair)
         if isinstance(pair, tuple | list) and len(pair) == 2:
             pairs.append((pair[0], pair[1]))
         elif isinstance(pair, Mapping) and pair.keys() == {"key", "value"}:
@@ -425,6 +454,7 @@ def _elements(value: Any, type_: pa.DataType) -> list[Any]:
     """Return the elements of what is iterable and has a length, as many as that says."""
     if type(value) is list or type(value) is tuple:
         return list(value)
+    value = _without_arrow(value)
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not hasattr(value, "__iter__"):
         raise _BadValue(f"{shown(value)} is not a list, as {str(type_)!r:.100} asks for")
     is_sized = isinstance(value, Sequence) or hasattr(value, "__len__")

@@ -6,8 +6,7 @@ What once crashed Arrow runs in a process of its own, so that a crash is a failu
 import datetime
 import fractions
 import itertools
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from tests.unit.columns.forked import ends_well
 from txnformat import keys
 from txnformat.columns.arrow_types import list_of, map_of, struct_of
 from txnformat.columns.conform import conform
@@ -26,24 +26,6 @@ from writers.rows import RowFormat
 
 MONEY = pa.decimal128(10, 2)
 COUNTS = map_of(pa.string(), pa.int64())
-
-
-def ends_well(work: Callable[[], object]) -> None:
-    """Run something in a forked process, and fail when that ends by a signal or by another error than the product's."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-        except InvalidInputError as error:
-            status = 0 if error.kind == "schema-mismatch" else 2
-        except BaseException:  # noqa: BLE001 - told by the status
-            status = 3
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFSIGNALED(status), f"ended by signal {os.WTERMSIG(status)}"
-    assert os.WEXITSTATUS(status) == 0, {1: "accepted", 2: "another kind", 3: "another error"}
 
 
 def sent(value: Any, type_: pa.DataType) -> pa.Table:
