@@ -424,7 +424,7 @@ def test_a_forked_child_is_refused_and_can_close(tmp_path: Path) -> None:
     def child() -> None:
         for call in (consumer.poll, consumer.positions, consumer.unsubscribe):
             error = refuses(InvalidTransactionStateError, "forked", call)
-            assert "in the child" in str(error)
+            assert "in the forked process" in str(error)
         consumer.close()
         with Consumer(log) as own:
             own.subscribe(["t"])

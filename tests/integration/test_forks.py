@@ -63,7 +63,7 @@ def refuses(call: Callable[[], object]) -> None:
     with pytest.raises(InvalidTransactionStateError) as caught:
         call()
     assert caught.value.kind == "forked"
-    assert "in the child" in str(caught.value)
+    assert "in the forked process" in str(caught.value)
 
 
 def refuses_all(producer: Producer) -> None:

@@ -228,4 +228,4 @@ def test_everybody_is_told_how_a_transaction_ended_although_one_fails(
     progress.committed() if committed else progress.discard()
     assert not progress
     assert [source.told for source in sources] == [["g", True] if committed else [False]] * 2
-    assert "could not be told" in caplog.text
+    assert "could not be notified" in caplog.text
