@@ -29,11 +29,13 @@ def _joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
 class Columns:
     """An immutable table of fixed-width columns (numpy structured rows), appended to by making a new one."""
 
-    __slots__ = ("_chunks", "_length", "dtype")
+    __slots__ = ("_chunks", "_hidden", "_length", "dtype")
 
     def __init__(self, dtype: np.dtype[Any], chunks: tuple[Rows, ...] = ()) -> None:
         self.dtype = dtype
         self._chunks = chunks
+        self._hidden = 0
+        """Rows before those of the first chunk that its memory still has."""
         self._length = sum(len(chunk) for chunk in chunks)
 
     def __len__(self) -> int:
@@ -55,6 +57,7 @@ class Columns:
         grown = Columns(self.dtype)
         grown._chunks = (*chunks[:kept], merged)
         grown._length = self._length + len(rows)
+        grown._hidden = self._hidden if kept else 0
         return grown
 
     def array(self) -> Rows:
@@ -75,13 +78,36 @@ class Columns:
             end = begin
         return _joined(found[::-1], self.dtype)
 
+    def until(self, column: str, end: int) -> Rows:
+        """Return the first rows, those with less than ``end`` in a column, which ascends; costs only the chunks they lie in."""
+        found: list[Rows] = []
+        for chunk in self._chunks:
+            count = int(np.searchsorted(chunk[column], end))
+            found.append(chunk[:count])
+            if count < len(chunk):
+                break
+        return found[0] if len(found) == 1 else _joined(found, self.dtype)
+
+    def count_below(self, column: str, end: int) -> int:
+        """Return how many rows have less than ``end`` in a column, in whatever order they are."""
+        return sum(int(np.count_nonzero(chunk[column] < end)) for chunk in self._chunks)
+
     def drop(self, count: int) -> Columns:
-        """Return a table without the first ``count`` rows; O(rows that stay)."""
-        if count == 0:
-            return self
-        rows = self.since(count).copy()
-        rows.flags.writeable = False
-        return Columns(self.dtype, (rows,) if len(rows) else ())
+        """Return a table without the first ``count`` rows; O(rows that go) on average. It keeps at most twice the memory of its rows."""
+        hidden, chunks = self._hidden, self._chunks
+        while chunks and len(chunks[0]) <= count:
+            count -= len(chunks[0])
+            hidden, chunks = 0, chunks[1:]
+        if count:
+            first = chunks[0][count:]
+            hidden += count
+            if hidden > len(first):
+                first, hidden = first.copy(), 0
+                first.flags.writeable = False
+            chunks = (first, *chunks[1:])
+        left = Columns(self.dtype, chunks)
+        left._hidden = hidden
+        return left
 
     def last(self) -> Any:
         """Return the last row, or None when there is none."""

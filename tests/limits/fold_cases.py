@@ -18,6 +18,7 @@ from txnformat.core.fold import apply
 from txnformat.core.groups.operations import CommitOffsets, PositionCommit
 from txnformat.core.operations import (
     AllocateProducerIds,
+    AlterTopic,
     Append,
     AppendedPartition,
     Cause,
@@ -27,12 +28,15 @@ from txnformat.core.operations import (
     InitProducer,
     Marker,
     Operation,
+    Seal,
+    SealedPartition,
+    SealedSegment,
 )
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
 from txnformat.types import FileRecord, ObjectRecord, Outcome
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "HASH", "append_of", "topic_of"]
 
 MANY = 10_000
 HASH = "0" * 64
@@ -46,7 +50,7 @@ def _state(*batches: Sequence[Operation]) -> LogState:
     return state
 
 
-def _topic(partitions: int, number: int = 0) -> CreateTopic:
+def topic_of(partitions: int, number: int = 0) -> CreateTopic:
     topic_id = TOPIC if number == 0 else str(uuid.UUID(int=number + (4 << 76)))
     directory = keys.topic_directory(f"t{number}", topic_id)
     return CreateTopic(
@@ -54,7 +58,7 @@ def _topic(partitions: int, number: int = 0) -> CreateTopic:
     )
 
 
-def _append(
+def append_of(
     topic: CreateTopic, partitions: Iterable[int], offset: int = 0, records: int = 1, producer: int = -1,
     owner: str | None = None,
 ) -> Append:  # fmt: skip
@@ -91,8 +95,8 @@ def _ack(mode: AckMode, parts: Iterable[AckedPartition], owner: int | None = Non
 
 
 def _subscribed(records: int = 1_000_000) -> list[Sequence[Operation]]:
-    topic = _topic(MANY)
-    return [[topic], [_append(topic, range(MANY), 0, records)], [CreateSubscription(TOPIC, "s", (), 0)]]
+    topic = topic_of(MANY)
+    return [[topic], [append_of(topic, range(MANY), 0, records)], [CreateSubscription(TOPIC, "s", (), 0)]]
 
 
 def _positions(names: Iterable[int], owner: int | None = None) -> CommitOffsets:
@@ -109,13 +113,13 @@ Built = tuple[LogState, Sequence[Operation]]
 def _long_name() -> Built:
     columns = tuple({"name": f"c{number}", "type": "int8"} for number in range(9_000))
     field = {"name": "a" * 10_000_000, "type": {"struct": columns}}
-    return _state(), [replace(_topic(1), fields=(field,))]
+    return _state(), [replace(topic_of(1), fields=(field,))]
 
 
 def _key_columns() -> Built:
     fields = tuple({"name": f"c{number}", "type": "int8"} for number in range(9_000))
     keys_ = tuple(f"C{number}" for number in range(9_000))
-    return _state(), [replace(_topic(1), fields=fields, key_columns=keys_)]
+    return _state(), [replace(topic_of(1), fields=fields, key_columns=keys_)]
 
 
 def _held_positions() -> Built:
@@ -123,19 +127,19 @@ def _held_positions() -> Built:
 
 
 def _expired() -> Built:
-    topics = [_topic(MANY, number) for number in range(3)]
+    topics = [topic_of(MANY, number) for number in range(3)]
     state = _state(
         [*topics, AllocateProducerIds("o", 0, MANY - 1, 0)],
-        *([_append(topic, range(MANY))] for topic in topics),
-        [_append(topics[0], [0], 1 + number, 1, number) for number in range(MANY)],
+        *([append_of(topic, range(MANY))] for topic in topics),
+        [append_of(topics[0], [0], 1 + number, 1, number) for number in range(MANY)],
     )
     return state, [Expire((), (number,), (), (), 0) for number in range(MANY)]
 
 
 def _aborted() -> Built:
-    topic, open_, step = _topic(20), 9_000, 500
+    topic, open_, step = topic_of(20), 9_000, 500
     appends = [
-        [_append(topic, range(20), one, 1, one, f"x{one}") for one in range(first, first + step)]
+        [append_of(topic, range(20), one, 1, one, f"x{one}") for one in range(first, first + step)]
         for first in range(0, open_, step)
     ]
     ends = [_abort(one, (Marker(TOPIC, part, open_ + one) for part in range(20))) for one in range(open_)]
@@ -177,8 +181,8 @@ def _holders(count: int, more: int = 1) -> LogState:
         _ack(AckMode.INDIVIDUAL, [AckedPartition(0, ((10 + 2 * one, 11 + 2 * one),))], one)
         for one in range(count)
     ]
-    topic, create = _topic(1), CreateSubscription(TOPIC, "s", (), 0)
-    return _state([topic], [_append(topic, [0], 0, 1_000_000)], [create], _opened(count + more), pending)
+    topic, create = topic_of(1), CreateSubscription(TOPIC, "s", (), 0)
+    return _state([topic], [append_of(topic, [0], 0, 1_000_000)], [create], _opened(count + more), pending)
 
 
 def _beside_holders() -> Built:
@@ -222,6 +226,51 @@ def _below_held() -> Built:
     return _held_ranges(100_001, lambda one: AckedPartition(0, position=one + 1), 4_000, AckMode.CUMULATIVE)
 
 
+def _structs() -> Built:
+    struct = {"struct": tuple({"name": f"{number:x}", "type": "int8"} for number in range(9_990))}
+    fields = ({"name": "s", "type": struct},)
+    return _state(), [replace(topic_of(1, number), fields=fields) for number in range(20)]
+
+
+def _altered_keys() -> Built:
+    names = [f"c{number}" for number in range(9_000)]
+    fields = tuple({"name": name, "type": "int8"} for name in names)
+    topics = [replace(topic_of(1, number), fields=fields, key_columns=tuple(names)) for number in range(20)]
+    wider = (*fields, {"name": "more", "type": "int8"})
+    return _state(topics), [AlterTopic(topic.topic_id, 1, 1, wider) for topic in topics]
+
+
+def _forgotten_ids() -> Built:
+    count = MANY // 2
+    topic = topic_of(1)
+    state = _state(
+        [topic], _opened(count), [AllocateProducerIds("o", count, 2 * count - 1, 0)], [append_of(topic, [0])]
+    )
+    more: list[list[Operation]] = [
+        [Expire((f"x{number}",), (), (), (), 0), append_of(topic, [0], 1 + number, 1, count + number)]
+        for number in range(count)
+    ]
+    return state, [one for pair in more for one in pair]
+
+
+def _seals() -> Built:
+    topic = topic_of(MANY)
+    state = _state([topic], *([append_of(topic, range(MANY), offset)] for offset in range(3)))
+    index = ObjectRecord(keys.sidecar_key(topic.directory, 0, TOPIC, "index"), 100, HASH)
+    parts = [SealedPartition(part, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0) for part in range(MANY)]
+    return state, [Seal((SealedSegment(topic_id=TOPIC, index=index, partitions=(part,)),)) for part in parts]
+
+
+def _seals_of_one() -> Built:
+    topic = topic_of(1)
+    appends = ([append_of(topic, [0], offset) for offset in range(MANY)],)
+    index = ObjectRecord(keys.sidecar_key(topic.directory, 0, TOPIC, "index"), 100, HASH)
+    parts = [SealedPartition(0, one, one + 1, 1, 0, 0, 1, 1, 0, 0, 0, 0) for one in range(MANY)]
+    return _state([topic], *appends), [
+        Seal((SealedSegment(topic_id=TOPIC, index=index, partitions=(part,)),)) for part in parts
+    ]
+
+
 def _make(build: Callable[[], Built], folder: Path) -> int:
     state, operations = build()
     data = entry_of(state, operations)
@@ -256,6 +305,19 @@ CASES = tuple(
         ("cumulative", "20 cumulative acks in 10,000 partitions", _cumulative),
         ("ranges", "4,000 acks in 20 partitions that have 9,000 ranges each", _ranges),
         ("ends-of-acks", "10,000 ends of transactions, each with one ack", _ends_of_acks),
+        (
+            "structs",
+            "20 topics with a struct of 9,990 fields, the most in one entry",
+            _structs,
+        ),
+        ("altered-keys", "20 topics with 9,000 key columns, each of which gets a column", _altered_keys),
+        (
+            "forgotten-ids",
+            "5,000 times `expire` of one transactional id of 5,000, each with a new producer",
+            _forgotten_ids,
+        ),
+        ("seals", "10,000 times `seal`, each of one of 10,000 partitions", _seals),
+        ("seals-of-one", "10,000 times `seal`, each of one record of a partition", _seals_of_one),
         (
             "beside-holders",
             "1,000 cumulative acks, each aborted, beside 9,000 transactions that hold a range",

@@ -33,6 +33,7 @@ __all__ = [
     "check_readable",
     "fields_from_json",
     "fields_to_json",
+    "json_field_count",
     "list_of",
     "map_of",
     "struct_of",
@@ -314,7 +315,7 @@ def fields_from_json(fields: object) -> pa.Schema:
     Raises CorruptDataError: the value is not what :func:`fields_to_json` writes; ``problems`` names everything that is wrong.
     """
     problems: list[str] = []
-    if _json_field_count(fields) > COLUMNS_MAX:
+    if json_field_count(fields) > COLUMNS_MAX:
         problems.append(f"more than {COLUMNS_MAX:,} columns")
         fields = []
     names, types = _fields_from_json(fields, "", problems, 1)
@@ -332,8 +333,8 @@ def fields_from_json(fields: object) -> pa.Schema:
     return pa.schema([pa.field(name, type_) for name, type_ in zip(names, types, strict=True)])
 
 
-def _json_field_count(fields: object) -> int:
-    """Return how many fields the JSON of a schema has at most; counts no further than one above the most."""
+def json_field_count(fields: object) -> int:
+    """Return how many fields the JSON of a schema has at most, with those of structs; counts no further than one above the most."""
     count = 0
     found = [fields]
     while found and count <= COLUMNS_MAX:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, defstruct, structs
 
 from txnformat import keys
+from txnformat.columns.arrow_types import json_field_count
 from txnformat.core.operation_codec import (
     OPERATIONS,
     OperationHead,
@@ -19,7 +20,7 @@ from txnformat.core.operation_codec import (
     stored_operation,
     unknown_operation,
 )
-from txnformat.core.operations import Operation
+from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Seal
 from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.core.wire.entry_bytes import RESTORE, decode_stored, encode_stored
 from txnformat.core.wire.typed import Typed, check_version, fail
@@ -96,9 +97,18 @@ def missing_entry(number: int, hint: str = RESTORE, **values: object) -> Corrupt
 
 
 def listed(operation: Operation) -> int:
-    """Return the length of the longest list of an operation: of its partitions, markers, positions or names."""
+    """Return the length of the longest list of an operation: of its partitions, markers, positions, columns or names.
+
+    Columns are counted with the fields of structs, and a seal by the partitions of all its segments.
+    """
+    if isinstance(operation, Seal):
+        partitions = sum(len(one.partitions) for one in operation.segments)
+        return max(partitions, len(operation.segments), len(operation.replaced_lists))
     values = (getattr(operation, name) for name in operation.__struct_fields__)
-    return max((len(value) for value in values if type(value) is tuple), default=0)
+    longest = max((len(value) for value in values if type(value) is tuple), default=0)
+    if isinstance(operation, CreateTopic | AlterTopic):
+        return max(longest, json_field_count(operation.fields))
+    return longest
 
 
 def encode_entry(entry: CommitEntry) -> bytes:

@@ -38,7 +38,7 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import directories, shares_directory
 from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
-from txnformat.core.sealing.fold import apply_seal
+from txnformat.core.sealing.fold import after_seals, apply_seal
 from txnformat.core.state import (
     Features,
     LogState,
@@ -127,6 +127,7 @@ def _check_opens_alone(entry: CommitEntry, at: At) -> None:
 
 def finish_entry(state: LogState, entry: CommitEntry, sha256: str, at: At) -> LogState:
     """Return the state after ``entry``, all of whose operations ``state`` has; the last part of :func:`apply`."""
+    state = after_seals(state, at)
     if at.dropped_tables:
         state = replace(
             state,

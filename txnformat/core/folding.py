@@ -23,8 +23,10 @@ class At:
         "dropped_tables",
         "entry",
         "holding",
+        "listed",
         "positions",
         "producer_ids",
+        "sealed",
         "sequences",
         "timestamp_ms",
     )
@@ -45,6 +47,10 @@ class At:
         self.dropped_files: set[int] = set()
         """Numbers in LogState.files that leave the state with the entry's end: to be dropped together."""
         self.dropped_tables: set[int] = set()
+        self.sealed: tuple[int, int] | None = None
+        """Ends of LogState.files and tables at the last seal: what is unused below leaves the state with the entry's end."""
+        self.listed = False
+        """Whether a seal has brought a segment list: what it describes leaves the state with the entry's end."""
 
 
 class PendingIndex:

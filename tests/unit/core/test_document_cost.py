@@ -6,7 +6,19 @@ import pytest
 from msgspec import structs
 
 from txnformat.core.entry import ITEMS_MAX, OPERATIONS_MAX, CommitEntry, decode_entry, encode_entry, listed
-from txnformat.core.operations import AppVersion, Cause, EndTxn, Expire, Marker, Operation
+from txnformat.core.operations import (
+    AlterTopic,
+    AppVersion,
+    Cause,
+    CreateTopic,
+    EndTxn,
+    Expire,
+    Marker,
+    Operation,
+    Seal,
+    SealedPartition,
+    SealedSegment,
+)
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode
 from txnformat.core.wire.document import (
     PARSED_BYTES_PER_BYTE,
@@ -22,7 +34,7 @@ from txnformat.core.wire.document import (
 from txnformat.core.wire.entry_bytes import encode_stored
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.protocol.follow import empty_state, parse_hint
-from txnformat.types import Outcome
+from txnformat.types import ObjectRecord, Outcome
 
 MIB = 1024 * 1024
 TOPIC = "9a6f2a90-8a35-4a63-9d1b-1b8a1f8a2c33"
@@ -146,6 +158,19 @@ def test_an_operation_counts_by_its_longest_list() -> None:
     assert listed(end) == 7
     assert listed(Expire(("a",), (1, 2, 3), (), ("g",), 0)) == 3
     assert listed(AppVersion("n", "a", 1, 0)) == 0
+
+
+def test_columns_count_with_the_fields_of_structs_and_seals_by_their_partitions() -> None:
+    """17 kB that make 50 topics with a struct of 9,990 fields took 2.6 s."""
+    struct = {"name": "s", "type": {"struct": [{"name": "a", "type": "int8"}, {"name": "b", "type": "int8"}]}}
+    assert listed(CreateTopic(TOPIC, "t", "t", 1, (struct,), (), None, 0)) == 3
+    assert listed(AlterTopic(TOPIC, 1, 1, (struct, struct), 0)) == 6
+    assert listed(AlterTopic(TOPIC, 2, 1)) == 0
+    part = SealedPartition(0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0)
+    index = ObjectRecord("i", 1, "0" * 64)
+    segments = [SealedSegment(topic_id=TOPIC, index=index, partitions=(part,) * count) for count in (3, 4)]
+    assert listed(Seal(tuple(segments))) == 7
+    assert listed(Seal((), None, 1, 0, ("a", "b"))) == 2
 
 
 def test_intents_are_capped() -> None:

@@ -34,7 +34,8 @@ def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
         if any(later <= earlier for earlier, later in pairwise(names)):  # type: ignore[operator]
             corrupt(at, "something expires twice", names=list(names)[:10])
     gone = frozenset((producer_id, IDEMPOTENT_EPOCH) for producer_id in op.producers)
-    at.producer_ids = None
+    if at.producer_ids is not None:
+        at.producer_ids -= {state.transactional_ids[name].producer_id for name in op.transactional_ids}
     return replace(
         state.without_groups(op.groups, at),
         transactional_ids=without(state.transactional_ids, op.transactional_ids, at),

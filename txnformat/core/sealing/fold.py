@@ -13,11 +13,11 @@ from txnformat.core.sealing.lists import lists_with
 from txnformat.core.state import LogState
 from txnformat.types import TopicPartition
 
-__all__ = ["apply_seal"]
+__all__ = ["after_seals", "apply_seal"]
 
 
 def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
-    """Return the state after a seal."""
+    """Return the state after a seal, but for what leaves it with the entry's end (:func:`after_seals`)."""
     if not op.segments and op.segment_list is None:
         corrupt(at, "a seal seals nothing")
     partitions = draft(state.partitions, at)
@@ -26,7 +26,7 @@ def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
     sealed = replace(
         state, partitions=partitions, segments=state.segments.extend([one.record for one in op.segments])
     )
-    sealed = _without_unused(sealed)
+    at.sealed = (state.files.end, state.tables.end)
     return sealed if op.segment_list is None else _listed(sealed, op, at)
 
 
@@ -69,15 +69,12 @@ def _sealed(
             expected=(partition.sealed_end, partition.last_stable_offset),
             got=(start, end),
         )
-    extents, markers = partition.extents.array(), partition.markers.array()
-    aborted = partition.aborted.array()
-    extent_count = int(np.searchsorted(extents["base_offset"], end))
-    marker_count = int(np.searchsorted(markers["offset"], end))
-    inside = extents[:extent_count]
+    inside = partition.extents.until("base_offset", end)
+    marker_count = len(partition.markers.until("offset", end))
     found = (
         int(inside["batch_count"].sum()),
         marker_count,
-        int(np.count_nonzero(aborted["first_offset"] < end)),
+        partition.aborted.count_below("first_offset", end),
         int(inside["records"].sum()),
         int(inside["size"].sum()),
     )
@@ -94,7 +91,7 @@ def _sealed(
     counts = (part.batches, part.markers, first_aborted, part.aborted, part.records, part.size)
     rest = (part.aborted_records, part.aborted_size, part.min_timestamp_ms, part.max_timestamp_ms)
     # A transaction's entry is needed for as long as offsets up to its marker are in the state.
-    gone = int(np.searchsorted(aborted["last_offset"], end))
+    gone = len(partition.aborted.until("last_offset", end))
     return replace(
         partition,
         sealed_end=end,
@@ -106,16 +103,31 @@ def _sealed(
             partition.sealed.aborted_transactions + gone,
         ),
         segments=partition.segments.append(np.array([(start, end, number, *counts, *rest)], SEGMENT)),
-        extents=partition.extents.drop(extent_count),
+        extents=partition.extents.drop(len(inside)),
         markers=partition.markers.drop(marker_count),
         aborted=partition.aborted.drop(gone),
     )
 
 
-def _without_unused(state: LogState) -> LogState:
-    """Drop the files and batch tables that no extent and nothing staged refers to any more."""
-    files: set[int] = set()
-    tables: set[int] = set()
+def after_seals(state: LogState, at: At) -> LogState:
+    """Return the state without what the seals of an entry, all of whose operations it has, have made superfluous."""
+    if at.sealed is None:
+        return state
+    state = _without_unused(state, *at.sealed)
+    if not at.listed:
+        return state
+    listed = state.listed_segments
+    return replace(
+        state,
+        segments=state.segments.keep({number for number in state.segments.numbers() if number >= listed}),
+        partitions={key: _without_listed(one, listed) for key, one in state.partitions.items()},
+    )
+
+
+def _without_unused(state: LogState, files_end: int, tables_end: int) -> LogState:
+    """Drop the files and batch tables with numbers below the ends that no extent and nothing staged refers to any more."""
+    files = set(range(files_end, state.files.end))
+    tables = set(range(tables_end, state.tables.end))
     appends: set[tuple[int, int]] = set()
     count = 0
     for partition in state.partitions.values():
@@ -150,14 +162,8 @@ def _listed(state: LogState, op: Seal, at: At) -> LogState:
             expected=[(one.first, one.key) for one in state.segment_lists],
             got=(op.segment_list and op.segment_list.first, op.replaced_lists),
         )
-    kept = [number for number in state.segments.numbers() if number >= op.listed_segments]
-    return replace(
-        state,
-        segments=state.segments.keep(frozenset(kept)),
-        segment_lists=lists,
-        listed_segments=op.listed_segments,
-        partitions={key: _without_listed(one, op.listed_segments) for key, one in state.partitions.items()},
-    )
+    at.listed = True
+    return replace(state, segment_lists=lists, listed_segments=op.listed_segments)
 
 
 def _without_listed(partition: PartitionState, listed_segments: int) -> PartitionState:

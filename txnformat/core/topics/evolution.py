@@ -52,11 +52,12 @@ def next_version(schema: TopicSchema, fields: object) -> TopicSchema | None:
     old, new = schema.arrow_schema, fields_from_json(list(fields) if isinstance(fields, tuple) else fields)
     if len(new) < len(old) or new.equals(old) or schema.schema_id + 1 >= SCHEMAS_MAX:
         return None
+    key_columns = frozenset(schema.key_columns)
     for before, after in zip(old, new, strict=False):  # further columns are new
         stays = before.type.equals(after.type)
         if before.name != after.name or not (stays or is_wider(after.type, before.type)):
             return None
-        if before.name in schema.key_columns and not stays:
+        if not stays and before.name in key_columns:
             return None
     return replace(schema, arrow_schema=new, earlier=(*schema.earlier, old))
 
