@@ -322,7 +322,7 @@ _FITTING = (
 def value(rng: Random, type_: pa.DataType) -> Any:
     """Return a value that mostly has the shape of a type, and is odd somewhere."""
     if rng.randrange(12) == 0:
-        return odd(rng)
+        return odd(rng) if rng.randrange(3) else unsound(rng)
     if pa.types.is_decimal(type_) and rng.randrange(4):
         return decimal.Decimal(rng.randrange(10)).scaleb(-type_.scale)
     if pa.types.is_list(type_):

@@ -13,11 +13,12 @@ import pytest
 from txnformat.core.records.state import EXTENT
 from txnformat.reading.plan import topic_predicate
 from txnformat.reading.pruning import may_match_plan
+from txnformat.reading.rows import read_rows
 from txnformat.segments.writer import chunk_range
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
 from txnformat.types import NO_TIMESTAMP_MS
-from txnlog import InvalidInputError, Producer, TxnLog
+from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
 from txnlog_testing.stores.counting import CountingStore
 
 SCHEMA = pa.schema(
@@ -254,3 +255,24 @@ def test_older_files_are_excluded_by_their_own_types_and_by_columns_that_they_la
         assert (where, table.column("n").to_pylist()) == (where, found)
         assert (where, requests) in [(where, 2 + chunks), (where, 2 + 2 * chunks)]
         assert size > footers
+
+
+def test_a_plan_that_claims_more_records_than_the_file_holds_is_corrupt_also_where_no_record_is_left() -> (
+    None
+):
+    log = TxnLog.create(MemoryStore())
+    log.create_topic("t", pa.schema([("n", pa.int64())]))
+    with Producer(log) as producer:
+        producer.send("t", [{"n": number} for number in range(3)])
+    plan = log.plan("t")
+    (part,) = plan.partitions
+    claimed = part.rows.copy()
+    claimed["take"] = 2**31 - 1
+    for text in ("_offset > 5", "n > 5", "n >= 0"):
+        where = topic_predicate(text, plan.topic.schema)
+        read = read_rows(
+            log.store, "t", plan.topic.schema, 0, claimed, plan.files.__getitem__, None, where=where
+        )
+        with pytest.raises(CorruptDataError, match="number of records") as raised:
+            list(read)
+        assert (raised.value.values["expected"], raised.value.values["got"]) == (2**31 - 1, 3)

@@ -44,7 +44,10 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
 
 
 def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
-    """Return one row for each row group of ``rows`` that has records to take."""
+    """Return one row for each row group of ``rows`` that has records to take.
+
+    Raises CorruptDataError: an extent has more records, as the log says, than its row groups have.
+    """
     numbers = row_groups_of(rows, segment)
     counts = rows["row_group_count"].astype(np.int64)
     split = np.repeat(rows, counts)
@@ -52,6 +55,10 @@ def by_row_group(rows: Rows, segment: SegmentFileReader) -> Rows:
     split["row_group"] = numbers
     split["row_group_count"] = 1
     sizes = np.array([segment.row_group_rows(group) for group in split["row_group"].tolist()], np.int64)
+    held = np.add.reduceat(sizes, ends - counts)
+    claimed = rows["skip"].astype(np.int64) + rows["take"]
+    for number in np.flatnonzero(claimed > held)[:1]:
+        segment.check_records(int(claimed[number]), int(held[number]))
     # Where a group begins and ends among the records of its extent's run.
     before = np.cumsum(sizes) - sizes
     before -= np.repeat(before[ends - counts], counts)

@@ -212,6 +212,13 @@ class SegmentFileReader:
                     "a row group that the log names is not there", f"below {known}", group
                 )
 
+    def check_records(self, claimed: int, held: int) -> None:
+        """Raise CorruptDataError if row groups hold fewer records than the log claims."""
+        if held < claimed:
+            raise self._object.corrupt(
+                "the number of records in a segment file differs from the log", claimed, held
+            )
+
     @property
     def columns(self) -> Sequence[str]:
         """Names of the file's columns. No request."""
