@@ -8,7 +8,7 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["ITEMS_MAX", "check_settings", "is_flag", "is_text", "items", "other_case"]
+__all__ = ["ITEMS_MAX", "check_flags", "check_settings", "is_flag", "is_text", "items", "other_case"]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
@@ -24,6 +24,17 @@ def is_flag(value: object) -> bool:
     if isinstance(value, int):
         return value in (0, 1)
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise InvalidInputError of kind ``invalid-argument`` about each argument that is neither True nor False."""
+    found = [
+        f"{name} is {repr_of(value, 80)}, not True or False"
+        for name, value in flags.items()
+        if not (value is True or value is False or is_flag(value))
+    ]
+    if found:
+        raise InvalidInputError(found, kind="invalid-argument", hint="nothing was done")
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:

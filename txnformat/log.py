@@ -23,6 +23,7 @@ from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.transactions import Transactions
+from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.client.maintenance import MaintenanceReport, maintain
@@ -221,6 +222,7 @@ class TxnLog(LogReads):
             Name, schema, columns or partition count: every problem found. Kind ``invalid-partitions``: the topics
             of the log would have more than 200,000 partitions together.
         """
+        check_flags(exist_ok=exist_ok)
         wanted = self.topic_operation(
             name, schema, partitions=partitions, key_columns=key_columns, timestamp_column=timestamp_column
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pyarrow as pa
 
 from txnformat.admin.transactions import Transactions
-from txnformat.arguments import items
+from txnformat.arguments import check_flags, items
 from txnformat.client.committer import Committer
 from txnformat.core.state import LogState, TopicState
 from txnformat.moments import Moment
@@ -85,6 +85,7 @@ class LogReads:
         ------
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
         """
+        check_flags(end_expired=end_expired)
         level = check_version_options(isolation, version_as_of, timestamp_as_of)
         state = self.transactions.end_expired_if_permitted() if end_expired else self.committer.refresh()
         plan = self.plan(

@@ -10,8 +10,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from txnformat.core.intents import Intent, Write
-from txnformat.errors import CommitStateUnknownError, InvalidTransactionStateError, TxnLogError
-from txnformat.log import TxnLog
+from txnformat.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidTransactionStateError,
+    TxnLogError,
+    repr_of,
+)
+from txnformat.log import TxnLog, check_log
 from txnformat.lookup import topic_named
 from writers.calls import Calls
 from writers.ownership import OwnLock
@@ -32,6 +38,11 @@ class BulkAppend:
     """
 
     def __init__(self, log: TxnLog, settings: ProducerSettings | None = None) -> None:
+        check_log(log, "BulkAppend")
+        if not isinstance(settings, ProducerSettings | None):
+            raise InvalidInputError(
+                f"settings is {repr_of(settings, 80)}, not ProducerSettings", kind="invalid-settings"
+            )
         self._log = log
         committer = log.committer
         self._staging = Staging(

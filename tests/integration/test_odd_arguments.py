@@ -16,6 +16,7 @@ from txnformat.consumers.settings import ConsumerSettings
 from txnformat.errors import InvalidInputError
 from txnformat.protocol.commit import CommitSettings
 from txnlog import Consumer, Producer, Subscription, TxnLog, TxnLogError, read_values
+from writers.bulk import BulkAppend
 from writers.settings import ProducerSettings
 
 NUMBERS = pa.schema([("n", pa.int64())])
@@ -206,6 +207,38 @@ OTHERS: dict[str, Call] = {
     "transactions states": lambda world, given: world.log.transactions.list(states=[given]),
     "transactions producer_ids": lambda world, given: world.log.transactions.list(producer_ids=[given]),
     "transactions describe": lambda world, given: world.log.transactions.describe(given),
+    "exist_ok": lambda world, given: world.log.create_topic("t", NUMBERS, exist_ok=given),
+    "subscriptions exist_ok": lambda world, given: world.log.subscriptions.create("t", "s", exist_ok=given),
+    "end_expired": lambda world, given: world.log.read("t", end_expired=given),
+    "deep": lambda world, given: world.log.verify(deep=given),
+    "reset dry_run": lambda world, given: world.log.groups.reset_offsets(
+        "g", "t", to="earliest", create=True, dry_run=given
+    ),
+    "reset force": lambda world, given: world.log.groups.reset_offsets(
+        "g", "t", to="earliest", create=True, force=given
+    ),
+    "reset create": lambda world, given: world.log.groups.reset_offsets(
+        "h", "t", to="earliest", create=given, dry_run=True
+    ),
+    "delete dry_run": lambda world, given: world.log.groups.delete("g", dry_run=given),
+    "delete force": lambda world, given: world.log.groups.delete("g", force=given),
+    "abort": lambda world, given: world.log.transactions.abort(given),
+    "abort prefix": lambda world, given: world.log.transactions.abort(prefix=given),
+    "abort dry_run": lambda world, given: world.log.transactions.abort(prefix="none", dry_run=given),
+    "abort start_offset": lambda world, given: world.log.transactions.abort(
+        topic="t", partition=0, start_offset=given
+    ),
+    "abort_lingering restored": lambda world, given: world.log.transactions.abort_lingering(
+        "w", 1, 0, restored=given
+    ),
+    "abort_lingering dry_run": lambda world, given: world.log.transactions.abort_lingering(
+        "w", 1, 0, dry_run=given
+    ),
+    "force_terminate dry_run": lambda world, given: world.log.transactions.force_terminate(
+        "x", dry_run=given
+    ),
+    "BulkAppend log": lambda _, given: BulkAppend(given),
+    "BulkAppend settings": lambda world, given: BulkAppend(world.log, given),
     "force_terminate": lambda world, given: world.log.transactions.force_terminate(given),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from txnformat.arguments import items
+from txnformat.arguments import check_flags, items
 from txnformat.client.committer import Committer
 from txnformat.core.groups import decide as decide_groups
 from txnformat.core.groups.listing import (
@@ -172,6 +172,7 @@ class Groups:
         -----
         Requests: those of a refresh, with a time those of finding it, and 1 entry.
         """
+        check_flags(dry_run=dry_run, force=force, create=create)
         target = read_target(to, topic)
         check_reader_name(group, "group")
         state, now_ms = self._committer.refresh_with_time()
@@ -219,6 +220,7 @@ class Groups:
         ConflictError
             Kind ``offsets-pending``: open transactions have positions of it. Kind ``group-active``: it has a live member.
         """
+        check_flags(force=force, dry_run=dry_run)
         check_reader_name(group, "group")
         state, now_ms = self._committer.refresh_with_time()
         positions = len(known_group(state, group).committed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from txnformat.arguments import is_text
+from txnformat.arguments import check_flags, is_text
 from txnformat.client.committer import Committer
 from txnformat.core.intents import Acks, Write
 from txnformat.core.state import LogState, TopicState
@@ -125,6 +125,7 @@ class Subscriptions:
         NotFoundError, OffsetOutOfRangeError, InvalidInputError
             No such topic, partition or offset; no such name.
         """
+        check_flags(exist_ok=exist_ok)
         check_reader_name(name, "subscription")
         state = self._committer.refresh()
         found = state.topic(topic)

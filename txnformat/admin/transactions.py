@@ -6,8 +6,9 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from numbers import Integral
 
-from txnformat.arguments import items
+from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
 from txnformat.core.intents import CommitResult, EndTransaction
 from txnformat.core.operations import Cause
@@ -268,9 +269,14 @@ class Transactions:
         NotFoundError
             Kind ``unknown-transactional-id``, ``unknown-topic``, ``unknown-partition``, ``unknown-transaction``.
         """
+        check_flags(dry_run=dry_run)
         place = (topic, partition, start_offset)
         named = (transactional_id is not None, prefix is not None, any(part is not None for part in place))
-        if sum(named) != 1 or (named[2] and None in place) or prefix == "":
+        if (
+            sum(named) != 1
+            or (named[2] and any(part is None for part in place))
+            or not (prefix is None or (is_text(prefix) and prefix))
+        ):
             raise InvalidInputError(
                 "name transactions in exactly one way",
                 kind="invalid-abort",
@@ -280,7 +286,7 @@ class Transactions:
         if prefix is not None:
             names = sorted(name for name in state.undecided if name.startswith(prefix))
             return self._end(state, names, dry_run=dry_run)
-        name = transactional_id or ""
+        name = "" if transactional_id is None else transactional_id
         if topic is not None and partition is not None and start_offset is not None:
             name = _name_at(state, topic, partition, start_offset)
         known_id(state, check_transactional_id(name))
@@ -300,6 +306,7 @@ class Transactions:
         NotFoundError
             Kind ``unknown-transactional-id``.
         """
+        check_flags(dry_run=dry_run)
         state, _ = self._committer.refresh_with_time()
         known_id(state, check_transactional_id(transactional_id))
         (done,) = self._end(state, [transactional_id], force=True, dry_run=dry_run)
@@ -370,6 +377,7 @@ class Transactions:
         InvalidInputError
             Kind ``invalid-lingering``: every problem of the arguments.
         """
+        check_flags(restored=restored, dry_run=dry_run)
         check_workers(prefix, parallelism, worker, safe_scale_down_factor)
         state, _ = self._committer.refresh_with_time()
         names = worker_ids(state, prefix, parallelism, worker, safe_scale_down_factor, own_only=restored)
@@ -443,6 +451,10 @@ def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
 def _name_at(state: LogState, topic: str, partition: int, start_offset: int) -> str:
     """Return the id whose open transaction has its first offset in a partition there."""
     found = state.partition(named_partition(state, topic, partition))
+    if not isinstance(start_offset, Integral):
+        raise InvalidInputError(
+            f"start_offset is {repr_of(start_offset, 80)}, not a whole number", kind="invalid-abort"
+        )
     transaction = transaction_at(found, start_offset)
     if transaction is None:
         raise NotFoundError(

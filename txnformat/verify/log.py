@@ -22,6 +22,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.arguments import check_flags
 from txnformat.clock import Clock, SystemClock
 from txnformat.core.entry import CommitEntry
 from txnformat.core.operations import AlterTopic, CreateTopic
@@ -73,6 +74,7 @@ def verify_log(
     snapshot, batch table and sidecar, 1 ranged GET per segment file, 1 HEAD for each that is in no listing; with ``deep`` all
     bytes of every file.
     """
+    check_flags(deep=deep)
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
 
