@@ -25,12 +25,18 @@ _Struct = msgspec.Struct
 _replace = msgspec.structs.replace
 
 
+GONE_MIN = 256
+"""So many items that are gone make a draft anew."""
+
+
 class _Draft(dict[K, V]):
     """A copy that belongs to one fold."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("gone", "owner")
 
     owner: object
+    gone: int
+    """Items that were removed since the copy was made, or made anew: whoever asks for the first item steps over their places."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
@@ -52,7 +58,7 @@ def draft(mapping: Mapping[K, V], owner: object) -> dict[K, V]:
     if owner is not None and type(mapping) is _Draft and mapping.owner is owner:
         return mapping
     copy: _Draft[K, V] = _Draft(mapping)
-    copy.owner = owner
+    copy.owner, copy.gone = owner, 0
     return copy
 
 
@@ -66,8 +72,16 @@ def put(mapping: Mapping[K, V], key: K, value: V, owner: object) -> dict[K, V]:
 def without(mapping: Mapping[K, V], keys: Iterable[K], owner: object) -> dict[K, V]:
     """Return ``owner``'s copy of ``mapping`` without some keys, whether or not they are there."""
     copy = draft(mapping, owner)
+    before = len(copy)
     for key in keys:
         copy.pop(key, None)
+    if type(copy) is _Draft:
+        copy.gone += before - len(copy)
+        if copy.gone > GONE_MIN + len(copy) // 16:
+            left = [*copy.items()]
+            copy.clear()
+            copy.update(left)
+            copy.gone = 0
     return copy
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 
 from txnformat import keys
-from txnformat.core.drafts import draft, drafted_set, put, replace, without
+from txnformat.core.drafts import GONE_MIN, draft, drafted_set, put, replace, without
 from txnformat.core.entry import CommitEntry, sha256_hex
 from txnformat.core.fold import apply, apply_operation
 from txnformat.core.folding import At
@@ -277,3 +277,17 @@ def test_a_draft_belongs_to_one_owner() -> None:
     assert values == frozenset("bcd")
     assert type(pickle.loads(pickle.dumps(first))) is dict
     assert type(pickle.loads(pickle.dumps(values))) is frozenset
+
+
+def test_a_draft_is_made_anew_when_many_items_are_gone() -> None:
+    """The first item of a dict is found by stepping over the places of those that are gone."""
+    owner = object()
+    mapping = {number: str(number) for number in range(3_000)}
+    copy = draft(mapping, owner)
+    for number in range(2_990):
+        assert without(copy, (number, -1), owner) is copy
+        assert copy.gone <= GONE_MIN + len(copy) // 16  # type: ignore[attr-defined]  # a draft's own
+        assert next(iter(copy)) == number + 1
+    assert copy == {number: str(number) for number in range(2_990, 3_000)}
+    assert [*copy] == [*range(2_990, 3_000)]
+    assert len(mapping) == 3_000
