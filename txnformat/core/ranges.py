@@ -48,6 +48,8 @@ class Ranges:
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Ranges:
         """Return the union of ranges [start, end) in any order; empty ones add nothing."""
         given = [*pairs]
+        if not given:
+            return NO_RANGES
         if len(given) == 1:
             ((start, end),) = given
             return cls._of_chunks([array("q", given[0])], [start], 1) if start < end else NO_RANGES
