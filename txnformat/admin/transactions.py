@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Integral
+from typing import Any
 
 from txnformat.arguments import check_flags, is_text, items
 from txnformat.client.committer import Committer
@@ -448,14 +449,14 @@ def _prepared(one: EndedTransaction) -> InvalidTransactionStateError:
     )
 
 
-def _name_at(state: LogState, topic: str, partition: int, start_offset: int) -> str:
+def _name_at(state: LogState, topic: str, partition: int, start_offset: Any) -> str:
     """Return the id whose open transaction has its first offset in a partition there."""
     found = state.partition(named_partition(state, topic, partition))
     if not isinstance(start_offset, Integral):
         raise InvalidInputError(
             f"start_offset is {repr_of(start_offset, 80)}, not a whole number", kind="invalid-abort"
         )
-    transaction = transaction_at(found, start_offset)
+    transaction = transaction_at(found, int(start_offset))
     if transaction is None:
         raise NotFoundError(
             "no open transaction has its first offset there",
