@@ -291,14 +291,14 @@ class TxnLog(LogReads):
         return self.committer.state.topics[change.topic_id]
 
     def maintain(self, *tasks: str) -> MaintenanceReport:
-        """Do what keeps the log small, now. Writers do it by themselves as they go; this is for the impatient.
+        """Do now what keeps the log small. Writers do most of it as they go.
 
         Parameters
         ----------
         *tasks : str
             "timeouts": end the open transactions whose time is over. "seal": move the extents below the last stable
-            offsets from the state into sidecars. "expire": forget transactional ids that nobody has used for 7 days,
-            and producers without one for a day. None: all tasks.
+            offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
+            forget transactional ids that had no use for 7 days, and producers without one for a day. None: all tasks.
 
         Returns
         -------
@@ -308,7 +308,8 @@ class TxnLog(LogReads):
         Notes
         -----
         Requests of "timeouts": 1 entry for each 100 transactions; of "seal": up to 3 objects per topic, each read back,
-        and 1 entry for each 1,000 partitions; of "expire": 1 entry for each 1,000 ids.
+        and 1 entry for each 1,000 partitions, and where lists are merged each of their objects is read and written once; of
+        "expire": 1 entry for each 1,000 ids.
         """
         self.refresh()
         return maintain(self.committer, tasks)

@@ -34,6 +34,8 @@ class MaintenanceReport:
     """Likewise, without a transactional id."""
     timed_out: tuple[str, ...] = ()
     """Transactional ids whose open transactions were ended, since their time was over."""
+    merged_lists: int = 0
+    """Segment lists that a new one took in."""
 
     @classmethod
     def of(
@@ -56,6 +58,7 @@ class MaintenanceReport:
             sum(len(one.transactional_ids) for one in expired),
             sum(len(one.producers) for one in expired),
             tuple(one.transactional_id for one in ended),
+            sum(len(seal.replaced_lists) for seal in seals),
         )
 
 

@@ -46,18 +46,22 @@ def timeouts(place: Place, as_json: bool) -> None:
 @maintain.command("seal")
 @with_place
 def seal(place: Place, as_json: bool) -> None:
-    """Move decided batches from the state into sidecars.
+    """Move decided batches from the state into sidecars, and merge the lists of these.
 
-    Writers do this themselves once there are enough. The command reports what it moved; an empty report is no error.
+    Writers do this themselves once there are enough batches; they leave lists of more than 200,000 rows to this command. The command reports what it moved; an empty report is no error.
     """
     report = _report("seal", place, as_json)
-    if report is not None and not report.segments:
-        say("nothing to seal")
-    elif report is not None:
+    if report is None:
+        return
+    if report.segments:
         say(
             f"sealed {report.batches} batches of {report.partitions} partitions in {report.segments} segments, "
             f"{report.sidecar_bytes} bytes of sidecars"
         )
+    else:
+        say("nothing to seal")
+    if report.merged_lists:
+        say(f"merged {report.merged_lists} segment lists into larger ones")
 
 
 @maintain.command("expire")
