@@ -8,7 +8,16 @@ from typing import Any
 
 from txnformat.errors import InvalidInputError, repr_of
 
-__all__ = ["ITEMS_MAX", "check_flags", "check_settings", "is_flag", "is_text", "items", "other_case"]
+__all__ = [
+    "ITEMS_MAX",
+    "check_flags",
+    "check_settings",
+    "is_flag",
+    "is_text",
+    "is_utf8",
+    "items",
+    "other_case",
+]
 
 ITEMS_MAX = 1_000_000
 """Values that an argument may have (inclusive): columns, partitions, topics, names, headers, records to acknowledge."""
@@ -17,6 +26,17 @@ ITEMS_MAX = 1_000_000
 def is_text(value: object) -> bool:
     """Return whether an argument that should be a text is one: what users pass may be anything, also what cannot be hashed."""
     return isinstance(value, str)
+
+
+def is_utf8(value: str) -> bool:
+    """Return whether a string has a form in UTF-8: no half of a surrogate pair."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_flag(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from random import Random
 
 import pyarrow as pa
@@ -53,17 +54,21 @@ def fill(log: TxnLog, rng: Random, rounds: int) -> None:
             log.committer.seal(merge=rng.randrange(6) == 0)
 
 
+def seals_of(store: MemoryStore, entries: range) -> Iterator[Seal]:
+    for number in entries:
+        data = store.get(keys.entry_key(number))
+        assert data is not None
+        yield from (op for op in decode_entry(data, number).operations if isinstance(op, Seal))
+
+
 def sealed(store: MemoryStore, log: TxnLog) -> Parts:
     """Return what the entries say: of each partition (start, end, key of the .index)."""
     found: Parts = defaultdict(list)
-    for number in range(log.state.entry + 1):
-        data = store.get(keys.entry_key(number))
-        assert data is not None
-        for op in decode_entry(data, number).operations:
-            for segment in op.segments if isinstance(op, Seal) else ():
-                for part in segment.partitions:
-                    key = TopicPartition(segment.topic_id, part.partition)
-                    found[key].append((part.start_offset, part.end_offset, segment.index.key))
+    for op in seals_of(store, range(log.state.entry + 1)):
+        for segment in op.segments:
+            for part in segment.partitions:
+                key = TopicPartition(segment.topic_id, part.partition)
+                found[key].append((part.start_offset, part.end_offset, segment.index.key))
     return found
 
 
@@ -77,6 +82,15 @@ def make(store: MemoryStore | CountingStore, seed: int, rounds: int) -> TxnLog:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_range_is_described_as_the_seals_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_ranges(seed, monkeypatch)
+
+
+def test_maintenance_says_how_many_lists_it_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_ranges(3, monkeypatch) > 0
+
+
+def check_ranges(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many lists maintenance merged in the end."""
     monkeypatch.setattr("txnformat.protocol.sealing.LIST_ROWS_MAX", 40)
     store, rng = MemoryStore(), Random(seed)
     log = make(store, seed, 45)
@@ -94,7 +108,10 @@ def test_every_range_is_described_as_the_seals_say(seed: int, monkeypatch: pytes
     assert verify_log(store).problems == ()
     restored = decode_snapshot(*_snapshot(state))
     assert restored.segment_lists == state.segment_lists
-    assert log.maintain("seal").merged_lists > 0
+    report = log.maintain("seal")
+    assert report.merged_lists == sum(
+        len(op.replaced_lists) for op in seals_of(store, range(state.entry + 1, log.state.entry + 1))
+    )
     rows = [one.rows for one in log.state.segment_lists]
     assert all(size > 2 * sum(rows[index + 1 :]) for index, size in enumerate(rows[:-1]))
     cache = SidecarCache(store)
@@ -104,6 +121,7 @@ def test_every_range_is_described_as_the_seals_say(seed: int, monkeypatch: pytes
         for key in expected
     }
     assert not log.committer.seal(merge=True), "there is nothing left to merge"
+    return report.merged_lists
 
 
 def _snapshot(state: LogState) -> tuple[bytes, Checkpoint, str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from txnformat.arguments import is_utf8
 from txnformat.columns.arrow_types import NESTING_MAX, canonical_schema, list_of, map_of, struct_of
-from txnformat.columns.text import is_text
 from txnformat.columns.variants import VARIANT
 from txnformat.errors import InvalidInputError
 
@@ -85,7 +85,7 @@ def _fields(
             problems.append(f"{path or 'the schema'!r:.300} holds a field that has no name")
             continue
         name = f"{path}.{field['name']}".lstrip(".")
-        if is_text(field["name"]):
+        if is_utf8(field["name"]):
             names.append(field["name"])
         else:
             names.append(repr(field["name"]))  # Arrow has no such name; the schema is not made of it

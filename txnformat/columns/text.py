@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["BadText", "bad_texts", "is_sound_text", "is_text", "without_hidden_texts"]
+__all__ = ["BadText", "bad_texts", "is_sound_text", "without_hidden_texts"]
 
 FIRST_OF_A_CHARACTER = -64
 """As signed bytes, those below are the second to fourth of a character in UTF-8."""
@@ -24,17 +24,6 @@ _TEXTS = frozenset(type_.id for type_ in (pa.string(), pa.large_string(), pa.str
 
 VALUES_AT_ONCE = 16_384
 """Values whose first bytes are looked at together: few enough for the processor's cache."""
-
-
-def is_text(value: str) -> bool:
-    """Return whether a string has a form in UTF-8: no half of a surrogate pair."""
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class BadText(NamedTuple):

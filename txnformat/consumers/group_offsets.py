@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from txnformat.columns.text import is_text
+from txnformat.arguments import is_utf8
 from txnformat.core.groups.operations import NO_OFFSET, NO_POSITION, OffsetCommit, PositionCommit
 from txnformat.core.intents import GroupOffsets
 from txnformat.core.wire.document import check_text
@@ -96,7 +96,7 @@ def group_offsets(
     problems += [
         f"the position of {repr_of(name, 80)} is {repr_of(text, 80)}: name and position are texts in UTF-8"
         for name, text in texts
-        if not (isinstance(name, str) and isinstance(text, str) and is_text(name) and is_text(text))
+        if not (isinstance(name, str) and isinstance(text, str) and is_utf8(name) and is_utf8(text))
     ]
     if named.generation is not None and type(named.generation) is not int:
         problems.append(f"the group's generation is {repr_of(named.generation, 80)}, not a whole number")

@@ -32,8 +32,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from txnformat.arguments import is_utf8
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
-from txnformat.columns.text import is_text
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.forking import generation
 from txnformat.shield import shielded
@@ -511,4 +511,4 @@ class _LocalWriter(Writer):
 def _is_key_part(name: str) -> bool:
     """Return whether ``name`` can be one component of a key."""
     # Without a text there is a file name that is not UTF-8, or a lone surrogate.
-    return bool(name) and name not in (".", "..") and not name.startswith(TEMPORARY_PREFIX) and is_text(name)
+    return bool(name) and name not in (".", "..") and not name.startswith(TEMPORARY_PREFIX) and is_utf8(name)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnformat.columns.text import BadText, bad_texts, is_text, without_hidden_texts
+from txnformat.arguments import is_utf8
+from txnformat.columns.text import BadText, bad_texts, without_hidden_texts
 from txnformat.core.topics.schema import as_topic_schema, conform
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.store.open import open_store
@@ -92,7 +93,7 @@ def test_a_value_is_found_exactly_when_python_cannot_decode_it(values: list[byte
 
 @given(st.text(st.characters()))
 def test_half_a_surrogate_pair_is_no_text(value: str) -> None:
-    assert is_text(value) == (not any("\ud800" <= character <= "\udfff" for character in value))
+    assert is_utf8(value) == (not any("\ud800" <= character <= "\udfff" for character in value))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from txnformat.arguments import is_utf8
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds, waited_ms
-from txnformat.columns.text import is_text
 from txnformat.digits import whole
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError
 from txnformat.store.base import CreateOutcome, CreateResult, ObjectInfo, check_range, too_large
@@ -433,7 +433,7 @@ def _parse(location: str) -> tuple[str, str]:
         )
     if (
         not _BUCKET.fullmatch(bucket)
-        or not is_text(location)
+        or not is_utf8(location)
         or _CONTROL.search(location)
         or any(part in ("", ".", "..") for part in parts)
     ):
