@@ -17,6 +17,16 @@ from tests.mutants.mutations import every_byte, several
 from txnformat.core.drafts import replace
 from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
+from txnformat.core.records.state import SEGMENT
+from txnformat.core.sealing.segment_list import (
+    Leaf,
+    ListedSegments,
+    SegmentPart,
+    decode_root,
+    decode_segment_list,
+    encode_root,
+    encode_segment_list,
+)
 from txnformat.core.sealing.sidecar import (
     INDEX_ROW,
     MARKER_ROW,
@@ -26,15 +36,24 @@ from txnformat.core.sealing.sidecar import (
     encode_markers,
 )
 from txnformat.errors import CorruptDataError
+from txnformat.keys import sidecar_key, table_key
 from txnformat.segments.footer import FooterError
 from txnformat.segments.footer_schema import decode_schema
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.segments.writer import SegmentFileWriter
 from txnformat.store.memory import MemoryStore
-from txnformat.types import BatchRecord, FileRecord, ObjectRecord
+from txnformat.types import (
+    BatchRecord,
+    FileRecord,
+    ObjectRecord,
+    SegmentListRecord,
+    SegmentRecord,
+    TopicPartition,
+)
 
 __all__ = ["Target", "tables", "targets"]
 
+UUID = "00000000-0000-4000-8000-000000000000"
 KEY = "t-00000000/data/00000000000000000000-00000000-0000-4000-8000-000000000000.parquet"
 
 
@@ -170,6 +189,28 @@ def _use_named(decode: Callable[[bytes, ObjectRecord], object], data: bytes) -> 
     decode(data, ObjectRecord("t-00000000/index/x", len(data), sha256_hex(data)))
 
 
+def _listed() -> ListedSegments:
+    listed: ListedSegments = {}
+    for number in range(20):
+        row = np.zeros(1, SEGMENT)[0]
+        row["end_offset"] = 1
+        named = [sidecar_key(KEY.partition("/")[0], number, UUID, kind) for kind in ("index", "markers")]
+        record = SegmentRecord(UUID, *(ObjectRecord(key, 9, "0" * 64) for key in named))
+        listed[TopicPartition(UUID, number)] = (SegmentPart(record, row),)
+    return listed
+
+
+def _leaves() -> list[Leaf]:
+    record = ObjectRecord(table_key(0, UUID), 9, "0" * 64)
+    return [
+        Leaf(TopicPartition(UUID, number), TopicPartition(UUID, number), 5, record) for number in range(20)
+    ]
+
+
+def _decode_root(data: bytes, named: ObjectRecord) -> object:
+    return decode_root(data, SegmentListRecord(named.key, named.size, named.sha256, 0, 100, 20))
+
+
 def _arrow_targets() -> Iterator[Target]:
     count = 50
     index = np.zeros(count, INDEX_ROW)
@@ -181,11 +222,14 @@ def _arrow_targets() -> Iterator[Target]:
     markers = np.zeros(count, MARKER_ROW)
     markers["offset"] = np.arange(count)
     batches = [BatchRecord(0, 0, number, 1, 10, 100, 0, 0) for number in range(count)]
-    for name, data, decode in (
+    kinds: tuple[tuple[str, bytes, Callable[[bytes, ObjectRecord], object]], ...] = (
         ("index", encode_index(index, files), decode_index),
         ("markers", encode_markers(markers), decode_markers),
         ("batch-table", encode_batch_table([(0, batches)]), decode_batch_table),
-    ):
+        ("segment-list", encode_segment_list(_listed()), partial(decode_segment_list, directories={})),
+        ("segment-root", encode_root(_leaves()), _decode_root),
+    )
+    for name, data, decode in kinds:
         yield Target(name, data, 0, len(data), partial(_use_named, decode))
 
 
