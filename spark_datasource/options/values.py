@@ -132,7 +132,7 @@ class OptionValues:
         """Raise when there was any problem."""
         if self.problems and not self._values:
             self.problems.append(
-                "Spark passed no options, as it does for tables of a catalog: drop the table, and use {USE_VIEW}"
+                f"Spark passed no options, as it does for tables of a catalog: drop the table, and use {USE_VIEW}"
             )
         if self.problems:
             raise InvalidInputError(self.problems, kind="invalid-option")
