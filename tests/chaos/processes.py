@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -99,10 +100,13 @@ def driver_processes(python: int, jvm: int, table: dict[int, Process] | None = N
 
 
 def send(pids: Sequence[int], sign: signal.Signals) -> None:
-    """Send a signal to all that are there, to oneself last."""
-    for pid in sorted(pids, key=lambda one: one == os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, sign)
+    """Send a signal to all that are there, to oneself last: to this thread, or it would go on until another thread has taken the signal."""
+    for pid in pids:
+        if pid != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
+    if os.getpid() in pids:
+        signal.pthread_kill(threading.get_ident(), sign)
 
 
 def marked(mark: str, variable: str = MARK) -> list[int]:
