@@ -50,7 +50,7 @@ HASH = "0" * 64
 
 @dataclass(frozen=True)
 class Scale:
-    """What was measured; seconds are of CPU."""
+    """The measured figures; seconds are of CPU."""
 
     partitions: int
     batches: int
@@ -73,7 +73,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a commit costs in a log that remembers sequences of many producers; microseconds of CPU, medians."""
+    """The cost of a commit in a log that remembers sequences of many producers; microseconds of CPU, medians."""
 
     producers: int
     partitions: int

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import items
-from txnformat.columns.arrow_cells import as_python
+from txnformat.columns.arrow_cells import without_arrow
 from txnformat.columns.conform import unreadable
 from txnformat.core.records.chunks import CHUNK_HEADER
 from txnformat.core.topics.schema import KAFKA_SCHEMA, TopicSchema
@@ -150,35 +150,25 @@ def kafka_record(
     Raises InvalidInputError of kind ``schema-mismatch`` (topic, text, timestamp, or a value that cannot be read) or ``invalid-headers``.
     """
     try:
-        return _kafka_record(schema, key, value, headers, timestamp)
+        if not is_kafka(schema):
+            raise InvalidInputError(
+                'key= and value= are for topics with the schema "kafka"',
+                kind="schema-mismatch",
+                hint="pass a pyarrow Table or RecordBatch, or a list of dicts",
+                columns=schema.arrow_schema.names,
+            )
+        if not isinstance(timestamp, datetime.datetime):
+            raise _no_datetime(timestamp)
+        return {
+            "key": _encoded("key", key),
+            "value": _encoded("value", value),  # or a file, which others read
+            "headers": None if headers is None else _header_rows(headers),
+            "timestamp": timestamp,
+        }
     except (TxnLogError, MemoryError):
         raise
     except Exception as error:
         raise unreadable(value, error) from error
-
-
-def _kafka_record(
-    schema: TopicSchema,
-    key: bytes | str | None,
-    value: Value,
-    headers: Headers | None,
-    timestamp: datetime.datetime,
-) -> dict[str, Any]:
-    if not is_kafka(schema):
-        raise InvalidInputError(
-            'key= and value= are for topics with the schema "kafka"',
-            kind="schema-mismatch",
-            hint="pass a pyarrow Table or RecordBatch, or a list of dicts",
-            columns=schema.arrow_schema.names,
-        )
-    if not isinstance(timestamp, datetime.datetime):
-        raise _no_datetime(timestamp)
-    return {
-        "key": _encoded("key", key),
-        "value": _encoded("value", value),  # or a file, which others read
-        "headers": None if headers is None else _header_rows(headers),
-        "timestamp": timestamp,
-    }
 
 
 def kafka_rows(schema: TopicSchema, data: Any, now: Callable[[], datetime.datetime]) -> Any:
@@ -253,7 +243,7 @@ def _header_rows(headers: Any) -> list[dict[str, Any]]:
     """Return headers as the column has them: a mapping's in its order, pairs, or what a reader returned."""
     rows: list[dict[str, Any]] = []
     try:
-        headers = as_python(headers)
+        headers = without_arrow(headers)
     except ValueError as error:
         raise InvalidInputError(f"headers cannot be read: {error}", kind="invalid-headers") from None
     pairs = headers.items() if isinstance(headers, Mapping) else headers

@@ -20,7 +20,7 @@ from txnlog.cli.app import application
 from txnlog.cli.output import plain_values
 
 REPR = re.compile(r"\b[A-Z]\w*\(|<[\w.]+[ :]|\bnumpy\.|\b(None|True|False)\b|^[\[({].*'|\bb'")
-"""What Python's repr of an object, of numpy's numbers or of a container with texts has in it."""
+"""Parts of Python's repr of an object, of numpy's numbers or of a container with texts."""
 
 COMMANDS = """
 create --exist-ok

@@ -16,7 +16,7 @@ from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.intents import SealSegments
 from txnformat.core.operations import Checkpoint, Seal
-from txnformat.core.sealing.segment_list import Leaf, decode_root, encode_root, leaves_of
+from txnformat.core.sealing.segment_list import ListLeaf, decode_root, encode_root, leaves_of
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
@@ -176,9 +176,9 @@ def test_a_seal_whose_list_part_lost_a_race_lands_without_it() -> None:
 ROOT_KEY = keys.table_key(1, "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11")
 
 
-def _leaf(first: int, last: int, rows: int = 1) -> Leaf:
+def _leaf(first: int, last: int, rows: int = 1) -> ListLeaf:
     topic = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
-    return Leaf(
+    return ListLeaf(
         TopicPartition(topic, first), TopicPartition(topic, last), rows, ObjectRecord(ROOT_KEY, 1, "f" * 64)
     )
 
@@ -196,7 +196,7 @@ def _leaf(first: int, last: int, rows: int = 1) -> Leaf:
     ],
 )
 def test_a_root_that_is_not_what_the_entry_names_is_corrupt(
-    leaves: list[Leaf], count: int, rows: int
+    leaves: list[ListLeaf], count: int, rows: int
 ) -> None:
     data = encode_root(leaves)
     with pytest.raises(CorruptDataError):

@@ -19,8 +19,8 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
 from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import (
-    Leaf,
     ListedSegments,
+    ListLeaf,
     SegmentPart,
     decode_root,
     decode_segment_list,
@@ -200,10 +200,11 @@ def _listed() -> ListedSegments:
     return listed
 
 
-def _leaves() -> list[Leaf]:
+def _leaves() -> list[ListLeaf]:
     record = ObjectRecord(table_key(0, UUID), 9, "0" * 64)
     return [
-        Leaf(TopicPartition(UUID, number), TopicPartition(UUID, number), 5, record) for number in range(20)
+        ListLeaf(TopicPartition(UUID, number), TopicPartition(UUID, number), 5, record)
+        for number in range(20)
     ]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["REPEATED", "as_python", "is_arrow"]
+__all__ = ["REPEATED", "is_arrow", "without_arrow"]
 
 REPEATED = "an array repeats one element without holding it; pass a copy"
 
@@ -19,7 +19,7 @@ COPY_MAX = 4 << 20
 COPY_PER_BYTE = 8
 
 SHARED_VALUE = 8
-"""What a value counts that takes no memory of its own in Arrow: that of a pointer in Python."""
+"""Bytes that count for a value without memory of its own in Arrow: those of a pointer in Python."""
 
 _ARROW = (pa.Array, pa.ChunkedArray, pa.Scalar)
 
@@ -29,7 +29,7 @@ def is_arrow(kind: type) -> bool:
     return issubclass(kind, _ARROW)
 
 
-def as_python(value: Any) -> Any:
+def without_arrow(value: Any) -> Any:
     """Return the values of an Arrow array or scalar as Python's; a value of any other class as it is.
 
     Raises ValueError: the data is not sound, or repeats so much that a copy would take memory without bound.

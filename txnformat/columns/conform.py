@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from txnformat.arguments import other_case
-from txnformat.columns.arrow_cells import as_python
+from txnformat.columns.arrow_cells import without_arrow
 from txnformat.columns.far_times import far_times, has_near_times
 from txnformat.columns.row_values import checked_values, shown, uninferable
 from txnformat.columns.sound import has_text_names, is_plain_and_sound, unsound_columns
@@ -263,9 +263,9 @@ def _taken(rows: Sequence[Any]) -> Sequence[Any]:
     try:
         taken: list[Any] = []
         others = 0
-        rows = as_python(rows)
+        rows = without_arrow(rows)
         for given in islice(rows, len(rows) + 1):
-            row = given if type(given) is dict else as_python(given)
+            row = given if type(given) is dict else without_arrow(given)
             taken.append(row)
             others += not isinstance(row, Mapping)
             if others > PROBLEMS_MAX:  # a range, say, may have more of them than fit into memory

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from txnformat.columns.arrow_cells import REPEATED, as_python, is_arrow
+from txnformat.columns.arrow_cells import REPEATED, is_arrow, without_arrow
 from txnformat.columns.far_times import DATE_MAX, DATE_MIN, INSTANT_US_MAX, INSTANT_US_MIN
 from txnformat.errors import is_printable, repr_of, type_name
 
@@ -189,7 +189,7 @@ def _unfit_arrow(value: Any) -> str | None:
     if not isinstance(value, pa.Scalar):
         return f"{shown(value)}, which Arrow takes for no list; pass a list"
     try:
-        as_python(value)
+        without_arrow(value)
     except Exception as error:  # noqa: BLE001 - also a time that Python has not
         return f"{shown(value)}: {error!s:.300}"
     return None
@@ -274,7 +274,7 @@ def _leaf(value: Any, type_: pa.DataType) -> Any:
 
 def _without_arrow(value: Any) -> Any:
     try:
-        return as_python(value)
+        return without_arrow(value)
     except ValueError as error:
         raise _BadValue(str(error)) from None
 

@@ -147,7 +147,7 @@ def _seal(state: LogState, action: SealSegments) -> Operation:
     if seal.segment_list is not None and not (follows and seal.listed_segments <= known):
         if not seal.segments:
             raise _superseded(listed_segments=state.listed_segments)
-        # Another process has changed the lists. What is sealed does not hang on them.
+        # Another process has changed the lists. The sealed segments do not depend on them.
         seal = replace(seal, segment_list=None, listed_segments=0, replaced_lists=())
     return replace(seal, intent=0)
 

@@ -27,6 +27,7 @@ from txnformat.core.wire.typed import Typed, check_version, fail
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.field_types import LOG_PARTITIONS_MAX, Count, Item, LogTime, Positive, Sha256, Text
 from txnformat.store.object_sizes import ENTRY_BYTES_MAX
+from txnformat.types import ObjectRecord
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -35,6 +36,7 @@ __all__ = [
     "OPERATIONS_MAX",
     "CommitEntry",
     "decode_entry",
+    "difference",
     "encode_entry",
     "listed",
     "missing_entry",
@@ -83,6 +85,16 @@ _HEAD: Typed[Any] = Typed(
 def sha256_hex(data: bytes) -> str:
     """Return the lower-case hex sha256 of ``data``."""
     return hashlib.sha256(data).hexdigest()
+
+
+def difference(data: bytes | None, named: ObjectRecord) -> str | None:
+    """Return what the store has in place of an object that the log names, for an error; None: it is that object."""
+    if data is None:
+        return "nothing"
+    sha256 = sha256_hex(data)
+    return (
+        None if (len(data), sha256) == (named.size, named.sha256) else f"{len(data)} bytes, sha256 {sha256}"
+    )
 
 
 def missing_entry(number: int, hint: str = RESTORE, **values: object) -> CorruptDataError:

@@ -11,8 +11,8 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.ownership import directories
 from txnformat.core.sealing.lists import ROWS_MAX, taken_in
 from txnformat.core.sealing.segment_list import (
-    Leaf,
     ListedSegments,
+    ListLeaf,
     SegmentPart,
     decode_root,
     decode_segment_list,
@@ -101,7 +101,7 @@ class _Target:
 
     def __init__(self, state: LogState) -> None:
         self._entry = max(0, state.entry)
-        self._leaves: list[Leaf] = []
+        self._leaves: list[ListLeaf] = []
         self._rows = 0
         self._parts: dict[TopicPartition, list[SegmentPart]] = {}
         self._bytes = 0
@@ -127,7 +127,7 @@ class _Target:
         record = yield from self._create(data)
         rows = sum(map(len, self._parts.values()))
         known = self._parts or [TopicPartition("", 0)]  # nothing: only from lists that are empty themselves
-        self._leaves.append(Leaf(min(known), max(known), rows, record))
+        self._leaves.append(ListLeaf(min(known), max(known), rows, record))
         self._rows += rows
         self._parts, self._bytes, self._known = {}, 0, set()
 

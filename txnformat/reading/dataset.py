@@ -226,7 +226,7 @@ class _Object(SeekableFile):
 
 
 class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """What pyarrow asks of a file system; only reading known files is there."""
+    """The calls that pyarrow makes to a file system; known files can be read, and nothing else."""
 
     def __init__(self, store: ObjectStore, sizes: Mapping[str, int]) -> None:
         self._store = store

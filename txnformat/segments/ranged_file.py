@@ -17,7 +17,7 @@ __all__ = ["RangedFile", "SeekableFile"]
 
 
 class SeekableFile:
-    """What is the same of all read-only files that ``pyarrow.PythonFile`` reads: a position in ``size`` bytes."""
+    """The common part of read-only files that ``pyarrow.PythonFile`` reads: a position in ``size`` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -156,9 +156,8 @@ class SegmentFileReader:
             weight_max=self._threads,
             count_max=self._threads + 1,
         )
-        one = batch = part = batches = (
-            None  # what is left of a window does not live until the next one is decoded
-        )
+        # A window's data is let go of before the next one is decoded.
+        one = batch = part = batches = None
         for one in loaded:
             if isinstance(one, _Later):
                 one = self._in_turn(one, columns)

@@ -1,4 +1,4 @@
-"""What the store answers for an object, compared with what an entry names; bundles, with the entries whose bytes they repeat. Pure."""
+"""The store's answer for an object, compared with the entry that names it; bundles, with the entries whose bytes they repeat. Pure."""
 
 from __future__ import annotations
 

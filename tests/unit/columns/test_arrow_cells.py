@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.columns.forked import ends_well
-from txnformat.columns.arrow_cells import as_python
+from txnformat.columns.arrow_cells import without_arrow
 from txnformat.columns.arrow_types import list_of, struct_of
 from txnformat.columns.conform import conform
 from txnformat.core.topics.schema import KAFKA_SCHEMA
@@ -193,7 +193,7 @@ SOUND: dict[str, Any] = {
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_arrow_value_is_taken_as_its_values_in_python(name: str) -> None:
     value = SOUND[name]
-    assert as_python(value) == (value.as_py() if isinstance(value, pa.Scalar) else value.to_pylist())
+    assert without_arrow(value) == (value.as_py() if isinstance(value, pa.Scalar) else value.to_pylist())
 
 
 def test_arrow_backed_pandas_values_are_taken() -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
-from txnformat.core.entry import sha256_hex
+from txnformat.core.entry import difference
 from txnformat.errors import CorruptDataError
 from txnformat.field_types import SIZE_MAX
 from txnformat.persistent import Rows
@@ -71,8 +71,8 @@ def encode_batch_table(sections: Iterable[tuple[int, Iterable[BatchRecord]]]) ->
 
 def decode_batch_table(data: bytes | None, named: ObjectRecord) -> Rows:
     """Return the rows (dtype TABLE_ROW) of a batch table, verified against what its entry says first."""
-    got = "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}"
-    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+    got = difference(data, named)
+    if data is None or got is not None:
         raise CorruptDataError(
             "a batch table differs from the one that the log names",
             hint="restore the object; the data that it describes cannot be read without it",

@@ -44,9 +44,8 @@ def lists_with(state: LogState, op: Seal) -> tuple[SegmentListRecord, ...] | Non
     gone = state.segment_lists[len(kept) :]
     if added.first != (gone[0].first if gone else state.listed_segments) or added.first >= op.listed_segments:
         return None
-    is_of_all = added == SegmentListRecord(
-        added.key, added.size, added.sha256
-    )  # an earlier version wrote such
+    # An earlier version wrote lists of all segments, without anything else about them.
+    is_of_all = added == SegmentListRecord(added.key, added.size, added.sha256)
     if op.replaced_lists != tuple(one.key for one in gone) and not (is_of_all and not op.replaced_lists):
         return None
     return (*kept, added)

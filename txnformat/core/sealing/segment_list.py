@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
-from txnformat.core.entry import sha256_hex
+from txnformat.core.entry import difference
 from txnformat.core.records.state import SEGMENT
 from txnformat.errors import CorruptDataError
 from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, SegmentRecord, TopicPartition
 
 __all__ = [
     "ROOT_SCHEMA",
-    "Leaf",
+    "ListLeaf",
     "ListedSegments",
     "SegmentPart",
     "decode_root",
@@ -72,7 +72,7 @@ ROOT_SCHEMA = pa.schema(
 )
 
 
-class Leaf(NamedTuple):
+class ListLeaf(NamedTuple):
     """A part of a divided list: the rows of some partitions, or some rows of a partition."""
 
     first: TopicPartition
@@ -133,7 +133,7 @@ def row_bytes(part: SegmentPart, known: set[str]) -> int:
     return size
 
 
-def encode_root(leaves: Sequence[Leaf]) -> bytes:
+def encode_root(leaves: Sequence[ListLeaf]) -> bytes:
     """Return the bytes of the root of a divided list; its leaves in the order of their rows."""
     columns: dict[str, Any] = {
         **{f"{bound}_topic_id": [getattr(leaf, bound).topic_id for leaf in leaves] for bound in _BOUNDS},
@@ -145,7 +145,7 @@ def encode_root(leaves: Sequence[Leaf]) -> bytes:
     return encode_arrow_file(pa.record_batch(arrays, schema=ROOT_SCHEMA))
 
 
-def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[Leaf, ...]:
+def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[ListLeaf, ...]:
     """Return the leaves of a divided list, verified against what the log says first. Raises CorruptDataError as :func:`decode_segment_list`."""
     table = decode_arrow_file(_verified(data, named), ROOT_SCHEMA, partial(_corrupt, named))
     if table.num_rows != named.leaves:
@@ -169,10 +169,10 @@ def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[Leaf, ...
         raise _corrupt(named, f"a leaf is none: {error}") from None
     for record in records:
         keys.check_key(record.key, keys.parse_table_key, where=named.key)
-    return tuple(map(Leaf, first, last, columns["rows"], records))
+    return tuple(map(ListLeaf, first, last, columns["rows"], records))
 
 
-def leaves_of(leaves: Sequence[Leaf], key: TopicPartition) -> Sequence[Leaf]:
+def leaves_of(leaves: Sequence[ListLeaf], key: TopicPartition) -> Sequence[ListLeaf]:
     """Return the leaves that may have rows of a partition."""
     begin = bisect_left(leaves, key, key=lambda leaf: leaf.last)
     return leaves[begin : bisect_right(leaves, key, key=lambda leaf: leaf.first)]
@@ -260,8 +260,9 @@ def _values(table: pa.Table, name: str) -> list[Any]:
 
 
 def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
-    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
-        raise _corrupt(named, "nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}")
+    got = difference(data, named)
+    if data is None or got is not None:
+        raise _corrupt(named, str(got))
     return data
 
 

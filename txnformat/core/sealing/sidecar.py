@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from txnformat import keys
 from txnformat.columns.arrow_file import decode_arrow_file, encode_arrow_file, rows_of
-from txnformat.core.entry import sha256_hex
+from txnformat.core.entry import difference
 from txnformat.core.transactions.abort_index import ENTRY_BYTES, AbortedTransaction, decode, encode
 from txnformat.errors import CorruptDataError
 from txnformat.persistent import Rows
@@ -212,14 +212,15 @@ def decode_txnindex(
 
 
 def _verified(data: bytes | None, named: ObjectRecord) -> bytes:
-    if data is None or len(data) != named.size or sha256_hex(data) != named.sha256:
+    got = difference(data, named)
+    if data is None or got is not None:
         raise CorruptDataError(
             "a sidecar of a sealed segment differs from the one that the log names",
             kind="corrupt-sidecar",
             hint="restore the object from a copy; the rest of the log can be read and written",
             object=named.key,
             expected=f"{named.size} bytes, sha256 {named.sha256}",
-            got="nothing" if data is None else f"{len(data)} bytes, sha256 {sha256_hex(data)}",
+            got=got,
         )
     return data
 

@@ -29,7 +29,7 @@ FIELDS_WITHOUT_CHECKSUM = frozenset(
 """All top-level fields of an entry whose writer knows no checksum."""
 
 RESTORE = "restore it from a copy; verify lists everything that is wrong"
-"""What to do about an entry that is missing or damaged."""
+"""The hint about an entry that is missing or damaged."""
 _FIELD = b',"x_sha256":"'
 _FIELD_BYTES = len(_FIELD) + 64 + len(b'"}')
 """The end of a document with a checksum."""

@@ -35,7 +35,7 @@ class LatestDocument(Struct, frozen=True):
 
 
 class FormatVersion(Struct, frozen=True):
-    """What every document says of itself; those of a later version may have other fields."""
+    """The field that every document has; those of a later version may have other fields besides."""
 
     format: Positive
 
