@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Command
-from txnlog import Producer, TxnLog
+from txnlog import Consumer, Producer, TxnLog
 from txnlog.cli.records.json_values import Binary, decoder, encoder
 
 ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
@@ -183,8 +183,34 @@ def test_bad_input_of_a_transactional_producer_leaves_its_opening_only(
 ) -> None:
     answer = txnlog("produce", "orders", "--transactional-id", "etl", stdin='{"id":1}\n{"id":"x"}\n')
     assert answer.code == 2
+    assert "nothing was written" not in answer.err
+    assert "hint: no record was written" in answer.err
+    assert "note: the log holds the opening of producer 'etl'" in answer.err
     assert [entry.operations for entry in orders.history(limit=1)] == [("init_producer",)]
     assert _rows(orders) == []
+
+
+def test_records_of_the_kafka_schema_get_the_time_that_their_line_leaves_out(
+    txnlog: Command, log: TxnLog
+) -> None:
+    """As ``send(key=, value=)`` does: else reads by time pass them over."""
+    log.create_topic("events", "kafka")
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
+    lines = '{"key":"a","value":"1"}\n{"value":"2","timestamp":null}\n{"value":"3","timestamp":"2026-01-02T00:00:00"}\n'
+    assert txnlog("produce", "events", stdin=lines).code == 0
+    first, second, third = (row["timestamp"] for row in _rows(log, "events"))
+    assert before < first < datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=1)
+    assert second is None, "the line says so"
+    assert third == datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    with Consumer(log, "late") as consumer:
+        assert consumer.offsets_for_times({("events", 0): before}) == {("events", 0): 0}
+
+
+def test_a_column_named_timestamp_of_another_schema_stays_null(txnlog: Command, log: TxnLog) -> None:
+    schema = pa.schema([("id", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC"))])
+    log.create_topic("others", schema, timestamp_column="timestamp")
+    assert txnlog("produce", "others", stdin='{"id":1}').code == 0
+    assert _rows(log, "others") == [{"id": 1, "timestamp": None}]
 
 
 def test_a_file_that_is_missing_or_of_unknown_form(txnlog: Command, orders: TxnLog, tmp_path: Path) -> None:
@@ -265,6 +291,23 @@ def test_columns_and_metadata(txnlog: Command, filled: TxnLog) -> None:
     assert list(row) == ["_partition", "_offset", "note", "id"]
     (row,) = txnlog("consume", "orders", "--columns", "_entry,_topic,amount", "-p", 1).lines
     assert row == {"_entry": BEFORE + 2, "_topic": "orders", "amount": "NaN"}
+
+
+def test_a_table_that_is_cut_off_says_so(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("many", pa.schema([("id", pa.int64())]))
+    txnlog("produce", "many", stdin='{"id":1}\n' * 100)
+    whole = txnlog("consume", "many", "--format", "table")
+    assert (len(whole.out.splitlines()), whole.err) == (101, "")
+    txnlog("produce", "many", stdin='{"id":1}')
+    cut = txnlog("consume", "many", "--format", "table")
+    assert cut.out == whole.out
+    assert cut.err == (
+        "txnlog: note: there are more than 100 records: --limit shows as many as it says, --format json or csv all\n"
+    )
+    more = txnlog("consume", "many", "--format", "table", "--limit", 101)
+    assert (len(more.out.splitlines()), more.err) == (102, "")
+    fewer = txnlog("consume", "many", "--format", "table", "--limit", 1)
+    assert (len(fewer.out.splitlines()), fewer.err) == (2, ""), "that is what was asked for"
 
 
 def test_a_table_is_plain_in_a_pipe(txnlog: Command, filled: TxnLog) -> None:

@@ -196,7 +196,7 @@ def test_ctrl_c_while_producing_writes_nothing(log: TxnLog) -> None:
     produce.send_signal(signal.SIGINT)
     out, err = produce.communicate(timeout=300)
     assert (produce.returncode, out) == (130, b"")
-    assert err == b"txnlog: interrupted; nothing was written\n"
+    assert err == b"txnlog: interrupted; no record was written\n"
     assert log.refresh().entry == before
 
 

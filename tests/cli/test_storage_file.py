@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command
+from txnlog import TxnLog
 from txnlog.cli.storage_file import BYTES_MAX, read_storage_file
 
 SECRET = "hush/hush+hush=="
@@ -30,12 +33,34 @@ def test_lines_and_json_mean_the_same(tmp_path: Path, text: str, capsys: pytest.
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_file_that_others_can_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_others_can_read_is_told(tmp_path: Path, log: TxnLog, txnlog: Command) -> None:
     path = tmp_path / "options"
-    path.write_text("key=id")
+    path.write_text("# nothing")
     path.chmod(0o640)
-    read_storage_file(str(path))
-    assert capsys.readouterr().err == f"txnlog: note: other users can read {path}; chmod 600 ends that\n"
+    note = f"other users can read {path}; chmod 600 ends that"
+    assert txnlog("topics", "--storage", f"@{path}").err == f"txnlog: note: {note}\n"
+    assert json.loads(txnlog("topics", "--storage", f"@{path}", "--json").err) == {"notes": [note]}
+    failed = txnlog("describe", "none", "--storage", f"@{path}", "--json")
+    assert (failed.error["kind"], failed.error["notes"]) == ("unknown-topic", [note])
+    misused = txnlog("dump", "object", "--storage", f"@{path}", "--json")
+    assert (misused.error["kind"], misused.error["notes"]) == ("usage", [note])
+
+
+def test_with_json_stderr_has_one_document_whatever_the_library_warns_of(
+    log: TxnLog, txnlog: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        for number in range(1_000):
+            logging.getLogger("txnlog").warning("warning %d", number)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(TxnLog, "topics", broken)
+    answer = txnlog("topics", "--json")
+    assert (answer.code, answer.out, answer.error["kind"]) == (70, "", "internal")
+    trace, *notes = answer.error["notes"]
+    assert "RuntimeError: a defect" in trace
+    assert notes == [f"warning {number}" for number in range(100)]
+    assert txnlog("topics").err.startswith("txnlog: note: warning 0\ntxnlog: note: warning 1\n")
 
 
 def test_a_pipe_is_read(root: Path, txnlog: Command) -> None:

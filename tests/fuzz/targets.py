@@ -51,7 +51,7 @@ from txnlog import TxnLog
 from txnlog.cli.records.columns import parse_column
 from txnlog.cli.records.file_formats import Format
 from txnlog.cli.records.json_values import Binary
-from txnlog.cli.records.sources import _READERS
+from txnlog.cli.records.sources import _reader
 from txnlog_testing.entries import without_checksum
 from writers.rows import RowFormat
 
@@ -276,7 +276,7 @@ LINE = {"i": 5, "s": "a", "b": "x", "t": "2026-01-31T12:00:00Z", "d": "1.25", "f
 
 def _source(format_: Format, data: bytes) -> None:
     file: Any = io.BufferedReader(io.BytesIO(data))
-    for piece in islice(_READERS[format_](file, len(data), SOURCE, Binary.UTF8).pieces, 50):
+    for piece in islice(_reader(format_, file, len(data), SOURCE, Binary.UTF8, {}).pieces, 50):
         conform(piece.table, SOURCE).validate(full=True)
 
 

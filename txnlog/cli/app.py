@@ -13,7 +13,7 @@ from typing import NoReturn, TextIO, cast
 
 import click
 
-from txnformat.errors import StorageError, TxnLogError
+from txnformat.errors import InternalError, StorageError, TxnLogError
 from txnformat.version import __version__
 from txnlog.cli import (
     completion,
@@ -30,7 +30,7 @@ from txnlog.cli import (
     verify,
 )
 from txnlog.cli.doctor.command import doctor
-from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, INTERRUPTED, Interrupted, report
+from txnlog.cli.failures import BROKEN_PIPE, INTERNAL, Interrupted, Notes, report
 from txnlog.cli.output import Guarded, is_terminal, show_lines
 
 __all__ = ["application", "main", "run"]
@@ -105,6 +105,13 @@ def run(arguments: Sequence[str]) -> int:
         )
         return report(closed, as_json=False)
     as_json = "--json" in (options[: options.index("--")] if "--" in options else options)
+    with Notes(as_json=as_json) as notes:
+        code = _run(options, notes, as_json=as_json)
+        notes.show()
+    return code
+
+
+def _run(options: list[str], notes: Notes, *, as_json: bool) -> int:
     try:
         with application.make_context(PROGRAM, options) as context:
             answer = application.invoke(context)
@@ -115,17 +122,23 @@ def run(arguments: Sequence[str]) -> int:
         show_lines(error.format_message(), sys.stderr)
         return error.exit_code
     except (TxnLogError, click.ClickException, Interrupted) as error:
-        return report(error, as_json=as_json)
+        return notes.report(error)
     except (KeyboardInterrupt, click.Abort):
-        return report(Interrupted("interrupted"), as_json=as_json) or INTERRUPTED
+        return notes.report(Interrupted("interrupted"))
     except BrokenPipeError:
         return BROKEN_PIPE
     except OSError as error:
         problem = StorageError(f"input or output failed: {error.strerror or error}", kind="output-failed")
-        return report(problem, as_json=as_json)
-    except Exception:  # noqa: BLE001  # a defect: the one case where the user gets a traceback
-        traceback.print_exc()
-        return INTERNAL
+        return notes.report(problem)
+    except Exception as error:  # noqa: BLE001  # a defect: the one case where the user gets a traceback
+        if not as_json:
+            traceback.print_exc()
+            return INTERNAL
+        defect = InternalError(
+            f"a defect of txnlog: {type(error).__name__}: {error}", hint="please report it"
+        )
+        defect.add_note(traceback.format_exc())
+        return notes.report(defect)
     return answer if isinstance(answer, int) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["consume"]
+
+logger = logging.getLogger("txnlog")
 
 METADATA = ("_partition", "_offset", "_timestamp")
 TABLE_ROWS = 100
@@ -134,8 +137,9 @@ def consume(
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
         reader = log.read(topic, columns=names, **read)
-        if limit is None and chosen == "table":
-            limit = TABLE_ROWS
+        if chosen == "table":
+            _show_table(iter(reader), reader.schema, limit, binary)
+            return
         batches = _limited(iter(reader), limit)
         with _target(output, chosen) as file:
             if chosen == "csv":
@@ -236,16 +240,21 @@ def _write_parquet(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: 
             writer.write_batch(batch)
 
 
-def _write_table(batches: Batches, schema: pa.Schema, file: BinaryIO, binary: str) -> None:
-    rows = (row.values() for row in _rows(batches, schema, binary))
+def _show_table(batches: Batches, schema: pa.Schema, limit: int | None, binary: str) -> None:
+    wanted = _limited(batches, TABLE_ROWS + 1 if limit is None else limit)
     nested = (list, dict)
-    print_table(
-        schema.names,
-        [
-            [json.dumps(one, ensure_ascii=False) if isinstance(one, nested) else one for one in row]
-            for row in rows
-        ],
-    )
+    rows = [
+        [json.dumps(one, ensure_ascii=False) if isinstance(one, nested) else one for one in row.values()]
+        for row in _rows(wanted, schema, binary)
+    ]
+    has_more = limit is None and len(rows) > TABLE_ROWS
+    print_table(schema.names, rows[:TABLE_ROWS] if has_more else rows)
+    if has_more:
+        sys.stdout.flush()
+        logger.warning(
+            "there are more than %d records: --limit shows as many as it says, --format json or csv all",
+            TABLE_ROWS,
+        )
 
 
-_WRITERS = {"json": _write_json, "parquet": _write_parquet, "table": _write_table}
+_WRITERS = {"json": _write_json, "parquet": _write_parquet}

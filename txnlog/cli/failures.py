@@ -1,17 +1,18 @@
-"""Errors of commands: an exit code, and one clean message on stderr without a traceback."""
+"""Errors and notes of commands on stderr: an exit code, and one clean message without a traceback."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import click
 
 from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnlog.cli.output import json_for, plain_values, printable, show_lines
+from txnlog.cli.output import plain_values, printable, show_json, show_lines
 
 __all__ = [
     "BROKEN_PIPE",
@@ -21,6 +22,7 @@ __all__ = [
     "NEGATIVE",
     "USAGE",
     "Interrupted",
+    "Notes",
     "exit_code",
     "report",
 ]
@@ -72,6 +74,48 @@ _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")
 """Options of the commands, which many write before the command."""
 
 
+NOTES_MAX = 100
+
+
+class Notes(logging.Handler):
+    """Takes the warnings of the logger ``txnlog`` while a command runs.
+
+    People see each at once. With ``--json`` stderr has at most one document, so they are kept for its ``notes``.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._as_json = as_json
+        self.kept: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show or keep a warning."""
+        if not self._as_json:
+            show_lines(f"txnlog: note: {record.getMessage()}", sys.stderr)
+        elif len(self.kept) < NOTES_MAX:
+            self.kept.append(record.getMessage())
+
+    def __enter__(self) -> Self:
+        logging.getLogger("txnlog").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("txnlog").removeHandler(self)
+
+    def report(self, error: BaseException) -> int:
+        """Print an error with what was kept, and return its exit code."""
+        for note in self.kept:
+            error.add_note(note)
+        self.kept = []
+        return report(error, as_json=self._as_json)
+
+    def show(self) -> None:
+        """Print what was kept, when no error has."""
+        if self.kept:
+            show_json({"notes": self.kept}, sys.stderr)
+        self.kept = []
+
+
 class Interrupted(Exception):
     """Ctrl-C, with its effect on the work under way."""
 
@@ -92,7 +136,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
     """Print an error on stderr, and return its exit code."""
     document = _document(error)
     if as_json:
-        print(json_for(sys.stderr, {"error": document}), file=sys.stderr)
+        show_json({"error": document}, sys.stderr)
     else:
         show_lines(_for_people(document), sys.stderr)
     return int(document["exit_code"])
@@ -111,16 +155,13 @@ def _document(error: BaseException) -> dict[str, Any]:
         }
         if isinstance(error, InvalidInputError):
             document["problems"] = error.problems
-        notes = getattr(error, "__notes__", [])
-        if notes:
-            document["notes"] = list(notes)
-        return document
+        return _with_notes(document, error)
     if isinstance(error, click.ClickException):
         kind, message = "usage", error.format_message()
         hint = _usage_hint(error)
     else:
         kind, message, hint = "interrupted", str(error) or "interrupted", None
-    return {
+    document = {
         "class": type(error).__name__,
         "kind": kind,
         "message": message,
@@ -128,6 +169,12 @@ def _document(error: BaseException) -> dict[str, Any]:
         "hint": hint,
         "exit_code": code,
     }
+    return _with_notes(document, error)
+
+
+def _with_notes(document: dict[str, Any], error: BaseException) -> dict[str, Any]:
+    notes = getattr(error, "__notes__", [])
+    return {**document, "notes": list(notes)} if notes else document
 
 
 def _for_people(document: Mapping[str, Any]) -> str:

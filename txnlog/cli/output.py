@@ -37,6 +37,7 @@ __all__ = [
     "printable_json",
     "printable_lines",
     "say",
+    "show_json",
     "show_lines",
     "unguarded",
 ]
@@ -127,6 +128,11 @@ def say(text: str) -> None:
 def show_lines(text: str, file: TextIO) -> None:
     """Print lines for people, such as an error, to ``file``."""
     print(_fitting(printable_lines(text), file), file=file)
+
+
+def show_json(document: Any, file: TextIO) -> None:
+    """Print a JSON document, such as an error, to ``file``, on one line."""
+    print(json_for(file, document), file=file)
 
 
 class Guarded:

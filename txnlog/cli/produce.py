@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from txnformat.errors import TxnLogError
 from txnlog.cli.failures import Interrupted
 from txnlog.cli.options import Integer, Place, binary_option, with_place
 from txnlog.cli.output import counted, print_json, say
@@ -61,16 +62,20 @@ def produce(
 
     The records come from FILE, or from stdin, and enter the log in one step.
 
-    JSON lines: one object per line with the topic's columns; a column that is missing is null. CSV has a header
-    and all columns. Bad input is refused, and nothing is written.
+    JSON lines: one object per line with the topic's columns; a column that is missing is null, or now for the timestamp
+    of a topic with the schema "kafka". CSV has a header and all columns. Bad input is refused, and no record is
+    written.
     """
+    from txnformat.lookup import now_of
     from txnlog.cli.records.json_values import Binary
     from txnlog.cli.records.sources import open_source
+    from writers.rows import is_kafka
 
     with place.open() as log:
-        found = log.state.topic(topic)
+        schema = log.state.topic(topic).schema
+        absent = {"timestamp": lambda: now_of(log).isoformat()} if is_kafka(schema) else {}
         with (
-            open_source(file, format_, found.schema.arrow_schema, Binary(binary)) as source,
+            open_source(file, format_, schema.arrow_schema, Binary(binary), absent) as source,
             _writer(log, topic, transactional_id, partition) as (send, commit),
         ):
             rows, info = _run(source, send, commit, show_progress=not as_json)
@@ -107,7 +112,13 @@ def _writer(
         return
     with Producer(log, transactional_id) as producer:
         producer.begin()
-        yield lambda data: producer.send(topic, data, partition), producer.commit
+        try:
+            yield lambda data: producer.send(topic, data, partition), producer.commit
+        except TxnLogError as error:
+            error.add_note(
+                f"the log holds the opening of producer {transactional_id!r}, which fences older instances"
+            )
+            raise
 
 
 def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> tuple[int, CommitInfo]:
@@ -119,7 +130,7 @@ def _run(source: Source, send: Send, commit: Commit, *, show_progress: bool) -> 
                 rows += table.num_rows
                 advance(done, source.total, f"{rows:,} records")
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing was written") from None
+        raise Interrupted("interrupted; no record was written") from None
     try:
         return rows, commit()
     except KeyboardInterrupt:

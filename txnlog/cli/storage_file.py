@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.store.s3.options import shown_name
-from txnlog.cli.output import show_lines
 
 __all__ = ["BYTES_MAX", "read_storage_file"]
+
+logger = logging.getLogger("txnlog")
 
 BYTES_MAX = 64 * 1024
 HINT = "write one KEY=VALUE per line, with # before comments, or one JSON object whose values are texts"
@@ -22,8 +23,8 @@ HINT = "write one KEY=VALUE per line, with # before comments, or one JSON object
 def read_storage_file(name: str) -> dict[str, str]:
     """Return the options in a file: lines ``KEY=VALUE``, or a JSON object whose values are texts.
 
-    Blank lines and lines that begin with ``#`` are passed over. Spaces around key and value do not count. A note on
-    stderr says when other users may read the file. No error repeats a line or a value. Raises NotFoundError of kind
+    Blank lines and lines that begin with ``#`` are passed over. Spaces around key and value do not count. A warning
+    says when other users may read the file. No error repeats a line or a value. Raises NotFoundError of kind
     ``no-file``; InvalidInputError of kind ``invalid-file``: it cannot be read, is larger than 64 KiB, or is no text.
     Kind ``invalid-storage-option``: every line that is no option.
     """
@@ -69,7 +70,7 @@ def _read(name: str) -> str:
             "storage options are UTF-8 text", kind="invalid-file", hint=HINT, file=name
         ) from None
     if stat.S_ISREG(state.st_mode) and state.st_mode & 0o077:
-        show_lines(f"txnlog: note: other users can read {name}; chmod 600 ends that", sys.stderr)
+        logger.warning("other users can read %s; chmod 600 ends that", name)
     return text
 
 

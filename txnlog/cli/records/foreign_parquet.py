@@ -24,7 +24,7 @@ __all__ = ["ForeignFile", "open_foreign"]
 
 ROWS_PER_PIECE = 65_536
 REFUSED = 3
-HINT = "nothing was written"
+HINT = "no record was written"
 
 
 class ForeignFile(NamedTuple):

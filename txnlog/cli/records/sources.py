@@ -11,6 +11,7 @@ import io
 import json
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal, InvalidOperation
@@ -32,7 +33,9 @@ __all__ = ["Piece", "Source", "open_source"]
 LINES_PER_PIECE = 10_000
 PROBLEMS_MAX = 20
 LINE_BYTES_MAX = 64 * 1024 * 1024
-HINT = "nothing was written"
+HINT = "no record was written"
+
+Absent = Mapping[str, Callable[[], Any]]
 
 
 class Piece(NamedTuple):
@@ -56,12 +59,16 @@ class Source(NamedTuple):
 
 @contextmanager
 def open_source(
-    name: str, format_: str | None, schema: pa.Schema, binary: Binary = Binary.UTF8
+    name: str,
+    format_: str | None,
+    schema: pa.Schema,
+    binary: Binary = Binary.UTF8,
+    absent: Absent = types.MappingProxyType({}),
 ) -> Iterator[Source]:
     """Open input for a topic with columns ``schema``.
 
-    ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. Raises NotFoundError
-    of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
+    ``name``: path, or ``-`` for stdin. ``format_``: None: by the suffix, JSON lines for stdin. ``absent``: by column, what
+    gives the JSON value that a line leaves out; null for other columns. Raises NotFoundError of kind ``no-file``; InvalidInputError of kind ``unknown-format``, ``invalid-file``, and while reading
     ``invalid-record``.
     """
     path = Path(name)
@@ -91,7 +98,7 @@ def open_source(
                 what = f"the file cannot be read: {error.strerror}"
                 raise InvalidInputError(what, kind="invalid-file", file=name) from None
             size = path.stat().st_size if path.is_file() else None
-        yield opened.enter_context(closing(_READERS[chosen](file, size, schema, binary)))
+        yield opened.enter_context(closing(_reader(chosen, file, size, schema, binary, absent)))
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
@@ -143,8 +150,9 @@ def _not_json(error: Exception) -> str:
 class _JsonLines:
     """Makes tables of lines."""
 
-    def __init__(self, schema: pa.Schema, binary: Binary) -> None:
+    def __init__(self, schema: pa.Schema, binary: Binary, absent: Absent) -> None:
         self._schema = schema
+        self._absent = absent
         self._decoders: dict[str, Callable[[Any], Any]] = {}
         problems = []
         for field in schema:
@@ -180,6 +188,9 @@ class _JsonLines:
             for name in value
             if name not in self._decoders
         ]
+        for name, make in self._absent.items():
+            if name not in value:
+                value[name] = make()
         row = []
         for name, convert in self._decoders.items():
             try:
@@ -202,8 +213,10 @@ class _JsonLines:
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
-def _read_json(file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary) -> Source:
-    lines = _JsonLines(schema, binary)
+def _read_json(
+    file: io.BufferedReader, total: int | None, schema: pa.Schema, binary: Binary, absent: Absent
+) -> Source:
+    lines = _JsonLines(schema, binary, absent)
 
     def pieces() -> Iterator[Piece]:
         rows: list[list[Any]] = []
@@ -311,7 +324,7 @@ def _csv_problem(message: str, names: list[str]) -> str:
 # --- Parquet ---------------------------------------------------------------------------------------------------------
 
 
-def _read_parquet(file: io.BufferedReader, _total: int | None, _schema: pa.Schema, _binary: Binary) -> Source:
+def _read_parquet(file: io.BufferedReader) -> Source:
     opened = ExitStack()
     found = opened.enter_context(open_foreign(file))
 
@@ -325,4 +338,18 @@ def _read_parquet(file: io.BufferedReader, _total: int | None, _schema: pa.Schem
     return Source(pieces(), found.rows, opened.close)
 
 
-_READERS = {Format.JSON: _read_json, Format.CSV: _read_csv, Format.PARQUET: _read_parquet}
+def _reader(
+    chosen: Format,
+    file: io.BufferedReader,
+    size: int | None,
+    schema: pa.Schema,
+    binary: Binary,
+    absent: Absent,
+) -> Source:
+    match chosen:
+        case Format.JSON:
+            return _read_json(file, size, schema, binary, absent)
+        case Format.CSV:
+            return _read_csv(file, size, schema, binary)
+        case Format.PARQUET:
+            return _read_parquet(file)
