@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pyarrow as pa
@@ -12,11 +12,19 @@ import pytest
 from txnformat import keys
 from txnformat.client.driver import Driver
 from txnformat.clock import SystemClock
+from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.core.drafts import replace
 from txnformat.core.entry import decode_entry, sha256_hex
 from txnformat.core.intents import SealSegments
 from txnformat.core.operations import Checkpoint, Seal
-from txnformat.core.sealing.segment_list import ListLeaf, decode_root, encode_root, leaves_of
+from txnformat.core.sealing.segment_list import (
+    ListLeaf,
+    decode_root,
+    decode_segment_list,
+    encode_root,
+    encode_segment_list,
+    leaves_of,
+)
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, CorruptDataError
@@ -178,8 +186,9 @@ ROOT_KEY = keys.table_key(1, "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11")
 
 def _leaf(first: int, last: int, rows: int = 1) -> ListLeaf:
     topic = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
+    key = keys.table_key(10 * first + last, topic)
     return ListLeaf(
-        TopicPartition(topic, first), TopicPartition(topic, last), rows, ObjectRecord(ROOT_KEY, 1, "f" * 64)
+        TopicPartition(topic, first), TopicPartition(topic, last), rows, ObjectRecord(key, 1, "f" * 64)
     )
 
 
@@ -190,6 +199,7 @@ def _leaf(first: int, last: int, rows: int = 1) -> ListLeaf:
         ([_leaf(0, 1), _leaf(1, 2)], 2, 3),
         ([_leaf(1, 0), _leaf(1, 2)], 2, 2),
         ([_leaf(1, 2), _leaf(0, 1)], 2, 2),
+        ([_leaf(1, 1), _leaf(1, 1)], 2, 2),
         ([_leaf(0, 1)._replace(record=ObjectRecord(ROOT_KEY, 0, "f" * 64))], 1, 1),
         ([_leaf(0, 1)._replace(record=ObjectRecord(ROOT_KEY, 1, "x"))], 1, 1),
         ([_leaf(0, 1)._replace(record=ObjectRecord("_txnlog/log/1", 1, "f" * 64))], 1, 1),
@@ -219,6 +229,91 @@ def test_a_root_that_is_right_is_read_and_leaves_are_found_by_partition() -> Non
         decode_root(data[:-1], named)
     with pytest.raises(CorruptDataError):
         decode_root(None, named)
+
+
+def _forged(
+    store: MemoryStore, named: SegmentListRecord, change: Callable[[list[ListLeaf]], object]
+) -> SegmentListRecord:
+    """Return a list that is ``named``, changed, and behind a hash of its own."""
+    leaves = list(decode_root(store.get(named.key), named))
+    change(leaves)
+    data = encode_root(leaves)
+    key = keys.table_key(9, "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11")
+    store.put(key, data)
+    rows = sum(leaf.rows for leaf in leaves)
+    return SegmentListRecord(key, len(data), sha256_hex(data), named.first, rows, len(leaves))
+
+
+def _rows(leaves: list[ListLeaf]) -> None:
+    leaves[0] = leaves[0]._replace(rows=leaves[0].rows + 1)
+
+
+def _first(leaves: list[ListLeaf]) -> None:
+    leaves[0] = leaves[0]._replace(first=TopicPartition("", 0))
+
+
+def _last(leaves: list[ListLeaf]) -> None:
+    leaves[-1] = leaves[-1]._replace(last=TopicPartition("z", 0))
+
+
+@pytest.mark.parametrize("change", [_rows, _first, _last])
+def test_a_leaf_has_the_rows_that_its_root_says(
+    change: Callable[[list[ListLeaf]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a root of some kilobytes could count one leaf a thousand times, or hide rows of a partition."""
+    store = MemoryStore()
+    log = make(store, 5, 40)
+    state = log.state
+    number = next(index for index, one in enumerate(state.segment_lists) if one.leaves)
+    forged = _forged(store, state.segment_lists[number], change)
+    lists = (*state.segment_lists[:number], forged, *state.segment_lists[number + 1 :])
+    state = replace(state, segment_lists=lists)
+    cache = SidecarCache(store)
+    with pytest.raises(CorruptDataError, match="that the root names"):
+        _ = [cache.segments(state, key, OffsetRange(0, 10**9)) for key in state.partitions]
+    monkeypatch.setattr("txnformat.core.sealing.lists.RATIO", 10**6)
+    with pytest.raises(CorruptDataError, match="that the root names"):
+        Driver(store, SystemClock(), CountedIds()).run(write_list(state))
+
+
+def test_what_is_kept_of_an_object_is_not_given_for_other_words_about_its_key() -> None:
+    store = MemoryStore()
+    log = make(store, 5, 40)
+    state = log.state
+    cache = SidecarCache(store)
+    named = next(one for one in state.segment_lists if one.leaves)
+    key = min(state.partitions)
+    assert cache.listed(named, state, key)
+    for other in (
+        SegmentListRecord(named.key, named.size, "f" * 64, named.first, named.rows, named.leaves),
+        SegmentListRecord(named.key, named.size, named.sha256, named.first, named.rows, named.leaves - 1),
+        SegmentListRecord(named.key, named.size, named.sha256, named.first, named.rows),
+    ):
+        with pytest.raises(CorruptDataError):
+            cache.listed(other, state, key)
+    with pytest.raises(CorruptDataError):
+        cache.table(ObjectRecord(named.key, named.size, named.sha256))
+    index = state.segments[state.segments.end - 1].index if len(state.segments) else None
+    if index is not None:
+        assert cache.index(index).files
+        with pytest.raises(CorruptDataError):
+            cache.index(ObjectRecord(index.key, index.size, "f" * 64))
+
+
+def test_rows_of_a_list_are_in_order() -> None:
+    store = MemoryStore()
+    log = make(store, 5, 40)
+    parts = {
+        key: SidecarCache(store).segments(log.state, key, OffsetRange(0, 10**9))
+        for key in log.state.partitions
+    }
+    data = encode_segment_list({key: tuple(found) for key, found in parts.items() if found})
+    table = pa.ipc.open_file(data).read_all().combine_chunks()
+    order = list(range(table.num_rows))
+    turned = table.take(sorted(order, key=lambda row: -table["partition"][row].as_py()))
+    made = encode_arrow_file(turned.combine_chunks().to_batches()[0])
+    with pytest.raises(CorruptDataError, match="not in the order"):
+        decode_segment_list(made, ObjectRecord(ROOT_KEY, len(made), sha256_hex(made)), {})
 
 
 def test_verify_says_which_object_of_a_divided_list_is_wrong() -> None:

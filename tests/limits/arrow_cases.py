@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.limits.case import Case
+from tests.limits.flatbuffers import names_file
 from txnformat.columns.arrow_file import encode_arrow_file
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.core.entry import sha256_hex
@@ -96,6 +97,12 @@ def _make(schema: pa.Schema, batches: int, rows: int, text: int, folder: Path) -
     return len(data)
 
 
+def _make_names(folder: Path) -> int:
+    data = names_file(1_000, b"x" * 900_000)
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
 def _use(decode: Callable[[bytes, ObjectRecord], object], folder: Path) -> object:
     data = (folder / "object").read_bytes()
     decode(data, ObjectRecord(NAME, len(data), sha256_hex(data)))
@@ -150,6 +157,14 @@ def _cases() -> list[Case]:
                     partial(_use, decode),
                 )
             )
+    found.append(
+        Case(
+            "markers-names",
+            "`.markers`: 1,000 columns with one name of 900 kB",
+            _make_names,
+            partial(_use, decode_markers),
+        )
+    )
     return found
 
 

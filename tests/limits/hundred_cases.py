@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tests.limits.case import Case
 from tests.limits.document_cases import LOG, MIB, entry_of, open_root, plain_entry, state_before
+from tests.limits.flatbuffers import metadata_stream
 from txnformat import keys
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX
 from txnformat.core.app_versions.state import VersionAt
@@ -170,7 +171,19 @@ def _open_by_name(folder: Path) -> object:
     return "not fetched" if open_root(folder) == -1 else "opened"
 
 
+def _make_metadata(folder: Path) -> int:
+    data = metadata_stream(20_000, b"x" * 900_000)
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
 CASES = (
+    Case(
+        "snapshot-metadata",
+        "snapshot: a schema with one text of 900 kB 20,000 times",
+        _make_metadata,
+        _use_snapshot,
+    ),
     Case("bundle-lies", "bundle: an entry of 4 GiB", _make_lies, _fold),
     *(
         Case(f"bundle-{key}", f"bundle: {what}", partial(_bundle, made), _fold)

@@ -201,9 +201,13 @@ def _listed() -> ListedSegments:
 
 
 def _leaves() -> list[ListLeaf]:
-    record = ObjectRecord(table_key(0, UUID), 9, "0" * 64)
     return [
-        ListLeaf(TopicPartition(UUID, number), TopicPartition(UUID, number), 5, record)
+        ListLeaf(
+            TopicPartition(UUID, number),
+            TopicPartition(UUID, number),
+            5,
+            ObjectRecord(table_key(number, UUID), 9, "0" * 64),
+        )
         for number in range(20)
     ]
 

@@ -1,6 +1,7 @@
 """Arrow IPC files of flat columns, decoded without Arrow's decoder: integers, and texts in dictionaries. Pure.
 
-What a file declares (places, rows, sizes after decompression) is checked before anything is made of it, and nothing is
+A flatbuffer is a graph: a few bytes may stand for very many fields, or very long names. So a schema is compared with the
+expected one while it is read, and Arrow's own decoder never gets one. What a file declares (places, rows, sizes after decompression) is checked before anything is made of it, and nothing is
 larger than it declares. Only what the format's own files have is read: one record batch, no nulls.
 """
 
@@ -13,15 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["ArrowFileError", "check_declared", "decoded_bytes_max", "read_arrow_file"]
+__all__ = ["ArrowFileError", "check_stream", "decoded_bytes_max", "read_arrow_file"]
 
 MAGIC = b"ARROW1"
 CONTINUATION = 0xFFFFFFFF
 SCHEMA, DICTIONARY_BATCH, RECORD_BATCH = 1, 2, 3
-INT, UTF8 = 2, 5
+INT = 2
+TEXTS = {5: "string", 19: "large_binary"}
 CODECS = {0: "lz4", 1: "zstd"}
 FIELDS_MAX = 1_000
 """Columns of a file (inclusive)."""
+NAME_BYTES_MAX = 249
+"""Of a column's name (inclusive): many fields may have one and the same long name."""
 
 WHOLE_BYTES_MAX = 64 * 1024 * 1024
 """Decompressed bytes of a file (inclusive), unless they are at most RATIO_MAX times as many as the file has."""
@@ -75,6 +79,8 @@ class _Table(NamedTuple):
 
     def text(self, index: int) -> str:
         at, count = self.vector(index, 1)
+        if count > NAME_BYTES_MAX:
+            raise ArrowFileError(f"a name of {count} bytes")
         return bytes(self.data[at : at + count]).decode("utf-8", "replace")
 
 
@@ -117,8 +123,7 @@ def read_arrow_file(data: bytes, schema: pa.Schema) -> tuple[int, Columns]:
         raise ArrowFileError(f"a footer of {size} bytes in {len(data)}")
     footer_data = view[len(data) - 10 - size : len(data) - 10]
     footer = _Table(footer_data, _unpack(footer_data, "<I", 0))
-    fields = _fields(footer.table(1))
-    _check_fields(fields, schema)
+    fields = _fields(footer.table(1), schema)
     numbered = {field.dictionary for field in fields if field.dictionary is not None}
     body_end = len(data) - 10 - size
     batches = [_batch(view[:body_end], *block) for block in _blocks(footer, 3, 1)]
@@ -142,33 +147,36 @@ def decoded_bytes_max(stored: int) -> int:
     return max(WHOLE_BYTES_MAX, RATIO_MAX * stored)
 
 
-def check_declared(data: memoryview, stored: int, others: int = 0) -> int:
-    """Return what the batches of an Arrow IPC stream declare to be when decompressed, bytes; it is within bounds.
+def check_stream(data: memoryview, schema: pa.Schema, stored: int, others: int = 0) -> tuple[int, int]:
+    """Return where the record batch of an Arrow IPC stream begins, and what it declares to be when decompressed, bytes.
 
-    ``data``: of bytes: the stream. Nothing is decompressed. ``stored``: bytes of the object that it is a part of. ``others``:
-    bytes that its other parts declare: they count, too. Raises ArrowFileError: it declares more than WHOLE_BYTES_MAX and
-    RATIO_MAX times ``stored``, has nulls, or is no such stream.
+    ``data``: of bytes: the stream of ``schema`` and one record batch. Nothing is decompressed. ``stored``: bytes of the object that
+    it is a part of. ``others``: bytes that its other parts declare: they count, too. Raises ArrowFileError: it declares more than
+    WHOLE_BYTES_MAX and RATIO_MAX times ``stored``, has nulls, or is no such stream.
     """
-    declared = at = 0
-    while at + 8 <= len(data):
-        length = _unpack(data, "<i", at + 4)
-        if _unpack(data, "<I", at) != CONTINUATION or not 0 <= length <= len(data) - at - 8:
-            raise ArrowFileError(f"no message at byte {at}")
-        if not length:
-            break
-        message = data[at + 8 : at + 8 + length]
-        root = _Table(message, _unpack(message, "<I", 0))
-        body = root.number(3, "<q")
-        if root.number(1, "<B") != SCHEMA:
-            batch = _batch(data, at, 8 + length, body)
-            declared += sum(max(size, len(buffer)) for buffer, size in batch.buffers)
-        elif body:
-            raise ArrowFileError("a schema with a body")
-        at += 8 + length + body
+    schema_length, found = _message(data, 0, SCHEMA)
+    _fields(found.table(2), schema)
+    if found.number(3, "<q"):
+        raise ArrowFileError("a schema with a body")
+    length, found = _message(data, schema_length, RECORD_BATCH)
+    batch = _batch(data, schema_length, length, found.number(3, "<q"))
+    declared = sum(max(size, len(buffer)) for buffer, size in batch.buffers)
     allowed = decoded_bytes_max(stored)
     if others + declared > allowed:
         raise ArrowFileError(f"{others + declared} bytes when decompressed, more than {allowed}")
-    return declared
+    return schema_length, declared
+
+
+def _message(data: memoryview, at: int, kind: int) -> tuple[int, _Table]:
+    """Return a message of a stream, and its length without its body."""
+    length = _unpack(data, "<i", at + 4)
+    if _unpack(data, "<I", at) != CONTINUATION or not 0 < length <= len(data) - at - 8:
+        raise ArrowFileError(f"no message at byte {at}")
+    message = data[at + 8 : at + 8 + length]
+    found = _Table(message, _unpack(message, "<I", 0))
+    if found.number(1, "<B") != kind or found.vector(4, 4)[1]:
+        raise ArrowFileError(f"a message of another kind at byte {at}, or one with metadata of its own")
+    return 8 + length, found
 
 
 def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, int]]:
@@ -186,33 +194,32 @@ def _blocks(footer: _Table, index: int, count_max: int) -> list[tuple[int, int, 
     ]
 
 
-def _fields(schema: _Table | None) -> list[_Field]:
-    if schema is None or schema.number(0, "<h") != 0:
+def _fields(found: _Table | None, schema: pa.Schema) -> list[_Field]:
+    """Return the fields of a schema that is ``schema``."""
+    if found is None or found.number(0, "<h") != 0:
         raise ArrowFileError("no schema, or one of big-endian values")
-    found: list[_Field] = []
-    for field in schema.tables(1):
-        if len(found) == FIELDS_MAX:
-            raise ArrowFileError(f"more than {FIELDS_MAX} columns")
-        dictionary = field.table(4)
+    _, count = found.vector(1, 4)
+    if count != len(schema):
+        raise ArrowFileError(f"{count} columns, not {len(schema)}")
+    fields = []
+    for expected, table in zip(schema, found.tables(1), strict=True):
+        dictionary = table.table(4)
         number = None
-        kind = _type(field.number(2, "<B"), field.table(3))
+        kind = _type(table.number(2, "<B"), table.table(3))
         if dictionary is not None:
             number = dictionary.number(0, "<q")
             kind = f"dictionary<values={kind}, indices={_type(INT, dictionary.table(1))}, ordered=0>"
-        found.append(_Field(field.text(0), bool(field.number(1, "<B")), kind, number))
-    return found
+        field = _Field(table.text(0), bool(table.number(1, "<B")), kind, number)
+        if field[:3] != (expected.name, expected.nullable, str(expected.type)):
+            raise ArrowFileError(f"columns of another schema: {field.name!r} of type {kind}")
+        fields.append(field)
+    return fields
 
 
 def _type(kind: int, type_: _Table | None) -> str:
     if kind == INT and type_ is not None:
         return f"{'' if type_.number(1, '<B') else 'u'}int{type_.number(0, '<i')}"
-    return "string" if kind == UTF8 else f"type {kind}"
-
-
-def _check_fields(fields: Sequence[_Field], schema: pa.Schema) -> None:
-    found = [(field.name, field.nullable, field.type) for field in fields]
-    if found != [(field.name, field.nullable, str(field.type)) for field in schema]:
-        raise ArrowFileError(f"columns {[field.name for field in fields]}")
+    return TEXTS.get(kind, f"type {kind}")
 
 
 def _batch(data: memoryview, start: int, length: int, body_length: int) -> _Batch:

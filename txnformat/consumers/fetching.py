@@ -113,19 +113,19 @@ class Footers:
         self._store = store
         self._lock = threading.Lock()
         self._bytes = 0
-        self._kept: OrderedDict[str, tuple[SegmentFileReader, int]] = OrderedDict()
+        self._kept: OrderedDict[FileRecord, tuple[SegmentFileReader, int]] = OrderedDict()
 
     def open(self, file: FileRecord, schema: pa.Schema) -> SegmentFileReader:
         """Return the reader of a file. No request."""
         with self._lock:
-            if file.key not in self._kept:
-                self._kept[file.key] = SegmentFileReader(self._store, file, schema), file.footer_bytes
+            if file not in self._kept:
+                self._kept[file] = SegmentFileReader(self._store, file, schema), file.footer_bytes
                 self._bytes += file.footer_bytes
-            self._kept.move_to_end(file.key)
+            self._kept.move_to_end(file)
             while len(self._kept) > 1 and self._bytes > FOOTERS_BYTES_MAX:
                 _, (_, size) = self._kept.popitem(last=False)
                 self._bytes -= size
-            return self._kept[file.key][0]
+            return self._kept[file][0]
 
 
 class Read:

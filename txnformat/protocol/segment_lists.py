@@ -14,6 +14,7 @@ from txnformat.core.sealing.segment_list import (
     ListedSegments,
     ListLeaf,
     SegmentPart,
+    decode_leaf,
     decode_root,
     decode_segment_list,
     encode_root,
@@ -78,22 +79,22 @@ class _Source:
         """Of partitions in order; empty: there are no more. A partition may be there again in the next leaf."""
         self._directories = directories(state)
         self._named = named
-        self._leaves: deque[ObjectRecord] = deque()
+        self._leaves: deque[ListLeaf] = deque()
 
     def open(self) -> Steps[None]:
         named = self._named
         if named is not None and named.leaves:
-            root = decode_root((yield from get_object(named.key)), named)
-            self._leaves.extend(leaf.record for leaf in root)
+            self._leaves.extend(decode_root((yield from get_object(named.key)), named))
         elif named is not None:
-            self._leaves.append(named)
+            data = yield from get_object(named.key)
+            self.parts.extend(decode_segment_list(data, named, self._directories).items())
         yield from self.fill()
 
     def fill(self) -> Steps[None]:
         while not self.parts and self._leaves:
             leaf = self._leaves.popleft()
-            data = yield from get_object(leaf.key)
-            self.parts.extend(decode_segment_list(data, leaf, self._directories).items())
+            data = yield from get_object(leaf.record.key)
+            self.parts.extend(decode_leaf(data, leaf, self._directories).items())
 
 
 class _Target:

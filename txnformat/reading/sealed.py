@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from txnformat.core.ownership import directories
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.core.sealing.segment_list import (
+    ListedSegments,
+    ListLeaf,
     SegmentPart,
+    decode_leaf,
     decode_root,
     decode_segment_list,
     leaves_of,
@@ -26,7 +30,8 @@ from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, TopicP
 __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
-R = TypeVar("R", bound=ObjectRecord)
+Kept = tuple[str, ObjectRecord | ListLeaf]
+"""What an object is read as, and all that the log says of it: other words about the same key are another object."""
 
 KEPT_BYTES = 64 * 2**20
 """Decoded sidecars that are kept."""
@@ -36,6 +41,10 @@ PART_BYTES = 300
 """About what a row of a segment list takes."""
 LEAF_BYTES = 800
 """About what a row of its root takes."""
+
+
+def _list_bytes(found: ListedSegments) -> int:
+    return PART_BYTES * sum(map(len, found.values()))
 
 
 class SidecarCache:
@@ -53,51 +62,68 @@ class SidecarCache:
     def renew(self) -> None:
         """Keep nothing."""
         self._bytes = 0
-        self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._kept: OrderedDict[Kept, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def index(self, named: ObjectRecord) -> SegmentIndex:
         """Return an ``.index``. Requests: 1 GET, none when it is kept. Raises CorruptDataError, StorageError."""
-        return self._get(named, decode_index, lambda index: index.rows.nbytes + FILE_BYTES * len(index.files))
+        return self._get(
+            named,
+            ("index", named),
+            lambda data: decode_index(data, named),
+            lambda index: index.rows.nbytes + FILE_BYTES * len(index.files),
+        )
 
     def listed(
         self, named: SegmentListRecord, state: LogState, key: TopicPartition
     ) -> tuple[SegmentPart, ...]:
         """Return what a segment list of a state says of one partition. Requests: 1 GET, 2 of a divided list; none when it is kept."""
-        records: Sequence[ObjectRecord] = (named,)
-        if named.leaves:
-            leaves = self._get(named, decode_root, lambda found: LEAF_BYTES * len(found))
-            records = [leaf.record for leaf in leaves_of(leaves, key)]
-        parts: tuple[SegmentPart, ...] = ()
-        for record in records:
-            found = self._get(
-                record,
-                lambda data, named: decode_segment_list(data, named, directories(state)),
-                lambda found: PART_BYTES * sum(map(len, found.values())),
+        if not named.leaves:
+            whole = self._get(
+                named,
+                ("list", named),
+                lambda data: decode_segment_list(data, named, directories(state)),
+                _list_bytes,
             )
-            parts += found.get(key, ())
-        return parts
+            return whole.get(key, ())
+        leaves = self._get(
+            named,
+            ("root", named),
+            lambda data: decode_root(data, named),
+            lambda leaves: LEAF_BYTES * len(leaves),
+        )
+        parts: list[SegmentPart] = []
+        for leaf in leaves_of(leaves, key):
+            decode = partial(decode_leaf, leaf=leaf, directories=directories(state))
+            parts += self._get(leaf.record, ("leaf", leaf), decode, _list_bytes).get(key, ())
+        return tuple(parts)
 
     def table(self, named: ObjectRecord) -> Rows:
         """Return the rows of a batch table. Requests: 1 GET, none when it is kept."""
-        return self._get(named, decode_batch_table, lambda rows: int(rows.nbytes))
+        return self._get(
+            named,
+            ("table", named),
+            lambda data: decode_batch_table(data, named),
+            lambda rows: int(rows.nbytes),
+        )
 
     def _get(
         self,
-        named: R,
-        parse: Callable[[bytes | None, R], T],
+        named: ObjectRecord,
+        name: Kept,
+        parse: Callable[[bytes | None], T],
         size_of: Callable[[T], int],
     ) -> T:
         with self._lock:
-            if named.key in self._kept:
-                self._kept.move_to_end(named.key)
-                kept: T = self._kept[named.key][0]
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                kept: T = self._kept[name][0]
                 return kept
-        found = parse(self.store.get(named.key, named.size), named)
+        found = parse(self.store.get(named.key, named.size))
         size = size_of(found)
         with self._lock:
-            _, replaced = self._kept.pop(named.key, (None, 0))  # another thread was as fast
-            self._kept[named.key] = (found, size)
+            _, replaced = self._kept.pop(name, (None, 0))  # another thread was as fast
+            self._kept[name] = (found, size)
             self._bytes += size - replaced
             while self._bytes > self._bytes_max and len(self._kept) > 1:
                 _, (_, dropped) = self._kept.popitem(last=False)

@@ -27,7 +27,12 @@ from txnformat.clock import Clock, SystemClock
 from txnformat.core.entry import CommitEntry
 from txnformat.core.operations import AlterTopic, CreateTopic
 from txnformat.core.ownership import directories
-from txnformat.core.sealing.segment_list import decode_root, decode_segment_list
+from txnformat.core.sealing.segment_list import (
+    ListedSegments,
+    decode_leaf,
+    decode_root,
+    decode_segment_list,
+)
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
@@ -312,12 +317,11 @@ class _Verification:
     def _check_segments(self, chain: ChainCheck) -> None:
         """Compare segment lists, and the sidecars of every sealed segment."""
         for one in self._references.segment_lists.values():
-            records: list[ObjectRecord] = [one]
-            if one.leaves:
-                root = self._list_object(one, partial(decode_root, named=one))
-                records = [leaf.record for leaf in root or ()]
-            for record in records:
-                self._check_list(record)
+            if not one.leaves:
+                self._check_list(one, partial(decode_segment_list, named=one, directories=self._directories))
+                continue
+            for leaf in self._list_object(one, partial(decode_root, named=one)) or ():
+                self._check_list(leaf.record, partial(decode_leaf, leaf=leaf, directories=self._directories))
         uses = list(self._references.segments.values())
         wanted = [(use, kind, named) for use in uses for kind, named in _sidecars(use.record)]
         self._named |= {named.key for _, _, named in wanted}
@@ -352,9 +356,9 @@ class _Verification:
         advice = "restore the object from a copy; offsets that it describes cannot be read without it"
         return decoded(self._record, named, data, advice, decode)
 
-    def _check_list(self, named: ObjectRecord) -> None:
+    def _check_list(self, named: ObjectRecord, decode: Callable[[bytes], ListedSegments]) -> None:
         """Compare a segment list, or a leaf of it, with the seals; where those are deleted, learn the segments from it."""
-        listed = self._list_object(named, lambda data: decode_segment_list(data, named, self._directories))
+        listed = self._list_object(named, decode)
         for part in (part for parts in (listed or {}).values() for part in parts):
             known = self._references.segments.get(part.record.index.key)
             if known is None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.limits.flatbuffers import names_file
 from txnformat.columns.arrow_messages import WHOLE_BYTES_MAX, ArrowFileError, read_arrow_file
 
 SCHEMA = pa.schema(
@@ -61,6 +62,15 @@ def test_a_file_is_read_as_pyarrow_reads_it(compression: str | None, rows: int) 
 )  # fmt: skip
 def test_another_file_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ArrowFileError, match=message):
+        read_arrow_file(data, SCHEMA)
+
+
+@pytest.mark.parametrize("columns", [len(SCHEMA), 1_000])
+def test_a_name_that_many_columns_share_is_not_made_for_each(columns: int) -> None:
+    data = names_file(columns, b"x" * 10_000)
+    with pytest.raises(
+        ArrowFileError, match="a name of 10000 bytes" if columns == 3 else "1000 columns, not 3"
+    ):
         read_arrow_file(data, SCHEMA)
 
 

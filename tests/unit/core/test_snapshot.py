@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
+from tests.limits.flatbuffers import metadata_stream
 from tests.unit.core.full_state import FULL, LOG_ID, ORDERS, TABLE, checkpoint_of, step
 from txnformat import keys
 from txnformat.client.driver import Driver
@@ -238,6 +239,54 @@ def test_a_snapshot_with_damaged_contents_is_corrupt(change: Callable[[dict[str,
     checkpoint = replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data))
     with pytest.raises(CorruptDataError):
         decode_snapshot(data, checkpoint, LOG_ID)
+
+
+def _extents(data: bytes) -> Callable[[dict[str, bytes]], None]:
+    return lambda parts: parts.update(extents=data)
+
+
+NOTED = pa.ipc.open_stream(sections(DATA)["extents"]).read_all()
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (_extents(metadata_stream(2, b"x")), "0 columns, not 19"),
+        (
+            _extents(stream(NOTED.rename_columns(["x", *NOTED.column_names[1:]]))),
+            "columns of another schema: 'x'",
+        ),
+        (_extents(sections(DATA)["extents"] + b"x"), None),
+        (_extents(metadata_stream(0, b"x")[:-8] + sections(DATA)["extents"]), "0 columns"),
+        (_extents(b""), "byte 4 is outside of 0"),
+        (
+            _extents(stream(NOTED)[:-8].partition(b"extents")[0][:400]),
+            "outside|no message|more than there are",
+        ),
+    ],
+)
+def test_a_schema_is_compared_before_arrow_sees_it(
+    change: Callable[[dict[str, bytes]], None], got: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow would build each column and each text as often as a schema refers to it."""
+    data = tampered(change)
+    monkeypatch.delattr("pyarrow.ipc.open_stream")
+    checkpoint = replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data))
+    if got is None:
+        assert plain(decode_snapshot(data, checkpoint, LOG_ID)) == plain(FULL)
+        return
+    with pytest.raises(CorruptDataError, match=got):
+        decode_snapshot(data, checkpoint, LOG_ID)
+
+
+def test_metadata_of_a_message_is_refused() -> None:
+    batch = NOTED.combine_chunks().to_batches()[0]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, NOTED.schema) as writer:
+        writer.write_batch(batch, custom_metadata={"k": "v"})
+    data = tampered(_extents(sink.getvalue().to_pybytes()))
+    with pytest.raises(CorruptDataError, match="metadata of its own"):
+        decode_snapshot(data, replace(CHECKPOINT, size=len(data), sha256=sha256_hex(data)), LOG_ID)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ __all__ = [
     "ListLeaf",
     "ListedSegments",
     "SegmentPart",
+    "decode_leaf",
     "decode_root",
     "decode_segment_list",
     "encode_root",
@@ -169,7 +170,18 @@ def decode_root(data: bytes | None, named: SegmentListRecord) -> tuple[ListLeaf,
         raise _corrupt(named, f"a leaf is none: {error}") from None
     for record in records:
         keys.check_key(record.key, keys.parse_table_key, where=named.key)
+    if len({record.key for record in records}) < len(records):
+        raise _corrupt(named, "two leaves with one key")
     return tuple(map(ListLeaf, first, last, columns["rows"], records))
+
+
+def decode_leaf(data: bytes | None, leaf: ListLeaf, directories: Mapping[str, str]) -> ListedSegments:
+    """Return the segments of a leaf, verified against what the root says first. Raises CorruptDataError as :func:`decode_segment_list`."""
+    found = decode_segment_list(data, leaf.record, directories)
+    rows = sum(map(len, found.values()))
+    if rows != leaf.rows or (rows and (min(found) != leaf.first or max(found) != leaf.last)):
+        raise _corrupt(leaf.record, f"{rows} rows, not the {leaf.rows} of its partitions that the root names")
+    return found
 
 
 def leaves_of(leaves: Sequence[ListLeaf], key: TopicPartition) -> Sequence[ListLeaf]:
@@ -204,6 +216,8 @@ def decode_segment_list(
             raise _corrupt(named, f"a gap before offset {start} of {topic_id}/{partition}")
         ends[key] = end
         found.setdefault(key, []).append(SegmentPart(record, row))
+    if any(later < earlier for earlier, later in pairwise(found)):
+        raise _corrupt(named, "rows that are not in the order of topics and partitions")
     return {key: tuple(parts) for key, parts in found.items()}
 
 

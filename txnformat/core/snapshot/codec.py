@@ -10,7 +10,7 @@ digest after. Whatever does not fit is CorruptDataError with object, expected, g
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from txnformat import keys
 from txnformat.columns.arrow_file import rows_of
-from txnformat.columns.arrow_messages import ArrowFileError, check_declared, decoded_bytes_max
+from txnformat.columns.arrow_messages import ArrowFileError, check_stream, decoded_bytes_max
 from txnformat.core.entry import sha256_hex
 from txnformat.core.operations import Checkpoint
 from txnformat.core.ownership import check_snapshot
@@ -59,6 +59,7 @@ _FILES = {
     "schema_id": pa.int32(),
 }
 _TABLES = {"number": pa.int64(), "key": pa.string(), "size": pa.int64(), "sha256": pa.string()}
+_ROWS = {"extents": EXTENT, "markers": MARKER, "aborted": ABORTED, "segments": SEGMENT}
 _HEX_64 = r"^[0-9a-f]{64}$"
 
 
@@ -153,7 +154,7 @@ def _encoded(plain: bytes, batches: Iterable[Any], document: bytes, compression:
     outer = pa.record_batch([pa.array(_SECTIONS), pa.array(data, pa.large_binary())], schema=_OUTER)
     made = _stream(outer, None)
     check_cost(plain, len(made), name="snapshot")
-    _check_declared(data[1:], len(made), _beside(plain, len(made)))
+    _check_tables(dict(zip(_SECTIONS, data, strict=True)), len(made), _beside(plain, len(made)))
     return made
 
 
@@ -205,8 +206,8 @@ def _expect(name: str, field: str, expected: object, got: object) -> None:
 
 
 def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
-    _check_declared([data], len(data))
-    outer = _read(data, _OUTER, name)
+    start, _ = check_stream(memoryview(data), _OUTER, len(data))
+    outer = _read(data, start, _OUTER, name)
     _expect(name, "sections", list(_SECTIONS), outer.column("section").to_pylist())
     sections = dict(zip(_SECTIONS, (value.as_buffer() for value in outer.column("data")), strict=True))
     text = plain_text(sections["state"].to_pybytes(), name=name, stored=len(data))
@@ -215,14 +216,18 @@ def _decode(data: bytes, name: str, log_id: str, entry: int) -> LogState:
     del text
     _expect(name, "log_id", log_id, said.log_id)
     _expect(name, "entry", entry, said.entry)
-    _check_declared([sections[each] for each in _SECTIONS[1:]], len(data), others)
+    starts = _check_tables(sections, len(data), others)
+
+    def read(section: str) -> Any:
+        return _read(sections[section], starts[section], _INNER[section], name)
+
     tables = Tables(
-        _rows(sections["extents"], EXTENT, name),
-        _rows(sections["markers"], MARKER, name),
-        _rows(sections["aborted"], ABORTED, name),
-        _rows(sections["segments"], SEGMENT, name),
-        [(row[0], FileRecord(*row[1:])) for row in _records(sections["files"], _FILES, name)],
-        [(row[0], ObjectRecord(*row[1:])) for row in _records(sections["tables"], _TABLES, name)],
+        rows_of(read("extents"), EXTENT),
+        rows_of(read("markers"), MARKER),
+        rows_of(read("aborted"), ABORTED),
+        rows_of(read("segments"), SEGMENT),
+        [(row[0], FileRecord(*row[1:])) for row in _records(read("files"), name, keys.parse_data_key)],
+        [(row[0], ObjectRecord(*row[1:])) for row in _records(read("tables"), name, keys.parse_table_key)],
     )
     state = decode_state(said, tables, name)
     check_snapshot(state, name)
@@ -235,18 +240,24 @@ def _beside(text: bytes, stored: int) -> int:
     return max(0, decoded_bytes_max(stored) - max(0, most - parsed_bytes(text)) // 2)
 
 
-def _check_declared(streams: Iterable[Any], stored: int, declared: int = 0) -> None:
-    """Raise ArrowFileError unless Arrow streams of one object declare no more together than it may hold, beside what is ``declared`` already."""
-    for data in streams:
-        declared += check_declared(memoryview(data).cast("B"), stored, declared)
+def _check_tables(sections: Mapping[str, Any], stored: int, declared: int) -> dict[str, int]:
+    """Return where the record batches of the tables begin in their streams.
+
+    Raises ArrowFileError unless they declare no more together than a snapshot may hold, beside what is ``declared`` already.
+    """
+    starts = {}
+    for section, schema in _INNER.items():
+        starts[section], found = check_stream(
+            memoryview(sections[section]).cast("B"), schema, stored, declared
+        )
+        declared += found
+    return starts
 
 
-def _read(data: Any, schema: Any, name: str) -> Any:
-    """Return the table of an untrusted Arrow stream: its schema and every buffer checked."""
-    with pa.ipc.open_stream(data) as reader:
-        # The schema first: it says what the buffers may be, and it is small.
-        _expect(name, "schema", str(schema), str(reader.schema))
-        table = reader.read_all()
+def _read(data: Any, start: int, schema: pa.Schema, name: str) -> Any:
+    """Return the record batch at ``start`` of an untrusted Arrow stream whose schema was checked: every buffer checked."""
+    message = pa.ipc.read_message(pa.BufferReader(pa.py_buffer(data).slice(start)))
+    table = pa.ipc.read_record_batch(message, schema)
     table.validate(full=True)
     if table.nbytes > METADATA_BYTES_MAX:
         raise CorruptDataError(
@@ -258,27 +269,34 @@ def _read(data: Any, schema: Any, name: str) -> Any:
         )
     nulls = sum(column.null_count for column in table.columns)
     _expect(name, "nulls", 0, nulls)
-    return table.combine_chunks()
+    return table
 
 
-def _rows(data: Any, dtype: np.dtype[Any], name: str) -> Rows:
-    types = {field: pa.from_numpy_dtype(dtype[field]) for field in dtype.names or ()}
-    return rows_of(_read(data, _schema(types), name), dtype)
-
-
-def _records(data: Any, types: dict[str, Any], name: str) -> Iterator[tuple[Any, ...]]:
+def _records(
+    table: Any, name: str, parse: Callable[[str], keys.ObjectName | None]
+) -> Iterator[tuple[Any, ...]]:
     """Iterate over the rows of ``files`` or ``tables``; keys and hashes are checked as in an entry."""
-    table = _read(data, _schema(types), name)
-    for field in types:
+    fields = table.schema.names
+    for field in fields:
         if field.endswith("sha256"):
             valid = pc.all(pc.match_substring_regex(table.column(field), _HEX_64)).as_py()
             expected = "64 hex digits in each row"
             _expect(name, field, expected, "another text" if valid is False else expected)
-    parse = keys.parse_data_key if types is _FILES else keys.parse_table_key
     for key in table.column("key").to_pylist():
         keys.check_key(key, parse, where=name)
-    return zip(*(table.column(field).to_pylist() for field in types), strict=True)
+    return zip(*(table.column(field).to_pylist() for field in fields), strict=True)
 
 
-def _schema(types: dict[str, Any]) -> Any:
+def _schema(types: dict[str, Any]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+
+
+_INNER = {
+    **{
+        section: _schema({name: pa.from_numpy_dtype(dtype[name]) for name in dtype.names or ()})
+        for section, dtype in _ROWS.items()
+    },
+    "files": _schema(_FILES),
+    "tables": _schema(_TABLES),
+}
+"""The schemas of the tables, in the order of their sections."""
