@@ -77,3 +77,13 @@ def test_only_a_proof_is_a_refusal(error: Exception, kind: str, refused: bool) -
 def test_a_full_store_is_not_waited_for_and_proves_nothing(code: str) -> None:
     failure = failure_of(_answer(507, code), "put_object", "s3://b/k")
     assert (failure.error.kind, failure.refused, failure.error.transient) == ("disk-full", False, False)
+
+
+def test_an_endpoint_that_never_answered_is_named_with_what_to_check() -> None:
+    late = failure_of(TimeoutError(), "get_object", "s3://b/k", "http://h:9")
+    assert (late.refused, late.error.kind, late.error.transient) == (False, "connection-lost", True)
+    assert late.error.what == "the endpoint takes requests and does not answer"
+    assert late.error.values["endpoint"] == "http://h:9"
+    assert "request_timeout_s" in (late.error.hint or "")
+    other = failure_of(_answer(503, "SlowDown"), "get_object", "s3://b/k", "http://h:9")
+    assert "endpoint" not in other.error.values, "S3 has answered"

@@ -7,14 +7,20 @@ A request was *refused* only if the answer proves that it was not applied and ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from txnformat.errors import StorageError, UnsupportedStoreError
-from txnformat.store.s3.session import AnswerTooLargeError, BadAnswerError, RedirectedError, regional_endpoint
+from txnformat.store.s3.session import (
+    AnswerTooLargeError,
+    BadAnswerError,
+    RedirectedError,
+    WebPageError,
+    regional_endpoint,
+)
 
 __all__ = ["REQUEST_ERRORS", "Failure", "RequestFailedError", "failure_of"]
 
@@ -26,6 +32,7 @@ REQUEST_ERRORS = (
     AnswerTooLargeError,
     BadAnswerError,
     RedirectedError,
+    WebPageError,
     OSError,
 )
 """What a request may raise; OSError has the timeouts."""
@@ -40,7 +47,7 @@ class Failure(NamedTuple):
     sent: bool
     """False: no byte of the request reached the store."""
     status: int = 0
-    """HTTP status; 0 without an answer."""
+    """HTTP status; 0 without an answer of S3."""
     code: str = ""
     """The store's error code; empty without one."""
     too_large: AnswerTooLargeError | None = None
@@ -111,6 +118,11 @@ _FULL = _Meaning(
     "free space or raise the quota, then try again; committed data is safe",
 )
 _LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
+_NOT_S3 = _Meaning(
+    "endpoint-not-s3",
+    "the server at the endpoint does not answer like S3",
+    "check the storage option endpoint_url: another server, a portal or a proxy answers there",
+)
 _BUSY = _Meaning("store-unavailable", "the store is overloaded or failing", "try again")
 _CONFLICT = _Meaning("store-conflict", "another request to the same object was in the way", "try again")
 _REDIRECTED = _Meaning(
@@ -167,6 +179,12 @@ _STATUSES = {
     507: _FULL,
 }
 
+_UNSENT: tuple[tuple[tuple[type[Exception], ...], _Meaning], ...] = (
+    ((exceptions.InvalidRegionError, exceptions.EndpointProviderError), _SETTINGS),
+    ((exceptions.SSLError,), _TLS),
+    ((exceptions.ParamValidationError,), _OTHER),
+)
+
 _NO_CREDENTIALS = (
     exceptions.NoCredentialsError,
     exceptions.PartialCredentialsError,
@@ -185,10 +203,42 @@ class RequestFailedError(Exception):
         super().__init__(failure.error)
 
 
-def failure_of(error: BaseException, doing: str, url: str) -> Failure:
-    """Return what ``error``, raised by one request that was sent once, means; ``doing`` is the S3 operation, ``url`` what it was about."""
+_SILENT = "the endpoint takes requests and does not answer"
+_SILENT_HINT = (
+    "check that a store that speaks S3 answers at this endpoint (storage option endpoint_url; http or https), and the "
+    "network; request_timeout_s says how long to wait"
+)
+
+
+def failure_of(error: BaseException, doing: str, url: str, unproven: str | None = None) -> Failure:
+    """Return what ``error``, raised by one request that was sent once, means.
+
+    ``doing``: the S3 operation. ``url``: what it was about. ``unproven``: the endpoint, if nothing there has ever answered
+    like S3; a mistake in its name is then the likely cause.
+    """
+    failure = _failure_of(error, doing, url)
+    told = failure.error
+    if unproven is None or told.kind not in (_LOST.kind, _NOT_S3.kind):
+        return failure
+    is_foreign = told.kind == _NOT_S3.kind
+    is_late = isinstance(error, TimeoutError | exceptions.ReadTimeoutError)
+    named = StorageError(
+        _SILENT if is_late else told.what,
+        kind=told.kind,
+        hint=told.hint if is_foreign else _SILENT_HINT,
+        transient=not is_foreign,
+        endpoint=unproven,
+        **told.values,
+    )
+    return failure._replace(error=named)
+
+
+def _failure_of(error: BaseException, doing: str, url: str) -> Failure:
     if isinstance(error, exceptions.ClientError):
         return _answered(error, doing, url)
+    if isinstance(error, WebPageError):
+        # A page in place of the answer to a request proves nothing if it is a success, or if S3 answered here before.
+        return Failure(_error(_NOT_S3, doing, url, str(error), transient=True), error.status >= 400, True)
     if isinstance(error, RedirectedError):
         return _redirected(error, doing, url)
     if isinstance(error, AnswerTooLargeError):
@@ -198,10 +248,9 @@ def failure_of(error: BaseException, doing: str, url: str) -> Failure:
     if isinstance(error, _NO_CREDENTIALS):
         expired = "expire" in str(error).lower()
         return Failure(_error(_EXPIRED if expired else _MISSING, doing, url, str(error)), True, False)
-    if isinstance(error, exceptions.InvalidRegionError | exceptions.EndpointProviderError):
-        return Failure(_error(_SETTINGS, doing, url, str(error)), True, False)
-    if isinstance(error, exceptions.SSLError):
-        return Failure(_error(_TLS, doing, url, str(error)), True, False)
+    for kinds, meaning in _UNSENT:
+        if isinstance(error, kinds):
+            return Failure(_error(meaning, doing, url, str(error)), True, False)
     if isinstance(error, exceptions.ConnectTimeoutError | exceptions.ProxyConnectionError):
         return Failure(_error(_UNREACHABLE, doing, url, str(error), transient=True), True, False)
     if isinstance(error, exceptions.EndpointConnectionError):
@@ -216,8 +265,6 @@ def failure_of(error: BaseException, doing: str, url: str) -> Failure:
         error, exceptions.HTTPClientError | aiohttp.ClientError | OSError | exceptions.ResponseStreamingError
     ):
         return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
-    if isinstance(error, exceptions.ParamValidationError):
-        return Failure(_error(_OTHER, doing, url, str(error)), True, False)
     # An answer that cannot be parsed, above all: the request may have been applied.
     return Failure(_error(_LOST, doing, url, repr(error), transient=True), False, True)
 
@@ -231,6 +278,8 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     open_end = status >= 500 or status in (0, 200, 408, 409, 429) or code in ("RequestTimeout", "SlowDown")
     if code == "NotImplemented":
         open_end = False
+    if status == 404 and doing != "head_object" and _is_no_s3(answer, code):
+        return Failure(_error(_NOT_S3, doing, url, f"{status} {message}", transient=True), True, True)
     meaning = _CODES.get(code) or _STATUSES.get(status) or (_BUSY if open_end else _OTHER)
     if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
         meaning = _EXPIRED
@@ -238,6 +287,13 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     # A full store stays full, so nobody waits for it; but a 507 may come when parts of an object have been written.
     transient = open_end and meaning is not _FULL
     return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
+
+
+def _is_no_s3(answer: Mapping[str, Any], code: str) -> bool:
+    """Return whether an error says something, without S3's document and S3's headers: botocore makes the code of the status."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    is_told = headers.get("content-length") != "0"
+    return is_told and code in ("", "404") and not any(name.lower().startswith("x-amz") for name in headers)
 
 
 def _redirected(error: RedirectedError, doing: str, url: str) -> Failure:

@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import HTTPClientError
 
-__all__ = ["AnswerTooLargeError", "BadAnswerError", "OnceSession", "RedirectedError", "regional_endpoint"]
+__all__ = [
+    "AnswerTooLargeError",
+    "BadAnswerError",
+    "OnceSession",
+    "RedirectedError",
+    "WebPageError",
+    "regional_endpoint",
+]
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of an answer that is no object (inclusive): a listing of 1,000 keys, each as long as keys can be, has less."""
@@ -76,6 +83,14 @@ class BadAnswerError(Exception):
     """The answer has a field that makes no sense."""
 
 
+class WebPageError(Exception):
+    """The answer is a page for people, which no S3 sends: another server, a portal or a proxy. ``status`` is its HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"HTTP {status} with a web page (text/html)")
+
+
 class _Answer:
     """An aiohttp answer of which no more is read at once than it may have."""
 
@@ -114,6 +129,9 @@ class _OneHost:
             finally:
                 answer.close()
             raise _redirected(answer, str(arguments.get("url", "")), body)
+        if _is_web_page(answer):
+            answer.close()
+            raise WebPageError(answer.status)
         return _Answer(answer)
 
 
@@ -132,9 +150,19 @@ class OnceSession(AIOHTTPSession):  # type: ignore[misc]  # untyped
             return await super().send(request)
         except HTTPClientError as error:
             inner = error.kwargs.get("error")
-            if isinstance(inner, RedirectedError | AnswerTooLargeError | BadAnswerError):
+            if isinstance(inner, RedirectedError | AnswerTooLargeError | BadAnswerError | WebPageError):
                 raise inner from None
             raise
+
+
+def _is_web_page(answer: Any) -> bool:
+    """Return whether an answer is another server's. Statuses that gateways in front of S3 give mean what they say."""
+    return (
+        answer.status < 500
+        and answer.status not in (401, 403, 408, 409, 412, 429)
+        and str(answer.headers.get("Content-Type", "")).lower().startswith("text/html")
+        and not any(name.lower().startswith("x-amz") for name in answer.headers)
+    )
 
 
 def xml_problem(body: bytes, root: str | None = None) -> str | None:

@@ -86,6 +86,7 @@ class S3Store:
         self._time = StoreTime(self._clock)
         self._patience = Patience(self._clock, options.request_timeout_s)
         self._is_reached: bool | None = None  # False: not, after all attempts
+        self._has_answered = False  # like S3
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -114,7 +115,11 @@ class S3Store:
     @property
     def place(self) -> str:
         """The URL at its endpoint: buckets of one name at two endpoints are two buckets."""
-        return f"{self.url} at {self.options.endpoint_url or own_endpoint(os.environ) or 'AWS'}"
+        return f"{self.url} at {self._endpoint}"
+
+    @property
+    def _endpoint(self) -> str:
+        return self.options.endpoint_url or own_endpoint(os.environ) or "AWS"
 
     @property
     def reads_in_flight(self) -> int:
@@ -329,11 +334,13 @@ class S3Store:
         except REQUEST_ERRORS as error:
             self._learn(sent, getattr(error, "response", None))
             where = self.url if key is None else f"{self.url}/{key}"
-            failure = failure_of(error, operation, where)
+            failure = failure_of(error, operation, where, None if self._has_answered else self._endpoint)
+            self._has_answered |= failure.status > 0
             hide_in(failure.error, self.options.mask)
             failure = failure._replace(code=self.options.mask(failure.code))
         else:
             self._learn(sent, answer)
+            self._has_answered = True
             return answer
         # Raised out here, without the library's error as its context: a store may have put headers into that one's text.
         raise RequestFailedError(failure)
