@@ -44,7 +44,7 @@ def test_a_web_page_is_no_answer_of_s3(status: int, call: str) -> None:
         with pytest.raises(StorageError, match="does not answer like S3") as caught:
             getattr(_store(server), call)(KEY)
         assert len(server.came) == 1, "asking again would not help"
-        assert caught.value.kind == "endpoint-not-s3"
+        assert caught.value.kind == "endpoint-no-store"
         assert caught.value.values["endpoint"] == server.url
         assert "check the storage option endpoint_url" in (caught.value.hint or "")
 
@@ -53,7 +53,7 @@ def test_no_log_is_told_as_missing_where_there_is_no_s3() -> None:
     for made in (_page(404), _page(200), answer(404, b"404 page not found\n", Content_Type="text/plain")):
         with HostileServer(made) as server, pytest.raises(StorageError) as caught:
             TxnLog.open("s3://bucket/log", storage_options=_options(server))
-        assert caught.value.kind == "endpoint-not-s3"
+        assert caught.value.kind == "endpoint-no-store"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_web_page_in_place_of_a_success_proves_nothing(status: int, outcome: C
         assert len(server.came) == 1
     assert result.outcome is outcome
     assert result.error is not None
-    assert result.error.kind == "endpoint-not-s3"
+    assert result.error.kind == "endpoint-no-store"
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, "permission-denied"), (503, "store-unavailable")])

@@ -119,7 +119,7 @@ _FULL = _Meaning(
 )
 _LOST = _Meaning("connection-lost", "the store gave no complete answer", "try again")
 _NOT_S3 = _Meaning(
-    "endpoint-not-s3",
+    "endpoint-no-store",
     "the server at the endpoint does not answer like S3",
     "check the storage option endpoint_url: another server, a portal or a proxy answers there",
 )
