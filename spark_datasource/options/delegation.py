@@ -36,7 +36,7 @@ def delegated_by(options: Mapping[str, str]) -> tuple[dict[str, str], Delegation
         return others, None
     try:
         transactional_id, *numbers = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         transactional_id, numbers = None, []
     if not isinstance(transactional_id, str) or [type(number) for number in numbers] != [int, int, int]:
         raise InvalidInputError(

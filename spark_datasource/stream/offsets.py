@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from spark_datasource.options.declared import Order
-from txnformat.errors import InvalidInputError, UnsupportedFeatureError
+from txnformat.errors import InvalidInputError, UnsupportedFeatureError, repr_of
 from txnformat.field_types import Count, Name, OrMinusOne
 
 __all__ = ["VERSION", "SeenEntry", "StreamOffset", "TopicPosition", "parse_stream_offset"]
@@ -97,7 +97,7 @@ def parse_stream_offset(value: object) -> StreamOffset:
         return msgspec.convert(None if version is None else value, StreamOffset)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):  # UnicodeError: half a surrogate pair
         raise InvalidInputError(
-            f"the checkpoint has {str(value)!r:.200}, which is no offset of txnlog",
+            f"the checkpoint has {repr_of(value, 200)}, which is no offset of txnlog",
             kind="invalid-checkpoint",
             hint="use the source that wrote the checkpoint, or a new checkpointLocation",
         ) from None

@@ -194,9 +194,10 @@ def test_objects_are_decoded_by_their_name(
 def test_objects_that_are_not_what_they_are_called(
     txnlog: Command, orders: TxnLog, tmp_path: Path, name: str
 ) -> None:
-    (tmp_path / name).write_bytes(b"nonsense")
-    answer = txnlog("dump", "object", tmp_path / name, "--json")
-    assert answer.code in (2, 6)
-    assert answer.out == ""
+    for content in (b"nonsense", b"[" * 100_000):
+        (tmp_path / name).write_bytes(content)
+        answer = txnlog("dump", "object", tmp_path / name, "--json")
+        assert answer.code in (2, 6)
+        assert answer.out == ""
     missing = txnlog("dump", "object", f"nowhere/{name}", "--json")
     assert (missing.code, missing.error["kind"]) == (3, "no-object")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.cli.conftest import Command
 from txnlog import Consumer, Producer, TxnLog
 from txnlog.cli.records.json_values import Binary, decoder, encoder
+from txnlog.cli.records.sources import _object
 
 ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
 
@@ -106,6 +107,26 @@ def test_one_record_is_called_one(txnlog: Command, orders: TxnLog) -> None:
 def test_no_input_is_no_entry(txnlog: Command, orders: TxnLog) -> None:
     assert txnlog("produce", "orders", "--json").json["entry"] is None
     assert orders.refresh().entry == BEFORE
+
+
+class _Name(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_name_that_appears_twice_among_very_many_is_found_at_once() -> None:
+    names = [_Name(number) for number in range(2_000)]
+    with pytest.raises(ValueError, match="'1999' appears twice"):
+        _object([(name, None) for name in [*names, _Name(1999)]])
+    assert _Name.compared < 10_000
 
 
 BAD = [

@@ -19,6 +19,7 @@ from txnformat.core.intents import SealSegments
 from txnformat.core.operations import Checkpoint, Seal
 from txnformat.core.sealing.segment_list import (
     ListLeaf,
+    SegmentPart,
     decode_root,
     decode_segment_list,
     encode_root,
@@ -298,6 +299,47 @@ def test_what_is_kept_of_an_object_is_not_given_for_other_words_about_its_key() 
         assert cache.index(index).files
         with pytest.raises(CorruptDataError):
             cache.index(ObjectRecord(index.key, index.size, "f" * 64))
+
+
+def _ends(part: SegmentPart, start: int, end: int) -> SegmentPart:
+    row = part.row.copy()
+    row["start_offset"], row["end_offset"] = start, end
+    return SegmentPart(part.record, row)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: [parts[0], _ends(parts[1], *[parts[0].range.end] * 2), *parts[1:]],
+        lambda parts: [_ends(parts[0], 1, parts[0].range.end), *parts[1:]],
+        lambda parts: [*parts[:-1], _ends(parts[-1], parts[-1].range.start, parts[-1].range.end - 1)],
+        lambda parts: [_ends(parts[0], 0, 10**6), _ends(parts[1], 10**6, 0), *parts],
+        lambda parts: parts[:-1],
+        lambda parts: parts[1:],
+        lambda parts: [_ends(parts[0], 0, -5)],
+    ],
+)
+def test_a_list_that_hides_or_repeats_offsets_is_refused(
+    change: Callable[[list[SegmentPart]], list[SegmentPart]],
+) -> None:
+    """Whoever follows it would miss records, get them twice, or never get on."""
+    store = MemoryStore()
+    log = make(store, 5, 40)
+    log.committer.seal(merge=True)
+    state = log.state
+    everything = OffsetRange(0, 10**9)
+    key = max(state.partitions, key=lambda key: len(SidecarCache(store).segments(state, key, everything)))
+    found = SidecarCache(store).segments(state, key, everything)
+    count = next(
+        index for index, part in enumerate(found, 1) if part.range.end == state.partition(key).listed_end
+    )
+    data = encode_segment_list({key: tuple(change(found[:count]))})
+    store.put(ROOT_KEY, data)
+    forged = SegmentListRecord(ROOT_KEY, len(data), sha256_hex(data), 0)
+    state = replace(state, segment_lists=(forged,))
+    with pytest.raises(CorruptDataError, match=r"follow each other|a gap before") as caught:
+        SidecarCache(store).segments(state, key, everything)
+    assert caught.value.kind == "corrupt-sidecar"
 
 
 def test_rows_of_a_list_are_in_order() -> None:

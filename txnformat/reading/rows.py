@@ -6,6 +6,7 @@ by side in one file are read in one go.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -68,10 +69,8 @@ def output_schema(schema: TopicSchema, columns: Sequence[str] | None) -> pa.Sche
         for name in columns
         if not is_text(name) or name not in known
     ]
-    names = [name for name in columns if is_text(name)]
-    repeated = [
-        f"column {repr_of(name)} is asked for twice" for name in sorted(set(names)) if names.count(name) > 1
-    ]
+    times = Counter(name for name in columns if is_text(name))
+    repeated = [f"column {repr_of(name)} is asked for twice" for name in sorted(times) if times[name] > 1]
     hint = f"the columns are {', '.join(known)}"
     if unknown:
         raise InvalidInputError(unknown + repeated, kind="unknown-column", hint=hint)

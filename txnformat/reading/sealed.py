@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from txnformat.core.sealing.segment_list import (
 )
 from txnformat.core.sealing.sidecar import SegmentIndex, decode_index
 from txnformat.core.state import LogState
+from txnformat.errors import CorruptDataError
 from txnformat.forking import renew_after_fork
 from txnformat.persistent import Rows
 from txnformat.store.base import ObjectStore
@@ -133,7 +134,8 @@ class SidecarCache:
     def segments(self, state: LogState, key: TopicPartition, wanted: OffsetRange) -> list[SegmentPart]:
         """Return the sealed segments of a partition that overlap ``wanted``, in the order of their offsets.
 
-        Requests: none but those of the segment lists (:meth:`listed`), newest first, until one begins at ``wanted`` or before.
+        Raises CorruptDataError unless they follow each other over all sealed offsets of ``wanted``. Requests: none but those of the
+        segment lists (:meth:`listed`), newest first, until one begins at ``wanted`` or before.
         """
         partition = state.partition(key)
         found: list[SegmentPart] = []
@@ -148,4 +150,27 @@ class SidecarCache:
                 SegmentPart(state.segments[int(row["segment"])], row) for row in partition.segments.array()
             ]
             found += segments_in(newer, wanted)
+        _check_whole(found, key, OffsetRange(wanted.start, min(wanted.end, partition.sealed_end)))
         return found
+
+
+def _check_whole(found: Sequence[SegmentPart], key: TopicPartition, wanted: OffsetRange) -> None:
+    """Raise CorruptDataError unless segments follow each other over all of the wanted offsets."""
+    at = wanted.start
+    for number, part in enumerate(found):
+        start, end = part.range
+        if start >= end or (start != at if number else start > at):
+            break
+        at = end
+    else:
+        if at >= wanted.end:
+            return
+    raise CorruptDataError(
+        "the sealed segments of a partition do not follow each other",
+        kind="corrupt-sidecar",
+        hint="run verify, which says which segment list differs from the entries",
+        topic_id=key.topic_id,
+        partition=key.partition,
+        expected=f"all offsets from {wanted.start} to {wanted.end}",
+        got=[tuple(part.range) for part in found[:20]],
+    )

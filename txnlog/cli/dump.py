@@ -359,7 +359,7 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
         text = decompressed(data, name=key)
         check_cost(text, len(data), name=key)
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"this is not JSON: {error}", kind="invalid-file", object=key) from None
     yield value if isinstance(value, dict) else {"value": value}
 

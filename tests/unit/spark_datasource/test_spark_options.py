@@ -14,6 +14,7 @@ import pytest
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.failures import code_of, coded
 from spark_datasource.options.declared import READ
+from spark_datasource.options.delegation import TRANSACTION, delegated_by
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.options.values import Option
 from spark_datasource.options.write import parse_stream_write_options, parse_write_options
@@ -281,3 +282,12 @@ def test_splits_are_runs_of_the_log_of_about_equal_bytes() -> None:
 )
 def test_there_are_splits_for_every_core_unless_they_get_small(arguments: dict[str, Any], count: int) -> None:
     assert split_count(**{"bytes_max": 2**40, "partitions_min": None, "cores": 8, **arguments}) == count
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "[" * 100_000, "7", "{}", "[]", '["t", 1, 2]', '["t", 1, 2, true]', "[1, 1, 2, 3]"]
+)
+def test_an_internal_option_that_others_set_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is internal") as caught:
+        delegated_by({TRANSACTION: text})
+    assert caught.value.kind == "invalid-option"

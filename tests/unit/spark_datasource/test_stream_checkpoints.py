@@ -129,6 +129,14 @@ def test_what_is_no_offset_is_one_clear_error(start: Open, value: Any) -> None:
     assert caught.value.kind == "invalid-checkpoint"
 
 
+def test_an_offset_that_is_nested_too_deep_is_no_offset() -> None:
+    value = OFFSET
+    for _ in range(100_000):
+        value = {**OFFSET, "began": value}
+    with pytest.raises(InvalidInputError, match="no offset of txnlog"):
+        parse_stream_offset(value)
+
+
 def test_a_newer_format_asks_for_an_upgrade(start: Open) -> None:
     offset = {**travelled(start().initialOffset()), "version": VERSION + 1}
     with pytest.raises(UnsupportedFeatureError, match="newer version"):

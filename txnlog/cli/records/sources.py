@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal, InvalidOperation
@@ -112,8 +113,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object."""
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        times = Counter(name for name, _ in pairs)
+        repeated = next(name for name in times if times[name] > 1)
         raise _RepeatedNameError(f"{repeated!r:.300} appears twice")
     return members
 
