@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from tests.limits.case import Case
 from tests.limits.document_cases import LOG, TOPIC, entry_of
 from txnformat import keys
@@ -34,7 +36,7 @@ from txnformat.core.operations import (
 )
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, AckedPartition, AckMode, CreateSubscription
-from txnformat.types import FileRecord, ObjectRecord, Outcome
+from txnformat.types import FileRecord, ObjectRecord, Outcome, SegmentListRecord
 
 __all__ = ["CASES", "HASH", "append_of", "topic_of"]
 
@@ -271,6 +273,18 @@ def _seals_of_one() -> Built:
     ]
 
 
+def _lists() -> Built:
+    state, seals = _seals_of_one()
+    return state, [
+        structs.replace(
+            op,
+            segment_list=SegmentListRecord(keys.table_key(0, str(uuid.UUID(int=one))), 1, HASH, one, 1),
+            listed_segments=one + 1,
+        )
+        for one, op in enumerate(seals)
+    ]
+
+
 def _make(build: Callable[[], Built], folder: Path) -> int:
     state, operations = build()
     data = entry_of(state, operations)
@@ -318,6 +332,7 @@ CASES = tuple(
         ),
         ("seals", "10,000 times `seal`, each of one of 10,000 partitions", _seals),
         ("seals-of-one", "10,000 times `seal`, each of one record of a partition", _seals_of_one),
+        ("lists", "10,000 times `seal`, each with a segment list of its own", _lists),
         (
             "beside-holders",
             "1,000 cumulative acks, each aborted, beside 9,000 transactions that hold a range",

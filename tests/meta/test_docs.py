@@ -292,6 +292,7 @@ LIMIT_CONSTANTS: dict[str, tuple[str, ...]] = {
         "txnformat.segments.footer_shape:LISTS_BYTES_MAX",
         "txnformat.segments.footer_shape:LISTS_RATIO_MAX",
     ),
+    "segment lists of a state": ("txnformat.core.sealing.lists:LISTS_MAX",),
     "string in metadata": ("txnformat.field_types:TEXT_BYTES_MAX",),
     "regular expression of names (`subscribePattern`, `--pattern`)": (),
     "topic name": ("txnformat.keys:NAME_CHARS_MAX",),

@@ -6,18 +6,23 @@ a new list takes in those that would not be. So a row is written O(log n) times,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 
 from txnformat.core.operations import Seal
 from txnformat.core.state import LogState
 from txnformat.types import SegmentListRecord
 
-__all__ = ["ROWS_MAX", "lists_with", "taken_in"]
+__all__ = ["LISTS_MAX", "ROWS_MAX", "lists_with", "taken_in"]
 
 RATIO = 2
 """A list that is at most so many times as large as all newer rows together is taken in."""
 ROWS_MAX = 40_000_000
 """Rows of the largest list (inclusive), so that it has at most :data:`~txnformat.types.LEAVES_MAX` leaves however long its keys are."""
+
+LISTS_MAX = 10_000
+"""Lists of a state (inclusive): of 200,000 rows each, as writers make them without maintenance, or of more."""
 
 
 def taken_in(lists: Sequence[SegmentListRecord], rows: int, rows_max: int = ROWS_MAX) -> int:
@@ -36,12 +41,14 @@ def taken_in(lists: Sequence[SegmentListRecord], rows: int, rows_max: int = ROWS
 
 
 def lists_with(state: LogState, op: Seal) -> tuple[SegmentListRecord, ...] | None:
-    """Return the lists after a seal that brings one; None: it does not follow those of the state, which others have changed."""
+    """Return the lists after a seal that brings one; None: it does not follow those of the state, which others have changed, or there are too many."""
     added = op.segment_list
     if added is None:
         return state.segment_lists
-    kept = tuple(one for one in state.segment_lists if one.first < added.first)
-    gone = state.segment_lists[len(kept) :]
+    count = bisect_left(state.segment_lists, added.first, key=attrgetter("first"))
+    kept, gone = state.segment_lists[:count], state.segment_lists[count:]
+    if count >= LISTS_MAX:
+        return None
     if added.first != (gone[0].first if gone else state.listed_segments) or added.first >= op.listed_segments:
         return None
     # An earlier version wrote lists of all segments, without anything else about them.

@@ -20,6 +20,7 @@ from txnformat.core.operation_codec import (
 )
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, Checkpoint, CreateTopic
 from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.lists import LISTS_MAX
 from txnformat.core.snapshot.groups import decode_group, encode_group
 from txnformat.core.snapshot.rows import (
     AppVersionRow,
@@ -205,6 +206,8 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
     lists = (*row.older_lists, *((row.segment_list,) if row.segment_list else ()))
     for one in lists:
         check_table_key(one, f"{name}.segment_list")
+    if len(lists) > LISTS_MAX:
+        fail(name, "older_lists", f"at most {LISTS_MAX} lists", len(lists))
     bounds = [one.first for one in lists] + [row.listed_segments]
     if (lists or row.listed_segments) and (bounds[0] != 0 or any(b <= a for a, b in pairwise(bounds))):
         fail(name, "listed_segments", "end of lists that follow each other from segment 0 on", bounds)

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.core.full_state import FULL, checkpoint_of
 from txnformat import keys
 from txnformat.core.drafts import replace
 from txnformat.core.operations import Seal
 from txnformat.core.records.state import SEGMENT
-from txnformat.core.sealing.lists import RATIO, ROWS_MAX, lists_with, taken_in
+from txnformat.core.sealing.lists import LISTS_MAX, RATIO, ROWS_MAX, lists_with, taken_in
 from txnformat.core.sealing.segment_list import SegmentPart, row_bytes
+from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.state import LogState
+from txnformat.errors import CorruptDataError
 from txnformat.protocol.segment_lists import LEAF_BYTES
 from txnformat.types import LEAVES_MAX, ObjectRecord, SegmentListRecord, SegmentRecord
 
@@ -117,3 +120,20 @@ def test_a_list_follows_exactly_those_that_it_names(
 def test_a_list_of_all_segments_that_an_earlier_version_wrote_replaces_all() -> None:
     old = SegmentListRecord(keys.table_key(9, UUID), 1, "f" * 64)
     assert lists_with(STATE, Seal((), old, 7)) == (old,)
+
+
+def test_a_state_has_no_more_lists_than_are_allowed() -> None:
+    """Each seal makes the tuple anew, and a read may have to ask each list."""
+    lists = tuple(a_list(number, 1, number) for number in range(LISTS_MAX))
+    full = replace(FULL, segment_lists=lists, listed_segments=LISTS_MAX)
+    assert lists_with(full, Seal((), a_list(LISTS_MAX, 1), LISTS_MAX + 1)) is None
+    instead = Seal((), a_list(LISTS_MAX - 1, 1), LISTS_MAX + 1, replaced_lists=(lists[-1].key,))
+    found = lists_with(full, instead)
+    assert found is not None
+    assert len(found) == LISTS_MAX
+    data = encode_snapshot(full)
+    state = replace(full, segment_lists=(*lists, a_list(LISTS_MAX, 1)), listed_segments=LISTS_MAX + 1)
+    assert decode_snapshot(data, checkpoint_of(full, data), full.log_id).segment_lists == lists
+    beyond = encode_snapshot(state)
+    with pytest.raises(CorruptDataError, match="older_lists"):
+        decode_snapshot(beyond, checkpoint_of(state, beyond), state.log_id)
