@@ -219,11 +219,12 @@ class TxnLogError(Exception):
     """
 
     default_kind: ClassVar[str] = "error"
+    default_hint: ClassVar[str | None] = None
 
     def __init__(self, what: str, *, kind: str | None = None, hint: str | None = None, **values: Any) -> None:
         self.what = what
         self.kind = kind or self.default_kind
-        self.hint = hint
+        self.hint = hint or self.default_hint
         self.values = values
         super().__init__(self.message())
 
@@ -383,6 +384,7 @@ class CorruptDataError(FormatError):
     """Bytes differ from what their hash, length or schema promises; ``values`` name object, expected, got."""
 
     default_kind = "corrupt-data"
+    default_hint = "restore the object from a copy; txnlog verify lists all that is damaged"
 
 
 class UnsupportedFeatureError(FormatError):

@@ -180,7 +180,7 @@ def test_expired_transactions_are_ended(txnlog: Command, root: Path, command: li
 
 def test_maintain_timeouts_names_whom_it_ended(txnlog: Command, root: Path) -> None:
     expired(root)
-    assert txnlog("maintain", "timeouts").out == "ended 1 transactions: slow\n"
+    assert txnlog("maintain", "timeouts").out == "ended 1 transaction: slow\n"
     assert txnlog("maintain", "timeouts").out == "ended 0 transactions\n"
     assert txnlog("transactions", "end-expired").out == "no such transaction is open\n"
 

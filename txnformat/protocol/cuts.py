@@ -11,6 +11,7 @@ from txnformat.arguments import is_text
 from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.wire.bundle import bundle_first
+from txnformat.digits import whole
 from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.moments import Moment, as_moment_ms
 from txnformat.protocol.effects import ReadClock, Steps
@@ -54,7 +55,10 @@ def check_version_options(
     if version_as_of is not None and type(version_as_of) is not int:
         problems.append(f"{names[0]} is {repr_of(version_as_of, 100)}, not the number of an entry")
     if problems:
-        raise InvalidInputError(problems, kind="invalid-version")
+        text: object = version_as_of
+        number = whole(text.strip()) if isinstance(text, str) else None
+        hint = None if number is None else f"pass a number in place of text: {names[0]}={number}"
+        raise InvalidInputError(problems, kind="invalid-version", hint=hint)
     return level
 
 

@@ -24,6 +24,7 @@ from txnformat.errors import CorruptDataError, FormatError, NotFoundError
 from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.protocol.reads import (
     get_object,
+    list_keys,
     make_durable,
     read_boundary,
     read_slots,
@@ -172,9 +173,7 @@ def open_view() -> Steps[View]:
 def _open_view() -> Steps[View]:
     format_data, hint_data = yield from simultaneous(GetObject(keys.FORMAT_KEY), GetObject(keys.LATEST_KEY))
     if not isinstance(format_data, bytes):
-        raise NotFoundError(
-            "there is no log here", kind="no-log", hint="create it with TxnLog.create, or check the path"
-        )
+        format_data = yield from _missing_format()
     empty = empty_state(format_data)
     hint = parse_hint(hint_data)
     if hint is not None:
@@ -192,6 +191,23 @@ def _open_view() -> Steps[View]:
         hint="restore the objects under _txnlog/snapshots",
         snapshots=found[-3:],
     )
+
+
+def _missing_format() -> Steps[bytes]:
+    """Return the format.json that a creator has written since, with an entry; else raise: there is no log, or a damaged one."""
+    if not (yield from list_keys(keys.LOG_PREFIX)):
+        raise NotFoundError(
+            "there is no log here", kind="no-log", hint="create it with TxnLog.create, or check the path"
+        )
+    found = yield from get_object(keys.FORMAT_KEY)
+    if found is None:
+        raise CorruptDataError(
+            "there are commit entries, but the log's format.json is missing",
+            kind="format-missing",
+            hint="restore it from a copy, such as an older version of the object; a new one would not fit the entries",
+            object=keys.FORMAT_KEY,
+        )
+    return found
 
 
 def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:

@@ -289,7 +289,7 @@ class ChainCheck:
         if self.state is None:
             return
         self._compare(self.state)
-        self._record.checked["partitions"] += len(self.state.partitions)
+        self._record.checked["partitions"] += self.state.partition_count
         if self.state.entry >= 0:
             for problem in check_whole(self.state):
                 self._record.add(

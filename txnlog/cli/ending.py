@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.options import IntegerRange, Place, with_place
-from txnlog.cli.output import Table, printable, say
+from txnlog.cli.output import Table, counted, printable, say
 
 if TYPE_CHECKING:
     from txnformat.admin.transactions import EndedTransaction
@@ -143,11 +143,11 @@ def _carry_out(end: End, *, dry_run: bool, sure: bool) -> Sequence[EndedTransact
         would = [one for one in end(dry_run=True) if one.outcome == "would-abort"]
         if would and (sys.stdin is None or not sys.stdin.isatty()):
             raise click.UsageError(
-                f"this aborts {len(would)} transactions: add --yes to do it, or --dry-run to see which"
+                f"this aborts {counted(len(would), 'transaction')}: add --yes to do it, or --dry-run to see which"
             )
         if would:
             names = printable(", ".join(one.transactional_id for one in would))
-            click.confirm(f"Abort {len(would)} transactions: {names}?", abort=True, err=True)
+            click.confirm(f"Abort {counted(len(would), 'transaction')}: {names}?", abort=True, err=True)
     return end()
 
 

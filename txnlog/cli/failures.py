@@ -58,6 +58,9 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
 
 
 _HINTS: Mapping[str, str] = {
+    "no-object": "name an object by its key below the root, such as _txnlog/format.json, or a file by its path; txnlog "
+    "dump entries and txnlog dump batches show keys",
+    "unknown-entry": "txnlog history shows the entries that there are",
     "no-log": "create it with txnlog create, or check the path",
     "log-exists": "use the existing log, or add --exist-ok",
     "unknown-topic": "create it with txnlog create-topic, or check the name: txnlog topics",
@@ -68,6 +71,10 @@ _HINTS: Mapping[str, str] = {
     "partition-count-changed": "another client added partitions to the topic meanwhile: run the command again",
 }
 """Hints for the command line, for kinds whose own hint names a call of Python."""
+
+
+_EXIT_CODES_OF_KINDS: Mapping[str, int] = {"segment-file-missing": 6}
+"""Of kinds that say more than their class: what a log has lost is not a name that the user got wrong."""
 
 
 _SHARED_OPTIONS = ("--root", "-r", "--storage", "--json")
@@ -126,6 +133,8 @@ def exit_code(error: BaseException) -> int:
         return USAGE
     if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
         return INTERRUPTED
+    if isinstance(error, TxnLogError) and error.kind in _EXIT_CODES_OF_KINDS:
+        return _EXIT_CODES_OF_KINDS[error.kind]
     for cls in type(error).__mro__:
         if cls in EXIT_CODES:
             return EXIT_CODES[cls]
@@ -150,7 +159,7 @@ def _document(error: BaseException) -> dict[str, Any]:
             "kind": error.kind,
             "message": error.what,
             "values": plain_values(error.values),
-            "hint": _nearest(error) or _HINTS.get(error.kind, error.hint),
+            "hint": _nearest(error) or _hint(error),
             "exit_code": code,
         }
         if isinstance(error, InvalidInputError):
@@ -206,6 +215,14 @@ def _usage_hint(error: click.ClickException) -> str | None:
 
 _KNOWN = {"unknown-topic": ("topic", "topics"), "unknown-group": ("group", "groups")}
 """Kinds of errors about a name, to the values that have it and those that there are."""
+
+
+def _hint(error: TxnLogError) -> str | None:
+    if (
+        error.kind == "unknown-topic" and "version" in error.values
+    ):  # it came to be later, and the error says when
+        return error.hint
+    return _HINTS.get(error.kind, error.hint)
 
 
 def _nearest(error: TxnLogError) -> str | None:

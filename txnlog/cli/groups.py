@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, parse_numbers, with_place
-from txnlog.cli.output import Table, instant, plain_values, print_exact, print_json, say
+from txnlog.cli.output import Table, counted, instant, plain_values, print_exact, print_json, say
 
 if TYPE_CHECKING:
     from txnformat.core.groups.listing import GroupDetails, PendingCommit
@@ -291,6 +291,6 @@ def delete(group: str, place: Place, force: bool, dry_run: bool, as_json: bool) 
     if as_json:
         print_json({**plain_values(done), "dry_run": dry_run})
     elif dry_run:
-        say(f"{group}: this would delete the group and {done.positions} positions")
+        say(f"{group}: this would delete the group and {counted(done.positions, 'position')}")
     else:
-        say(f"{group}: deleted with {done.positions} positions, in entry {done.entry}")
+        say(f"{group}: deleted with {counted(done.positions, 'position')}, in entry {done.entry}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txnlog.cli.options import Place, with_place
-from txnlog.cli.output import print_json, say
+from txnlog.cli.output import counted, print_json, say
 
 if TYPE_CHECKING:
     from txnformat.client.maintenance import MaintenanceReport
@@ -40,7 +40,7 @@ def timeouts(place: Place, as_json: bool) -> None:
     report = _report("timeouts", place, as_json)
     if report is not None:
         names = f": {', '.join(report.timed_out)}" if report.timed_out else ""
-        say(f"ended {len(report.timed_out)} transactions{names}")
+        say(f"ended {counted(len(report.timed_out), 'transaction')}{names}")
 
 
 @maintain.command("seal")
@@ -55,13 +55,13 @@ def seal(place: Place, as_json: bool) -> None:
         return
     if report.segments:
         say(
-            f"sealed {report.batches} batches of {report.partitions} partitions in {report.segments} segments, "
-            f"{report.sidecar_bytes} bytes of sidecars"
+            f"sealed {counted(report.batches, 'batch')} of {counted(report.partitions, 'partition')} in "
+            f"{counted(report.segments, 'segment')}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
         )
     else:
         say("nothing to seal")
     if report.merged_lists:
-        say(f"merged {report.merged_lists} segment lists into larger ones")
+        say(f"merged {counted(report.merged_lists, 'segment list')} into larger ones")
 
 
 @maintain.command("expire")
@@ -75,6 +75,6 @@ def expire(place: Place, as_json: bool) -> None:
     report = _report("expire", place, as_json)
     if report is not None:
         say(
-            f"forgot {report.expired_transactional_ids} transactional ids and {report.expired_producers} producers "
-            "without one"
+            f"forgot {counted(report.expired_transactional_ids, 'transactional id')} and "
+            f"{counted(report.expired_producers, 'producer')} without one"
         )

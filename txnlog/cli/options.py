@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -105,9 +107,18 @@ def with_place(function: Command, *, required: bool = True) -> Command:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON; errors, too (on stderr).")
     @functools.wraps(function)
     def wrapped(*arguments: Any, root: str | None, storage: dict[str, str], **others: Any) -> Any:
-        return function(*arguments, place=None if root is None else Place(root, storage), **others)
+        # A shell leaves ~ as it is in --root=~/log, and in a variable that is quoted.
+        place = None if root is None else Place(_expanded(root), storage)
+        return function(*arguments, place=place, **others)
 
     return wrapped
+
+
+def _expanded(root: str) -> str:
+    """Return a root in the home directory as its path."""
+    with contextlib.suppress(RuntimeError):  # there is no such user
+        return str(Path(root).expanduser()) if root.startswith("~") else root
+    return root
 
 
 with_optional_place = functools.partial(with_place, required=False)

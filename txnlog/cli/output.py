@@ -254,5 +254,6 @@ def _draw(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequenc
 
 def counted(number: int, what: str) -> str:
     """Return a number with what it counts: ``1 record``, ``2 records``, ``0 entries``."""
-    many = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    ending = "ies" if what.endswith("y") else "es" if what.endswith("ch") else "s"
+    many = what.removesuffix("y") + ending
     return f"{number} {what if number == 1 else many}"

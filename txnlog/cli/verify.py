@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -42,12 +43,18 @@ def verify(place: Place, deep: bool, as_json: bool) -> int:
     return 0 if report.ok else NEGATIVE
 
 
+def _named(name: str, count: int) -> str:
+    """Return what was counted, such as ``row_groups``, in words."""
+    words = name.replace("_", " ")
+    return re.sub(r"(ie)?s\b", lambda end: "y" if end[1] else "", words, count=1) if count == 1 else words
+
+
 def _show(report: VerifyReport) -> None:
     for problem in report.problems:
         say(f"problem  {problem.kind.value}  {problem}")
     for note in report.notes:
         examples = f", such as {note.examples[0]}" if note.examples else ""
-        say(f"note     {note.kind}  {note.what}: {note.count} ({note.bytes} bytes{examples})")
-    checked = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in report.checked.items())
+        say(f"note     {note.kind}  {note.what}: {note.count} ({counted(note.bytes, 'byte')}{examples})")
+    checked = ", ".join(f"{count} {_named(name, count)}" for name, count in report.checked.items())
     verdict = "ok" if report.ok else counted(len(report.problems), "problem")
     say(f"{verdict}: entries {report.first_entry} to {report.last_entry} of {report.url}; checked {checked}")

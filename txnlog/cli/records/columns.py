@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,6 +91,8 @@ class _Text:
     def decimal(self) -> list[int]:
         from txnformat.columns.arrow_types import DECIMAL_PRECISION_MAX
 
+        if self.tokens[:1] != ["("]:
+            raise ValueError("decimal needs a precision and a scale, as in decimal(10,2)")
         self.expect("(")
         precision = self.next()
         scale = "0"
@@ -155,14 +158,23 @@ def parse_columns(texts: Sequence[str]) -> pa.Schema:
 
 def read_schema(path: Path) -> pa.Schema:
     """Return the schema in a Parquet footer. Raises NotFoundError ``no-file``, InvalidInputError ``invalid-file``."""
+    ways = "give kafka, or the path of a Parquet file with the columns; or --column NAME:TYPE for each column"
     from txnlog.cli.records.foreign_parquet import open_foreign
 
     try:
         with path.open("rb") as file, open_foreign(file) as found:
             return found.schema
     except FileNotFoundError:
-        raise NotFoundError("there is no such file", kind="no-file", file=str(path)) from None
+        near = difflib.get_close_matches(str(path).lower(), ["kafka"], n=1)
+        raise NotFoundError(
+            "there is no such file, and no ready schema of this name",
+            kind="no-file",
+            hint="did you mean 'kafka'?" if near else ways,
+            file=str(path),
+        ) from None
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, kind=error.kind, hint=ways, file=str(path)) from None
     except OSError as error:
         raise InvalidInputError(
-            f"this is not a Parquet file: {error}", kind="invalid-file", file=str(path)
+            f"this is not a Parquet file: {error.strerror}", kind="invalid-file", hint=ways, file=str(path)
         ) from None

@@ -1,0 +1,119 @@
+"""What a new user does wrong is told with what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.cli.conftest import Command
+from txnlog import InvalidInputError, TxnLog
+
+COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture
+def shop(log: TxnLog, txnlog: Command) -> TxnLog:
+    """A log with one topic of two partitions, and a record in the first."""
+    log.create_topic("orders", COLUMNS, partitions=2)
+    assert txnlog("produce", "orders", "-p", 0, stdin='{"id":1,"name":"ann"}').code == 0
+    return log.open(log.url)
+
+
+def _first(root: Path, pattern: str) -> Path:
+    return min(root.glob(pattern))
+
+
+@pytest.mark.parametrize("name", ["_txnlog/log/*2.json", "_txnlog/format.json"])
+def test_a_damaged_object_of_the_log_is_to_be_restored(
+    txnlog: Command, shop: TxnLog, root: Path, name: str
+) -> None:
+    _first(root, name).write_text("garbage")
+    error = txnlog("topics", "--json").error
+    assert (error["kind"], error["exit_code"]) == ("corrupt-data", 6)
+    assert error["hint"] == "restore the object from a copy; txnlog verify lists all that is damaged"
+
+
+@pytest.mark.parametrize(
+    "command", [["topics"], ["consume", "orders"], ["create", "--exist-ok"]], ids=" ".join
+)
+def test_a_log_that_has_lost_its_format_is_not_to_be_created(
+    txnlog: Command, shop: TxnLog, root: Path, command: list[str]
+) -> None:
+    (root / "_txnlog/format.json").unlink()
+    error = txnlog(*command, "--json").error
+    assert (error["kind"], error["exit_code"]) == ("format-missing", 6)
+    assert "restore it from a copy" in error["hint"]
+    assert "txnlog create" not in error["hint"]
+    found = [one for one in txnlog("doctor", "--json").json["checks"] if one["status"] == "problem"]
+    assert any("format.json is missing" in str(one) for one in found), found
+
+
+def test_a_data_file_that_is_gone_is_damage_and_not_a_wrong_name(
+    txnlog: Command, shop: TxnLog, root: Path
+) -> None:
+    _first(root, "*/data/*.parquet").unlink()
+    answer = txnlog("consume", "orders", "--json")
+    assert (answer.code, answer.error["kind"], answer.error["exit_code"]) == (6, "segment-file-missing", 6)
+
+
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [("kafak", "did you mean 'kafka'?"), ("Kafka", "did you mean"), ("none", "give kafka, or the path")],
+)
+def test_a_schema_that_is_no_file(txnlog: Command, shop: TxnLog, schema: str, hint: str) -> None:
+    error = txnlog("create-topic", "t", "--schema", schema, "--json").error
+    assert (error["kind"], error["values"]) == ("no-file", {"file": schema})
+    assert error["hint"].startswith(hint)
+
+
+def test_a_schema_in_a_file_that_is_not_parquet(txnlog: Command, shop: TxnLog, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("id,name\n")
+    assert txnlog("create-topic", "t", "--schema", path, "--json").error["hint"].startswith("give kafka, or")
+
+
+@pytest.mark.parametrize("type_", ["decimal", "list<decimal>", "map<string,decimal>"])
+def test_a_decimal_needs_its_digits(txnlog: Command, shop: TxnLog, type_: str) -> None:
+    message = txnlog("create-topic", "t", "--column", f"price:{type_}", "--json").error["message"]
+    assert "decimal needs a precision and a scale, as in decimal(10,2)" in message
+
+
+def test_objects_and_entries_that_are_not_there(txnlog: Command, shop: TxnLog) -> None:
+    assert "txnlog dump" in txnlog("dump", "object", "nokey", "--json").error["hint"]
+    assert "txnlog history" in txnlog("dump", "entries", "-e", 99, "--json").error["hint"]
+
+
+def test_a_version_before_the_topic_says_when_it_came(txnlog: Command, shop: TxnLog) -> None:
+    error = txnlog("consume", "orders", "--version-as-of", 0, "--json").error
+    assert error["kind"] == "unknown-topic"
+    assert error["hint"] == "it was created at entry 1: read that version or a later one"
+
+
+def test_a_version_as_text_is_told_as_a_number(shop: TxnLog) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        shop.read("orders", version_as_of="1")  # type: ignore[arg-type]
+    assert caught.value.hint == "pass a number in place of text: version_as_of=1"
+    with pytest.raises(InvalidInputError) as caught:
+        shop.read("orders", version_as_of="newest")  # type: ignore[arg-type]
+    assert caught.value.hint is None
+
+
+def test_a_root_in_the_home_directory(
+    txnlog: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert txnlog("create", "--root=~/shop").code == 0
+    assert (tmp_path / "shop/_txnlog/format.json").exists()
+    monkeypatch.setenv("TXNLOG_ROOT", "~/shop")
+    assert txnlog("topics").code == 0
+    assert "no-such-user-at-all" in txnlog("topics", "--root", "~no-such-user-at-all/shop").err
+
+
+def test_one_is_counted_as_one_and_all_partitions_count(txnlog: Command, shop: TxnLog) -> None:
+    checked = txnlog("verify").out.partition("checked ")[2].split(", ")
+    assert {"2 partitions", "1 file", "1 row group"} <= {one.strip() for one in checked}
+    reset = ["groups", "reset-offsets", "g", "--topic", "orders", "--partition", 0, "--to-earliest"]
+    assert txnlog(*reset, "--create", "--execute").code == 0
+    assert "the group and 1 position\n" in txnlog("groups", "delete", "g", "--dry-run").out
