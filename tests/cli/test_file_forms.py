@@ -136,3 +136,35 @@ def test_a_decimal_is_shown_as_it_was_written(txnlog: Command, log: TxnLog) -> N
         "line 1, column 'n': 1E+400 is not a value of int8",
         "line 1, column 'l': [1.5] is not a value of int8",
     ]
+
+
+def test_times_of_csv_without_a_zone_are_in_utc(txnlog: Command, log: TxnLog) -> None:
+    """As those of JSON are."""
+    log.create_topic("t", pa.schema([("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64())]))
+    times = [
+        "2026-01-02 03:04:05",
+        "2026-01-02T03:04:05.000001",
+        "2026-01-02 03:04",
+        "2026-01-02 04:04:05+01:00",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T02:04:05-0100",
+        "",
+    ]
+    for lines in (times, [*times, "2026-01-02"]):  # a date alone makes Python read all of them
+        data = "at,id\n" + "".join(f"{time},{number}\n" for number, time in enumerate(lines))
+        answer = txnlog("produce", "t", "--format", "csv", stdin=data)
+        assert answer.code == 0, answer.err
+    found = [row["at"] for row in txnlog("consume", "t").lines]
+    second = "2026-01-02T03:04:05Z"
+    first = [second, "2026-01-02T03:04:05.000001Z", "2026-01-02T03:04:00Z", second, second, second, None]
+    assert found == [*first, *first, "2026-01-02T00:00:00Z"]
+
+
+def test_a_time_of_csv_that_is_none_names_row_column_and_form(txnlog: Command, log: TxnLog) -> None:
+    log.create_topic("t", pa.schema([("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64())]))
+    lines = "at,id\n2026-01-02 03:04:05,1\n02.01.2026 03:04,2\n2026-01-02 03:04:05.1234567,3\n"
+    error = txnlog("produce", "t", "--format", "csv", "--json", stdin=lines).error
+    assert error["problems"] == [
+        "row 3, column 'at': '02.01.2026 03:04' is not a value of timestamp[us, tz=UTC]; write ISO 8601",
+        "row 4, column 'at': '2026-01-02 03:04:05.1234567' is not a value of timestamp[us, tz=UTC]: finer than a microsecond",
+    ]

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.types as pt
+from pyarrow import compute
 
 from txnformat.arguments import other_case
 from txnformat.errors import InvalidInputError, NotFoundError
@@ -251,11 +252,13 @@ def _read_csv(file: io.BufferedReader, total: int | None, schema: pa.Schema, bin
     ]
     if problems:
         raise InvalidInputError(problems, kind="unsupported-column", hint="use JSON lines or Parquet")
-    # pyarrow's own reader of decimals crashes at far exponents, and rounds.
+    # pyarrow's own reader of decimals crashes at far exponents, and rounds; that of timestamps asks for a zone.
     decoders = {
         field.name: decoder(field.type, binary)
         for field in schema
-        if pt.is_decimal(field.type) or (pt.is_binary(field.type) and binary is not Binary.UTF8)
+        if pt.is_decimal(field.type)
+        or _has_zone(field.type)
+        or (pt.is_binary(field.type) and binary is not Binary.UTF8)
     }
     convert = pc.ConvertOptions(
         column_types={field.name: pa.string() if field.name in decoders else field.type for field in schema},
@@ -302,6 +305,11 @@ def _decoded(
         number = batch.schema.get_field_index(name)
         if number < 0:
             continue
+        type_ = schema.field(name).type
+        instants = _instants(batch.column(number), type_) if _has_zone(type_) else None
+        if instants is not None:
+            batch = batch.set_column(number, name, instants)
+            continue
         values = []
         for row, text in enumerate(batch.column(number).to_pylist(), start=first):
             try:
@@ -309,10 +317,23 @@ def _decoded(
             except ValueError as error:
                 problems.append(f"row {row}, column {name!r:.300}: {error}")
         if not problems:
-            batch = batch.set_column(number, name, pa.array(values, type=schema.field(name).type))
+            batch = batch.set_column(number, name, pa.array(values, type=type_))
     if problems:
         raise _invalid(problems)
     return batch
+
+
+def _has_zone(type_: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(type_)) and type_.tz is not None
+
+
+def _instants(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """Return texts as times, those without a zone in UTC; None when some are to be read one by one."""
+    zoned = compute.match_substring_regex(texts, r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$")
+    try:
+        return compute.if_else(zoned, texts, compute.binary_join_element_wise(texts, "Z", "")).cast(type_)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _csv_problem(message: str, names: list[str]) -> str:
