@@ -17,6 +17,7 @@ from txnformat.core.sealing.sidecar import MARKERS_SCHEMA
 from txnformat.core.transactions.abort_index import AbortedTransaction, encode
 from txnformat.keys import entry_key
 from txnlog import Producer, TxnLog
+from txnlog.cli.dump import ROWS_AT_ONCE, _arrow_table
 
 
 @pytest.fixture
@@ -188,6 +189,28 @@ def test_objects_are_decoded_by_their_name(
     assert (group["rowGroup"], group["rows"]) == (0, 2)
     document = txnlog("dump", "object", "_txnlog/format.json", "--json").lines
     assert document == [json.loads((root / "_txnlog" / "format.json").read_text())]
+
+
+class _Column:
+    """A column of very many rows."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def slice(self, start: int, count: int) -> _Column:
+        return _Column(min(count, self._count - start))
+
+    def to_pylist(self) -> list[int]:
+        assert self._count <= ROWS_AT_ONCE
+        return [7] * self._count
+
+
+def test_rows_of_an_arrow_file_are_made_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may hold hundreds of thousands of them."""
+    count = 2 * ROWS_AT_ONCE + 1
+    read = "txnformat.columns.arrow_messages.read_arrow_file"
+    monkeypatch.setattr(read, lambda data, schema: (count, {"n": _Column(count), "m": _Column(count)}))
+    assert sum(row == {"n": 7, "m": 7} for row in _arrow_table(b"", "some.arrow")) == count
 
 
 @pytest.mark.parametrize("name", ["some.index", "some.parquet", "some.json", "some.txnindex"])

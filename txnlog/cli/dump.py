@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["dump"]
 
+ROWS_AT_ONCE = 10_000
+"""Rows of an Arrow file that are made into Python's values together."""
+
 
 @click.group()
 def dump() -> None:
@@ -312,9 +315,10 @@ def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
         except ArrowFileError as error:
             problem = str(error)
             continue
-        values = [(name, column.to_pylist()) for name, column in columns.items()]
-        for row in range(rows):
-            yield {name: column[row] for name, column in values}
+        for start in range(0, rows, ROWS_AT_ONCE):  # a few kilobytes may hold very many
+            parts = [column.slice(start, ROWS_AT_ONCE).to_pylist() for column in columns.values()]
+            for values in zip(*parts, strict=True):
+                yield dict(zip(columns, values, strict=True))
         return
     raise InvalidInputError(f"this is not an Arrow file: {problem}", kind="invalid-file", object=key)
 
