@@ -53,6 +53,8 @@ _DICTS = frozenset({dict, OrderedDict, defaultdict})
 
 _SETS = frozenset({set, frozenset})
 
+_SEQUENCES = (list, tuple)
+
 _FLOATS = frozenset({float, np.float64})
 
 _INFERABLE = frozenset({type(None), str, bytes, bool, int, float, datetime.date})
@@ -172,10 +174,8 @@ def _uninferable(value: Any, depth: int) -> str | None:
         return f"{shown(value)} is a time of numpy inside a list; pass one of datetime"
     if (is_numpy_time or isinstance(value, np.ndarray)) and _has_no_unit(value.dtype):
         return f"{shown(value)} is a time of numpy without a unit"
-    if (isinstance(value, dict) and kind not in _DICTS) or (
-        isinstance(value, set | frozenset) and kind not in _SETS
-    ):
-        return f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a dict or a set"
+    if (problem := _unfit_class(value)) is not None:
+        return problem
     if is_arrow(kind) and (problem := _unfit_arrow(value)) is not None:
         return problem
     if (parts := _parts(value)) is None:
@@ -183,6 +183,29 @@ def _uninferable(value: Any, depth: int) -> str | None:
     if depth == DEPTH_MAX:
         return f"{shown(value)} is nested deeper than {DEPTH_MAX} levels"
     return next((found for part in parts if (found := _uninferable(part, depth + 1)) is not None), None)
+
+
+def _unfit_class(value: Any) -> str | None:
+    kind = type(value)
+    if (isinstance(value, dict) and kind not in _DICTS) or (
+        isinstance(value, set | frozenset) and kind not in _SETS
+    ):
+        return f"a value of the class {type_name(value)}, which Arrow may iterate without end; pass a dict or a set"
+    if _has_own_length(kind):
+        return f"a value of the class {type_name(value)}, whose length Arrow takes for that of a list; pass a list"
+    return None
+
+
+def _has_own_length(kind: type) -> bool:
+    """Return whether a class is a list or a tuple with a length of its own, whatever its metaclass tells: Arrow reads so many elements."""
+    if kind in _SEQUENCES or not issubclass(kind, _SEQUENCES):
+        return False
+    for base in type.__dict__["__mro__"].__get__(kind):
+        if base in _SEQUENCES:
+            return False
+        if "__len__" in type.__dict__["__dict__"].__get__(base):
+            return True
+    return False
 
 
 def _unfit_arrow(value: Any) -> str | None:
