@@ -387,7 +387,7 @@ def _check_partition(topic: TopicState, partition: int) -> None:
         raise NotFoundError(
             "no such partition",
             kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            hint=f"the topic has {topic.shown_partitions}",
             topic=topic.name,
             partition=partition
             if type(partition) is int

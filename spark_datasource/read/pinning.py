@@ -161,7 +161,7 @@ def check_partitions(topic: TopicState, option: StartOrEnd | None) -> None:
         raise NotFoundError(
             "no such partition",
             kind="unknown-partition",
-            hint=f"the topic has partitions 0 to {topic.partitions - 1}",
+            hint=f"the topic has {topic.shown_partitions}",
             topic=topic.name,
             partitions=unknown,
         )

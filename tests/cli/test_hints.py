@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Command
-from txnlog import InvalidInputError, TxnLog
+from txnformat.errors import InvalidInputError, TxnLogError
+from txnlog import TxnLog
+from txnlog.cli.failures import report
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -117,3 +119,60 @@ def test_one_is_counted_as_one_and_all_partitions_count(txnlog: Command, shop: T
     reset = ["groups", "reset-offsets", "g", "--topic", "orders", "--partition", 0, "--to-earliest"]
     assert txnlog(*reset, "--create", "--execute").code == 0
     assert "the group and 1 position\n" in txnlog("groups", "delete", "g", "--dry-run").out
+
+
+def test_a_text_without_quotes_is_told_as_one(txnlog: Command, shop: TxnLog) -> None:
+    for where in ("name = ann", "ann = name"):
+        message = txnlog("consume", "orders", "--where", where, "--json").error["message"]
+        assert message == "there is no column 'ann'; a text is written in single quotes: 'ann'"
+    assert (
+        "compares two columns" in txnlog("consume", "orders", "--where", "id = id", "--json").error["message"]
+    )
+
+
+def test_arguments_of_python_are_told_as_options(txnlog: Command, shop: TxnLog) -> None:
+    versions = ["--version-as-of", 1, "--timestamp-as-of", "2026-01-01"]
+    assert txnlog("consume", "orders", *versions, "--json").error["problems"] == [
+        "give --version-as-of or --timestamp-as-of, not both"
+    ]
+    wrong = txnlog(
+        "consume", "orders", "--version-as-of", 1, "--isolation", "read_uncommitted", "--json"
+    ).error
+    assert wrong["message"].startswith("--version-as-of and --timestamp-as-of are for isolation snapshot")
+    late = txnlog("consume", "orders", "--timestamp-as-of", "yesterday").err
+    assert late.startswith("txnlog: --timestamp-as-of is 'yesterday'\n")
+
+
+def test_people_see_durations(capsys: pytest.CaptureFixture[str]) -> None:
+    error = TxnLogError("x", timeout_ms=5_400_000, waited_ms=1_500, age_ms=-90_061_000, count=60_000)
+    report(error, as_json=False)
+    assert capsys.readouterr().err.splitlines()[1:5] == [
+        "  timeout_ms: 5400000 (1 h 30 min)",
+        "  waited_ms: 1500 (1.5 s)",
+        "  age_ms: -90061000 (-1 d 1 h)",
+        "  count: 60000",
+    ]
+
+
+def test_people_see_times_and_programs_numbers(txnlog: Command, shop: TxnLog) -> None:
+    read = ["consume", "orders", "--timestamp-as-of", "2001-02-03"]
+    assert "  timestamp_ms: 981158400000 (2001-02-03T00:00:00.000Z)\n" in txnlog(*read).err
+    assert txnlog(*read, "--json").error["values"] == {"timestamp_ms": 981158400000}
+
+
+def test_a_new_group_is_made_with_create(txnlog: Command, shop: TxnLog) -> None:
+    hint = txnlog("groups", "reset-offsets", "g", "--to-earliest", "--json").error["hint"]
+    assert hint.startswith("add --create and --topic TOPIC for a new group")
+    hint = txnlog("groups", "reset-offsets", "g", "--topic", "orders", "--to-earliest", "--json").error[
+        "hint"
+    ]
+    assert hint.startswith("add --create for a new group")
+
+
+def test_from_takes_partition_and_offset(txnlog: Command, shop: TxnLog) -> None:
+    shop.create_topic("single", COLUMNS)
+    swapped = txnlog("consume", "single", "--from", "1:0", "--json").error
+    assert swapped["hint"] == "the topic has one partition, 0; --from and --to take partition:offset"
+    time = txnlog("consume", "orders", "--from", "2026-01-31", "--json").error["message"]
+    condition = time.rpartition("--where ")[2].strip('"')
+    assert txnlog("consume", "orders", "--where", condition).code == 0

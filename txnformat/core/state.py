@@ -77,13 +77,18 @@ class TopicState:
     """The operation that made it."""
     created_entry: int
 
+    @property
+    def shown_partitions(self) -> str:
+        """The numbers of its partitions, for a message."""
+        return "one partition, 0" if self.partitions == 1 else f"partitions 0 to {self.partitions - 1}"
+
     def check_partition(self, number: object) -> None:
         """Raise NotFoundError unless ``number`` is that of a partition: "0" and True only look like numbers."""
         if type(number) is not int or not 0 <= number < self.partitions:
             raise NotFoundError(
                 "no such partition",
                 kind="unknown-partition",
-                hint=f"the topic has partitions 0 to {self.partitions - 1}",
+                hint=f"the topic has {self.shown_partitions}",
                 topic=self.name,
                 partition=number if type(number) is int else repr_of(number),
             )

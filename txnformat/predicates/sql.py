@@ -220,6 +220,11 @@ class _Compiler:
                 f"{_shown(tree)} compares two literals; put backquotes around a column name that is not plain"
             )
         if type(right) is exp.Column:
+            for one in (right, left):
+                if type(one) is exp.Column and one.name.lower() not in self._names:
+                    raise _Refused(
+                        f"there is no column {one.name!r:.300}; a text is written in single quotes: {one.name!r:.300}"
+                    )
             raise _Refused(
                 f"{_shown(tree)} compares two columns, which is not supported; compare a column with a literal"
             )

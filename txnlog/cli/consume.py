@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, NotFoundError
 from txnlog.cli.options import (
     Integer,
     IntegerRange,
@@ -47,7 +47,7 @@ Batches = Iterator["pa.RecordBatch"]
     "start",
     callback=parse_offsets,
     metavar="OFFSETS",
-    help="First offset: 7 for every partition, or 0:7,2:9. Default: earliest.",
+    help="First offset: 7 for every partition, or partition:offset as in 0:7,2:9. Default: earliest.",
 )
 @click.option(
     "--to", "end", callback=parse_offsets, metavar="OFFSETS", help="End offset, exclusive. Default: latest."
@@ -136,7 +136,12 @@ def consume(
         raise click.UsageError("--no-formulas needs --format csv")
     with place.open() as log:
         names = _columns(columns, metadata, log.state.topic(topic).schema.arrow_schema.names)
-        reader = log.read(topic, columns=names, **read)
+        try:
+            reader = log.read(topic, columns=names, **read)
+        except NotFoundError as error:
+            if error.kind == "unknown-partition" and not read["partitions"]:
+                error.hint = f"{error.hint}; --from and --to take partition:offset"
+            raise
         if chosen == "table":
             _show_table(iter(reader), reader.schema, limit, binary)
             return

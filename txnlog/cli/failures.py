@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, Self
@@ -12,7 +13,7 @@ import click
 
 from txnformat import errors
 from txnformat.errors import InvalidInputError, TxnLogError
-from txnlog.cli.output import plain_values, printable, show_json, show_lines
+from txnlog.cli.output import duration, instant, plain_values, printable, show_json, show_lines
 
 __all__ = [
     "BROKEN_PIPE",
@@ -157,13 +158,13 @@ def _document(error: BaseException) -> dict[str, Any]:
         document: dict[str, Any] = {
             "class": type(error).__name__,
             "kind": error.kind,
-            "message": error.what,
+            "message": _with_options(error.what),
             "values": plain_values(error.values),
-            "hint": _nearest(error) or _hint(error),
+            "hint": _with_options(_nearest(error) or _hint(error)),
             "exit_code": code,
         }
         if isinstance(error, InvalidInputError):
-            document["problems"] = error.problems
+            document["problems"] = [_with_options(problem) for problem in error.problems]
         return _with_notes(document, error)
     if isinstance(error, click.ClickException):
         kind, message = "usage", error.format_message()
@@ -191,13 +192,46 @@ def _for_people(document: Mapping[str, Any]) -> str:
     lines = [f"txnlog: {document['message']}"] if len(problems) < 2 else ["txnlog: the input is not valid"]
     if len(problems) > 1:
         lines += [f"  - {problem}" for problem in problems]
-    lines += [f"  {name}: {value}" for name, value in document["values"].items()]
+    lines += [f"  {name}: {_readable(name, value)}" for name, value in document["values"].items()]
     lines += [f"  note: {note}" for note in document.get("notes", [])]
     if document["hint"]:
         lines.append(f"  hint: {document['hint']}")
     if document["kind"] not in ("usage", "interrupted"):
         lines.append(f"  kind: {document['kind']}")
     return "\n".join(map(printable, lines))
+
+
+def _readable(name: str, value: object) -> object:
+    """Return a value of an error for people: a number of milliseconds as a time, or as a duration, too."""
+    if type(value) is not int or not name.endswith("_ms"):
+        return value
+    if abs(value) >= _TIMES_FROM_MS:
+        return f"{value} ({instant(value)})"
+    return f"{value} ({duration(value)})"
+
+
+_TIMES_FROM_MS = 10**11
+"""A number of milliseconds from here on is a time, of 1973 or later; a duration of three years is none of ours."""
+
+
+_OPTIONS: Mapping[str, str] = {
+    "version_as_of": "--version-as-of",
+    "timestamp_as_of": "--timestamp-as-of",
+    "key_columns": "--key-column",
+    "timestamp_column": "--timestamp-column",
+    "add_columns": "--add-column",
+    "start_offset": "--start-offset",
+    "exist_ok=True": "--exist-ok",
+    "create=True": "--create",
+    "force=True": "--force",
+}
+"""Names of Python's arguments in messages, to what is typed on a command line."""
+_ARGUMENT = re.compile(r"(?<![\w.])(?:" + "|".join(map(re.escape, _OPTIONS)) + r")(?![\w])")
+
+
+def _with_options(text: Any) -> Any:
+    """Return a message with the options of the command line in place of Python's arguments."""
+    return text if text is None else _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)
 
 
 def _usage_hint(error: click.ClickException) -> str | None:

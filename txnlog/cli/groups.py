@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from txnformat.errors import NotFoundError
 from txnlog.cli.options import NUMBER, Integer, IntegerRange, Place, parse_numbers, with_place
 from txnlog.cli.output import Table, counted, instant, plain_values, print_exact, print_json, say
 
@@ -235,9 +236,15 @@ def reset_offsets(
             "--by-duration, --shift-by or --from-file"
         )
     with place.open() as log:
-        done = log.groups.reset_offsets(
-            group, topic, partitions, to=ways[0], dry_run=not execute, force=force, create=create
-        )
+        try:
+            done = log.groups.reset_offsets(
+                group, topic, partitions, to=ways[0], dry_run=not execute, force=force, create=create
+            )
+        except NotFoundError as error:
+            if error.kind == "unknown-group":
+                topic_too = "" if topic else " and --topic TOPIC"
+                error.hint = f"add --create{topic_too} for a new group, or check the name: txnlog groups list"
+            raise
     if as_json:
         print_json({**plain_values(done), "dry_run": not execute})
         return

@@ -26,6 +26,7 @@ __all__ = [
     "Table",
     "TerminalBytes",
     "counted",
+    "duration",
     "instant",
     "is_terminal",
     "json_for",
@@ -48,6 +49,18 @@ _NOTHING = "-"
 def instant(ms: int | None) -> str | None:
     """Return log time as ISO 8601, UTC; years outside of 0 to 9999 with a sign and at least six digits, as ISO has them."""
     return None if ms is None else f"{iso_time(ms, 1_000, 3)}Z"
+
+
+def duration(ms: int) -> str:
+    """Return a duration in its two largest units: ``15 min``, ``1 d 2 h``, ``2.5 s``."""
+    if abs(ms) < 60_000:
+        return f"{ms / 1000:g} s"
+    left, parts = abs(ms) // 1000, []
+    for name, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count:
+            parts.append(f"{count} {name}")
+    return ("-" if ms < 0 else "") + " ".join(parts[:2])
 
 
 def plain_values(value: Any) -> Any:
