@@ -107,6 +107,13 @@ class Lying(list[Any]):
         return 3
 
 
+class Boasting(list[Any]):
+    """A list that says it is very long."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+
 class OddZone(datetime.tzinfo):
     """A zone that is none."""
 
@@ -254,7 +261,18 @@ def odd(rng: Random, depth: int = 0) -> Any:
             )
         case 15:
             return rng.choice(
-                (CYCLE, CYCLIC, range(3), range(10**18), iter(range(3)), {1, 2}, frozenset(), (), Lying([1]))
+                (
+                    CYCLE,
+                    CYCLIC,
+                    range(3),
+                    range(10**18),
+                    iter(range(3)),
+                    {1, 2},
+                    frozenset(),
+                    (),
+                    Lying([1]),
+                    Boasting([1]),
+                )
             )
         case 16:
             return rng.choice(
