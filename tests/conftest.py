@@ -7,6 +7,7 @@ Files whose tests start drivers of their own, to kill them, share no JVM: any wo
 
 from __future__ import annotations
 
+import functools
 import os
 
 # Before numpy comes: its threads for linear algebra spin while they wait, in every Python that a test starts.
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -40,31 +42,40 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 OWN_DRIVERS = ("tests/spark/test_chaos_", "tests/spark/test_fault_")
 
 
-MEANWHILE = "tests/integration/test_s3_faults.py::test_five_thousand_creates"
-"""What takes about as long as the archive of Spark's classes (tests/jvm.py), which the first Spark test makes."""
+MEANWHILE = "tests/integration/test_s3_faults.py"
+"""What takes longer than the archive of Spark's classes (tests/jvm.py), which the first Spark test makes."""
 
 LONG = (
-    "tests/integration/test_s3_faults",
-    "tests/integration/test_forks",
+    "tests/integration/",
     "tests/conformance/test_store_s3",
     "tests/model/",
     "tests/notebooks/",
+    "tests/power/",
+    "tests/property/",
 )
-"""Files whose tests take longest, besides those that are marked: the last one to begin should be a short one."""
+"""Files that take longest, besides those whose tests are marked: the last one to begin should be a short one."""
+
+TOGETHER = (*OWN_DRIVERS, "tests/integration/", "tests/conformance/test_store_s3", "tests/unit/")
+"""Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
+
+
+# Each of many hundred S3 clients would parse the same megabytes of JSON that describe the service, which takes 0.2 s.
+JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))
 
 
 class SparkTogether(LoadScopeScheduling):
-    """Hands out single tests, but those under ``tests/spark`` as one piece, and of OWN_DRIVERS each file."""
+    """Hands out single tests, but those under ``tests/spark`` as one piece, and of TOGETHER each file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(OWN_DRIVERS):
+        if nodeid.startswith(TOGETHER):
             return nodeid.split("::")[0]
         return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SparkTogether:
-    """Replace the scheduler of ``--dist``."""
+    """Replace the scheduler of ``--dist``. It keeps our order: xdist would begin with the pieces of most tests."""
+    config.option.loadscopereorder = False
     return SparkTogether(config, log)
 
 
