@@ -106,7 +106,7 @@ chaos:  ## Kill Spark drivers, executors and Python workers 200 times (KILLS=, S
 chaos-pipeline:  ## Kill producers, a sealer and Spark between topics, while readers follow (KILLS=, SEED=, ARGS="--json FILE")
 	@$(RUN) --java -m tests.pipeline $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs 2 of them)
+simulate:  ## Run 4,500 histories of the simulator (CHUNKS= of 450 each; make test runs one of them)
 	@TXNLOG_CHUNKS=$(or $(CHUNKS),10) $(RUN) -m pytest tests/simulation/test_simulator.py --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 $(PYTEST_ARGS)
 
 replay:  ## Replay one seed of the simulator with its trace: make replay SEED=17

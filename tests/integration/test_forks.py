@@ -40,7 +40,7 @@ from writers.bulk import BulkAppend
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 NUMBERS = pa.schema([("n", pa.int64())])
-FORKS = 20
+FORKS = 8
 
 
 @pytest.fixture

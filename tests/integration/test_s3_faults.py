@@ -32,7 +32,7 @@ from txnlog_testing.stores.fault_proxy import (
 )
 from txnlog_testing.stores.s3_server import S3Server, seaweedfs_server
 
-CREATES = 5_000
+CREATES = 2_000
 WAIT_SECONDS_MAX = 500
 WRITERS = 3
 SEED = 20_260_101
@@ -134,7 +134,7 @@ def _storm(
     return reports, check_reports(read_chain(store), reports)
 
 
-def test_five_thousand_creates_under_faults_without_a_false_conflict_or_a_double_commit(
+def test_two_thousand_creates_under_faults_without_a_false_conflict_or_a_double_commit(
     server: S3Server,
 ) -> None:
     with FaultProxy(server.endpoint_url, _plan(0.15)) as proxy:
@@ -147,7 +147,7 @@ def test_five_thousand_creates_under_faults_without_a_false_conflict_or_a_double
         "nobody had a reason to be refused"
     )
     assert counts.conditional_puts >= CREATES
-    assert len(done) >= 1_000
+    assert len(done) >= 400
     met = {fault for fault in counts.faults if fault in CREATE_FAULTS}
     assert met == set(CREATE_FAULTS)
     applied = {fault.kind for fault in CREATE_FAULTS} - {

@@ -24,7 +24,7 @@ from txnlog_testing.simulator.simulator import (
 ROOT = Path(__file__).resolve().parents[2]
 HISTORIES = 450
 """Histories of a chunk, enough to meet everything in REQUIRED_HITS."""
-CHUNKS = int(os.environ.get("TXNLOG_CHUNKS", "2"))
+CHUNKS = int(os.environ.get("TXNLOG_CHUNKS", "1"))
 """Chunks of histories, which processes of the test run share: `make simulate CHUNKS=` runs as many as it is told."""
 
 pytestmark = pytest.mark.simulation
