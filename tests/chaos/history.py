@@ -203,12 +203,12 @@ class Run:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
+    def finish(self, ends_max: int = ENDS_MAX) -> None:
         """Let all input be processed, and everybody end."""
         if self._zombies:
             self.settle()
             self._alive()
-        for last in range(1, ENDS_MAX + 1):
+        for last in range(1, ends_max + 1):
             driver = self.driver()
             driver.finish()
             result = driver.wait_end()
@@ -216,7 +216,7 @@ class Run:
             if result.error is None and result.code == 0:
                 break
             self._history.failures[code_of(result.error or f"exit {result.code}")] += 1
-            if last == ENDS_MAX:
+            if last == ends_max:
                 self._history.problems.append(f"driver that nobody killed: {result.error or result.code}")
         for driver in self._thawed:
             self._history.failures.update(_end_of(driver))
@@ -252,6 +252,7 @@ def run_history(
     first: Sequence[Kind] = (),
     kinds: Sequence[Kind] = tuple(KINDS),
     broken: str | None = None,
+    ends_max: int = ENDS_MAX,
     notice: Notice | None = None,
 ) -> History:
     """Run one history.
@@ -270,6 +271,8 @@ def run_history(
         What may happen then.
     broken : str, optional
         A defect of the sink: see tests.chaos.broken.
+    ends_max : int
+        Drivers that may be needed at the end.
     notice : callable, optional
         Called after every strike.
     """
@@ -295,7 +298,7 @@ def run_history(
             run.strike(next_strike(rng, kinds=[ahead.pop(0)] if ahead else kinds))
             if notice is not None:
                 notice(history)
-        run.finish()
+        run.finish(ends_max)
         _wait_for_tail(tail, log)
         seen = tail.end()
     query = next(iter({row.query for row in final_rows(log)}), "")

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.history import NAMESPACE, PROGRESS_SECONDS_MAX, RESTARTS_MAX, History, Run
+from tests.chaos.history import ENDS_MAX, NAMESPACE, PROGRESS_SECONDS_MAX, RESTARTS_MAX, History, Run
 from tests.chaos.jobs import Job
 from tests.chaos.oracle import Found, Seen
 from tests.chaos.outside import versions_of
@@ -104,13 +104,13 @@ class PipelineRun(Run):
         self._log.refresh()
         return sum(one.last_stable_offset for side in SIDES for one in self._log.offsets(side))
 
-    def finish(self) -> None:
+    def finish(self, ends_max: int = ENDS_MAX) -> None:
         """Let producers end, everything be processed, and all end."""
         if self._zombies:
             self.settle()
             self._alive()
         self._outside.end()
-        super().finish()
+        super().finish(ends_max)
 
 
 def run_pipeline(
