@@ -22,7 +22,10 @@ Rows = npt.NDArray[Any]
 
 def _joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
     """Return the parts as one array that cannot be changed; of structured rows bytes are copied several times faster than items."""
-    contiguous: list[Any] = [np.ascontiguousarray(part, dtype) for part in parts]
+    contiguous: list[Any] = [
+        part if part.flags.c_contiguous and part.dtype is dtype else np.ascontiguousarray(part, dtype)
+        for part in parts
+    ]
     return np.frombuffer(b"".join(contiguous), dtype)
 
 
@@ -54,7 +57,8 @@ class Columns:
             size += len(chunks[kept])
         merged = rows if kept == len(chunks) else _joined((*chunks[kept:], rows), self.dtype)
         merged.flags.writeable = False
-        grown = Columns(self.dtype)
+        grown = Columns.__new__(Columns)
+        grown.dtype = self.dtype
         grown._chunks = (*chunks[:kept], merged)
         grown._length = self._length + len(rows)
         grown._hidden = self._hidden if kept else 0

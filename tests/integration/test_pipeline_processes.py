@@ -51,7 +51,12 @@ def test_who_stood_still_as_it_opened_takes_the_place_from_its_successor(tmp_pat
     )
     fenced = "producer: fenced by one that was continued"
     with Outside([task], lambda one: (1, True) if one.incarnation == 0 else (None, False)) as outside:
-        wait_until(lambda: outside.ends[fenced] > 0, "the successor to be fenced", outside.tend)
+
+        def tend() -> None:
+            outside.tend()
+            assert outside.problems == []
+
+        wait_until(lambda: outside.ends[fenced] > 0, "the successor to be fenced", tend)
         outside.end()
     assert outside.problems == []
     assert outside.zombies["producer"] == 1

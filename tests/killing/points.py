@@ -7,7 +7,6 @@ commit's entry is in the log, and its answer has not arrived.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -55,7 +54,8 @@ class Points:
             if self._left == 0:
                 if self._note is not None:
                     Path(self._note).write_text(point)
-                os.kill(os.getpid(), self._sign)
+                # To this thread: stopped by a signal to the process, it would go on until another thread has taken it.
+                signal.pthread_kill(threading.get_ident(), self._sign)
 
 
 class Reached(Protocol):

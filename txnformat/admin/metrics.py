@@ -340,6 +340,8 @@ def _partition(
 
 def _volume(partition: PartitionState) -> _Volume:
     sealed = partition.sealed
+    if not len(partition.extents):  # most are, where there are many
+        return _Volume(sealed.records, sealed.aborted_records, sealed.size, sealed.aborted_size)
     extents = partition.extents.array()
     extents = extents[extents["base_offset"] < partition.last_stable_offset]
     aborted = extents[~committed(partition, extents)]

@@ -20,7 +20,7 @@ from txnformat.core.state import LogState
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.wire.small_documents import decode_format, decode_latest, decode_version
 from txnformat.core.wire.typed import check_version
-from txnformat.errors import CorruptDataError, FormatError, NotFoundError
+from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError
 from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
 from txnformat.protocol.reads import (
     get_object,
@@ -195,7 +195,11 @@ def _open_view() -> Steps[View]:
 
 def _missing_format() -> Steps[bytes]:
     """Return the format.json that a creator has written since, with an entry; else raise: there is no log, or a damaged one."""
-    if not (yield from list_keys(keys.LOG_PREFIX)):
+    try:
+        entries = yield from list_keys(keys.LOG_PREFIX)
+    except StorageError:
+        entries = []  # not every reader may list, and a bucket that is not there cannot be listed
+    if not entries:
         raise NotFoundError(
             "there is no log here", kind="no-log", hint="create it with TxnLog.create, or check the path"
         )

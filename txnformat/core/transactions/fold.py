@@ -261,16 +261,17 @@ def _ended(
             corrupt(at, "an abort gives offsets", producer_id=known.producer_id)
         _forget_staged(known, at)
     expected = set(known.partitions) | {part.topic_partition for part in placed}
-    if {marker.topic_partition for marker in markers} != expected or len(markers) != len(expected):
+    places = [marker.topic_partition for marker in markers]
+    if len(places) != len(expected) or expected.difference(places):
         corrupt(
             at, "markers are not in exactly the partitions of the transaction", producer_id=known.producer_id
         )
     partitions = draft(state.partitions, at)
-    for marker in markers:
-        partition = partitions[marker.topic_partition]
+    for marker, place in zip(markers, places, strict=True):
+        partition = partitions[place]
         if marker.offset != partition.log_end:
             corrupt(at, "a marker is not at the log end", expected=partition.log_end, got=marker.offset)
-        partitions[marker.topic_partition] = partition.with_marker(
+        partitions[place] = partition.with_marker(
             (known.producer_id, known.epoch), outcome is Outcome.COMMIT, at.entry, at.timestamp_ms, at
         )
     return replace(state, partitions=partitions)
