@@ -23,13 +23,15 @@ from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
 from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.transactions import Transactions
+from txnformat.admin.trimming import DeletedRecords, delete_records
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
 from txnformat.client.maintenance import MaintenanceReport, maintain
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.core.intents import EnableFeatures
 from txnformat.core.operations import CreateTopic
-from txnformat.core.state import LogState, TopicState
+from txnformat.core.state import LIFECYCLE, LogState, TopicState
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
 from txnformat.errors import (
@@ -313,6 +315,66 @@ class TxnLog(LogReads):
         """
         self.refresh()
         return maintain(self.committer, tasks)
+
+    def upgrade(self) -> bool:
+        """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
+
+        Returns
+        -------
+        bool
+            Whether the log was upgraded now; False: it was before.
+
+        Notes
+        -----
+        Requests: 1 entry.
+        """
+        if LIFECYCLE in self.refresh().features.reader:
+            return False
+        try:
+            self.committer.commit(self.committer.intend(EnableFeatures((LIFECYCLE,))))
+        except ConflictError:  # another client was faster
+            if LIFECYCLE not in self.refresh().features.reader:
+                raise
+            return False
+        return True
+
+    def delete_records(
+        self, topic: str, offsets: int | Mapping[int, int], *, dry_run: bool = False
+    ) -> list[DeletedRecords]:
+        """Remove the oldest records of partitions (Kafka's ``deleteRecords``): log starts move, and never go back.
+
+        Parameters
+        ----------
+        offsets : int, or mapping of int to int
+            For every partition, or by partition, the first offset that stays, from 0 to the last stable offset (both inclusive); -1: the last
+            stable offset. A log start that is there already, or further, stays. An append with more than 400,000 batches in
+            a partition cannot be sealed, so nothing can be removed from there on.
+        dry_run : bool
+            Change nothing, and return what would come of it.
+
+        Returns
+        -------
+        list of DeletedRecords
+            The log starts before and now, by partition in ascending order.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic`` or ``unknown-partition``.
+        OffsetOutOfRangeError
+            An offset is beyond the last stable offset: an open transaction has records there, or it is beyond the log end.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        ConflictError
+            Kind ``not-sealed``, or ``trim-superseded``: other clients move the same log starts all the time. Nothing was removed.
+
+        Notes
+        -----
+        The partitions move in one entry. Readers that have planned before go on. Requests: those of a seal where what goes is
+        not sealed yet, 1 GET for each sealed segment in which a removed record is, and 1 entry.
+        """
+        check_flags(dry_run=dry_run)
+        return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run)
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""

@@ -26,6 +26,8 @@ __all__ = [
     "check_partitions",
     "check_topics",
     "entry_before",
+    "first_floors",
+    "log_starts",
     "offset_at",
     "pin_read",
     "start_entry",
@@ -41,6 +43,8 @@ class TopicPin:
     schema: TopicSchema
     ranges: tuple[OffsetRange, ...]
     """By partition, from 0; in commit order none."""
+    floors: tuple[int, ...] = ()
+    """By partition, in commit order: where to look from; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,26 @@ def _pin_commits(log: TxnLog, state: LogState, options: ReadOptions) -> Pin:
             "the end entry is before the start entry", kind="end-before-start", start=since + 1, end=until
         )
     pins = [
-        TopicPin(topic.topic_id, topic.name, topic.schema, ())
+        TopicPin(topic.topic_id, topic.name, topic.schema, (), first_floors(state, topic, since))
         for topic in (
             topic_as_of(state, one.name, max(until, since)) for one in options.topics.chosen_any(state)
         )
     ]
     return Pin(state.log_id, max(until, since), tuple(pins), since)
+
+
+def log_starts(state: LogState, topic: TopicState) -> tuple[int, ...]:
+    """Return the log start of each partition."""
+    return tuple(
+        state.partition(TopicPartition(topic.topic_id, number)).log_start
+        for number in range(topic.partitions)
+    )
+
+
+def first_floors(state: LogState, topic: TopicState, since: int) -> tuple[int, ...]:
+    """Return where a read in commit order looks from that begins after an entry; -1: at the earliest, so at what there is now."""
+    found = log_starts(state, topic) if since < 0 else ()
+    return found if any(found) else ()
 
 
 def start_entry(state: LogState, starting: StartOrEnd) -> int:

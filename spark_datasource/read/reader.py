@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -10,12 +10,14 @@ from pyspark.sql.types import StructType
 
 from spark_datasource.failures import clean_errors, clean_iterator
 from spark_datasource.options.declared import Order, ReadOptions
-from spark_datasource.read.pinning import Pin
+from spark_datasource.read.pinning import Pin, TopicPin, log_starts
 from spark_datasource.read.planning import plan_commits, plan_offsets, splits_of, topic_read
 from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split
 from spark_datasource.worker.logs import check_same, open_log
+from txnformat.core.state import LogState
 from txnformat.errors import ConflictError
+from txnformat.types import OffsetRange
 
 __all__ = ["TxnLogBatchReader"]
 
@@ -46,15 +48,33 @@ class TxnLogBatchReader(DataSourceReader):
             raise ConflictError(what, kind="log-replaced", hint=hint, path=log.url, topics=gone)
         if options.order is Order.COMMIT:
             plans = [
-                plan_commits(log, state, read, topic.topic_id, pin.since, pin.entry)
+                plan_commits(
+                    log, state, read, topic.topic_id, pin.since, pin.entry, self._floors(state, topic)
+                )
                 for read, topic in zip(self._reads, pin.topics, strict=True)
             ]
         else:
             plans = [
-                plan_offsets(log, state, options, read, topic.ranges, pin.entry)
+                plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry)
                 for read, topic in zip(self._reads, pin.topics, strict=True)
             ]
         return list(splits_of(pin.log_id, pin.entry, plans, options))
+
+    def _floors(self, state: LogState, topic: TopicPin) -> Sequence[int]:
+        """Return where to look from in each partition, for a read in commit order."""
+        if self._options.fail_on_data_loss:
+            return topic.floors
+        return log_starts(state, state.topics[topic.topic_id])
+
+    def _ranges(self, state: LogState, topic: TopicPin) -> Sequence[OffsetRange]:
+        """Return the offsets to read; those that were removed since the read was pinned are an error, or left out."""
+        if self._options.fail_on_data_loss:
+            return topic.ranges
+        starts = log_starts(state, state.topics[topic.topic_id])
+        return [
+            OffsetRange(max(one.start, first), max(one.end, first))
+            for one, first in zip(topic.ranges, starts, strict=False)  # it may have more partitions by now
+        ]
 
     @clean_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

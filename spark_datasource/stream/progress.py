@@ -8,7 +8,14 @@ import numpy as np
 
 from spark_datasource.options.declared import Order, ReadOptions
 from spark_datasource.options.offsets import LATEST, StartOrEnd
-from spark_datasource.read.pinning import check_partitions, check_topics, entry_before, offset_at, start_entry
+from spark_datasource.read.pinning import (
+    check_partitions,
+    check_topics,
+    entry_before,
+    first_floors,
+    offset_at,
+    start_entry,
+)
 from spark_datasource.stream.admission import Backlog, granted
 from spark_datasource.stream.offsets import StreamOffset, TopicPosition
 from txnformat.core.records.scan import check_range, extents_in, readable_end
@@ -39,9 +46,10 @@ def first_offset(
             entry = start_entry(state, starting)
         else:
             entry = entry_before(log, state, options.starting_timestamp_ms)
-        # Nothing is known of floors yet: they are found by reading.
-        none = {topic.topic_id: TopicPosition(topic.name, ()) for topic in topics}
-        return StreamOffset(state.log_id, options.order, entry, none, is_initial=True)
+        floors = {
+            topic.topic_id: TopicPosition(topic.name, first_floors(state, topic, entry)) for topic in topics
+        }
+        return StreamOffset(state.log_id, options.order, entry, floors, is_initial=True)
     check_topics("startingOffsets", topics, starting)
     positions = {}
     for topic in topics:
@@ -67,30 +75,29 @@ def _first_offset(
 def without_loss(
     state: LogState, start: StreamOffset, chosen: Sequence[TopicState], *, fail_on_data_loss: bool
 ) -> StreamOffset:
-    """Return an offset without what the log has not any more.
+    """Return an offset of all partitions of the chosen topics, without what the log has not any more.
 
     A topic that is still there and not read any more is no loss, nor are offsets without a record that was committed:
-    the log never takes those back. Raises ConflictError of kind ``topic-gone``: a topic was deleted, or made again;
-    OffsetOutOfRangeError of kind ``data-loss``: offsets that were not read yet are gone, or offsets that were read are
-    not there.
+    the log never takes those back. A partition that the query has not met begins at offset 0. Raises ConflictError of kind
+    ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of kind ``data-loss``: records that were not read
+    yet are gone, or offsets that were read are not there.
     """
-    is_read = {topic.topic_id for topic in chosen}
+    if fail_on_data_loss:
+        for topic_id, position in start.topics.items():
+            if topic_id not in state.topics:
+                raise topic_gone(
+                    "a topic of the checkpoint is no longer in the log: it was deleted or recreated",
+                    position,
+                    topic_id,
+                )
     positions = {}
-    for topic_id, position in start.topics.items():
-        topic = state.topics.get(topic_id)
-        if topic is None and fail_on_data_loss:
-            raise topic_gone(
-                "a topic of the checkpoint is no longer in the log: it was deleted or recreated",
-                position,
-                topic_id,
-            )
-        if topic is None or topic_id not in is_read:
-            continue
-        offsets = tuple(
-            _present(state, topic, number, offset, fail_on_data_loss)
-            for number, offset in enumerate(position.offsets)
-        )
-        positions[topic_id] = TopicPosition(topic.name, offsets[: topic.partitions])
+    for topic in chosen:
+        read_to = start.offsets(topic.topic_id)
+        offsets = [
+            _present(state, start, topic, number, offset, fail_on_data_loss)
+            for number, offset in enumerate((*read_to, *(0 for _ in range(len(read_to), topic.partitions))))
+        ]
+        positions[topic.topic_id] = TopicPosition(topic.name, tuple(offsets[: topic.partitions]))
     return StreamOffset(start.log_id, start.order, start.entry, positions)
 
 
@@ -105,23 +112,36 @@ def topic_gone(what: str, position: TopicPosition, topic_id: str) -> ConflictErr
     )
 
 
-def _present(state: LogState, topic: TopicState, number: int, offset: int, fail_on_data_loss: bool) -> int:
+def _present(
+    state: LogState, start: StreamOffset, topic: TopicState, number: int, offset: int, fail_on_data_loss: bool
+) -> int:
+    """Return where the query goes on in a partition that it has read to an offset; raise if anything between is gone."""
     partition = state.partition(TopicPartition(topic.topic_id, number))
-    if partition.log_start <= offset <= partition.log_end:
-        return offset
-    if not fail_on_data_loss:
-        return min(max(offset, partition.log_start), partition.log_end)
-    raise OffsetOutOfRangeError(
-        "offsets that the query has not read yet are gone"
-        if offset < partition.log_start
-        else "offsets that the query has read are not in the log",
+    first, end = partition.log_start, partition.log_end
+    # A floor is no more than a place to look from: what earlier entries committed is read.
+    is_gone = offset < first and (start.order is Order.OFFSET or partition.trimmed_entry > start.entry)
+    if fail_on_data_loss and (is_gone or offset > end):
+        raise _data_loss(
+            "records that the query has not read yet are gone"
+            if is_gone
+            else "offsets that the query has read are not in the log",
+            topic,
+            number,
+            got=offset,
+            earliest=first,
+            latest=end,
+        )
+    return min(max(offset, first), end)
+
+
+def _data_loss(what: str, topic: TopicState, number: int, **values: object) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        what,
         kind="data-loss",
-        hint='to continue with the remaining offsets: option("failOnDataLoss", "false")',
+        hint='to continue with what is left: option("failOnDataLoss", "false")',
         topic=topic.name,
         partition=number,
-        got=offset,
-        earliest=partition.log_start,
-        latest=partition.log_end,
+        **values,
     )
 
 

@@ -276,13 +276,13 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     def _ranges(
         self, state: LogState, topic: TopicState, starts: Sequence[int], ends: Sequence[int]
     ) -> list[OffsetRange]:
-        """Return the offsets of each partition; one that the query has not met before from its first offset on."""
+        """Return the offsets of each partition; ``starts``: from :func:`without_loss`."""
         ranges = []
         for number, end in enumerate(ends):
             log_start = state.partition(TopicPartition(topic.topic_id, number)).log_start
-            start = starts[number] if number < len(starts) else log_start
+            start = starts[number]
             if not self._options.fail_on_data_loss:
-                start, end = max(start, log_start), max(end, log_start)
+                end = max(end, log_start)
             ranges.append(OffsetRange(min(start, end), end))
         return ranges
 

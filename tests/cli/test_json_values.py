@@ -67,6 +67,9 @@ doctor
 maintain timeouts
 maintain seal
 maintain expire
+upgrade
+delete-records jobs --before latest --dry-run
+delete-records jobs --before 0
 metrics
 describe none
 transactions describe none

@@ -75,6 +75,8 @@ SHOWN = {
     "maintain timeouts": ["maintain", "timeouts"],
     "maintain seal": ["maintain", "seal"],
     "maintain expire": ["maintain", "expire"],
+    "upgrade": ["upgrade"],
+    "delete-records": ["delete-records", "t", "--before", "0"],
     "metrics": ["metrics"],
     "completion": ["completion", "bash"],
 }

@@ -235,3 +235,43 @@ def test_where_there_is_no_log_that_is_said(txnlog: Command, root: Path, command
     answer = txnlog(command, "--json")
     assert (answer.code, answer.error["kind"]) == (3, "no-log")
     assert not root.exists()
+
+
+@pytest.fixture
+def orders(log: TxnLog) -> TxnLog:
+    """Return a log with three records in each of two partitions."""
+    log.create_topic("orders", pa.schema([("id", pa.int64())]), partitions=2)
+    with Producer(log) as producer:
+        for number in range(2):
+            producer.send("orders", pa.table({"id": [1, 2, 3]}), partition=number)
+    return log
+
+
+def test_records_are_deleted_up_to_an_offset_once_the_log_is_upgraded(
+    txnlog: Command, orders: TxnLog
+) -> None:
+    answer = txnlog("delete-records", "orders", "--before", "0:2", "--json")
+    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    assert txnlog("upgrade").out == "upgraded\n"
+    assert txnlog("upgrade").out == "nothing to do: the log is upgraded already\n"
+    assert txnlog("upgrade", "--json").json == {"upgraded": False, "features": ["base-1", "lifecycle-1"]}
+    wanted = {"topic": "orders", "partition": 0, "previous_earliest": 0, "earliest": 2}
+    dry = txnlog("delete-records", "orders", "--before", "0:2", "--dry-run", "--json").json
+    assert dry == {"partitions": [wanted], "dry_run": True}
+    assert orders.offsets("orders")[0].earliest == 0
+    shown = txnlog("delete-records", "orders", "--before", "0:2", "--dry-run").out
+    assert shown.splitlines()[-1] == "this is the effect; nothing was changed"
+    done = txnlog("delete-records", "orders", "--before", "0:2,1:3")
+    assert done.code == 0
+    assert done.out.splitlines()[1].split() == ["orders", "0", "0", "2"]
+    assert [one.earliest for one in orders.offsets("orders")] == [2, 3]
+    assert txnlog("delete-records", "orders", "--before", "3").code == 0
+    assert txnlog("delete-records", "orders", "--before", "latest").code == 0
+    assert [one.earliest for one in orders.offsets("orders")] == [3, 3]
+
+
+@pytest.mark.parametrize("before", ["", "0:", ":1", "x:1", "0:-1", "0:1.5", "-1", "\u0661:1"])
+def test_a_bad_place_to_delete_to_is_a_usage_error(txnlog: Command, orders: TxnLog, before: str) -> None:
+    answer = txnlog("delete-records", "orders", "--before", before, "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "usage")
+    assert before in answer.error["message"]

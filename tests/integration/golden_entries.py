@@ -21,6 +21,7 @@ from txnformat.core.groups.operations import (
     OffsetCommit,
     PositionCommit,
 )
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -180,6 +181,10 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Seal((), None, 0),
     ),
     "expire": (Expire((), (), ()), Expire(("etl", "größe"), (3, BIG), (0, 1000), ("readers",), 1)),
+    "trim": (
+        Trim(UUID, (TrimmedPartition(0, 1, -1, 0, 0, 0, 0),)),
+        Trim(UUID, (TrimmedPartition(0, 7, 5, 3, 70, 1, 10), TrimmedPartition(9_999, BIG, 1, BIG, BIG, BIG, BIG)), 1),
+    ),
     "join_group": (JoinGroup(group="readers", generation=3, member="größe", session_timeout_ms=45_000), JoinGroup(group="re.ad-ers_", generation=BIG, member=None, session_timeout_ms=0, intent=1)),
     "commit_offsets": (
         CommitOffsets("readers", ()),

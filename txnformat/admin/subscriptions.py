@@ -85,7 +85,7 @@ def backlog_of(
 
     Requests: 1 GET for each sealed segment behind the mark that was not looked at before.
     """
-    acks = known.partition(number)
+    acks = state.acks(known, TopicPartition(topic.topic_id, number))
     found = backlog.backlog_of(acks, visible.follow(sidecars, state, acks.mark))
     return Backlog(
         number,

@@ -78,7 +78,7 @@ class Delivery:
         places: Iterable[int] = range(state.topics[self._topic_id].partitions)
         while True:
             for number in places:
-                self._place(state, number, subscription.partition(number))
+                self._place(state, number, state.acks(subscription, TopicPartition(self._topic_id, number)))
             fetched = self._fetcher.fetch(state, self._turns, min(rows_max, ROWS_READ), lambda: False)
             kept = None if fetched.batch is None else self._wanted(fetched.batch)
             if kept is not None and kept.num_rows:

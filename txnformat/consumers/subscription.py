@@ -375,7 +375,7 @@ class Subscription:
             if committed:
                 self._delivering().acknowledged(part.partition, ranges)
             else:
-                now = known.partition(part.partition)
+                now = self._log.state.acks(known, TopicPartition(self._topic_id or "", part.partition))
                 self._delivering().give_back(part.partition, ranges - now.whole() - now.held())
 
     def _topic(self, state: LogState) -> TopicState:
@@ -429,7 +429,11 @@ class Subscription:
         for number, offsets in sorted(named.items()):
             last = int(offsets[-1])
             self._check_there(state, number, last)
-            acks = known.partition(number)
+            key = TopicPartition(self._topic(state).topic_id, number)
+            acks = state.acks(known, key)
+            offsets = offsets[offsets >= state.partition(key).log_start]  # the others were removed meanwhile
+            if not len(offsets):
+                continue
             least = last if mode is AckMode.CUMULATIVE else int(offsets[0])
             if least < acks.mark:
                 raise AckConflictError(
@@ -448,6 +452,15 @@ class Subscription:
             # What lies between two records may be acknowledged already, with a cumulative one or from before a seek.
             spans = visible.spans(offsets, acks.acked | acks.held(), self._names(number))
             parts.append(AckedPartition(number, tuple(spans.pairs())))
+        if not parts:
+            raise AckConflictError(
+                "the records were removed from the log",
+                kind=ALREADY_ACKNOWLEDGED,
+                hint="nothing of them is left to acknowledge: go on with the next ones",
+                topic=self.topic,
+                subscription=self.name,
+                partitions=sorted(named),
+            )
         return Acks(self._topic_id or "", self.name, mode, tuple(parts))
 
     def _names(self, number: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from txnformat.core.intents import (
     AllocateIds,
     ChangeTopic,
     Done,
+    EnableFeatures,
     EndTransaction,
     ExpireIdle,
     Included,
@@ -33,11 +34,13 @@ from txnformat.core.intents import (
     ResetOffsets,
     SealSegments,
     TakeCheckpoint,
+    TrimTopic,
     Undecidable,
     Verdict,
     Write,
 )
 from txnformat.core.lifecycle.idle import expire
+from txnformat.core.lifecycle.trim import enable, trim
 from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation
 from txnformat.core.ownership import directories, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
@@ -171,6 +174,8 @@ _DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operatio
     TakeCheckpoint: _checkpoint,
     SealSegments: _seal,
     ExpireIdle: expire,
+    EnableFeatures: enable,
+    TrimTopic: trim,
     JoinAsMember: join_group,
     LeaveGroup: leave_group,
     ResetOffsets: reset_offsets,

@@ -17,7 +17,8 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.fold import apply_expire
+from txnformat.core.lifecycle.fold import apply_expire, apply_trim
+from txnformat.core.lifecycle.operations import Trim
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -394,6 +395,7 @@ _FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
     Checkpoint: _checkpoint,
     Seal: apply_seal,
     Expire: apply_expire,
+    Trim: apply_trim,
     JoinGroup: join_group,
     CommitOffsets: commit_offsets,
     DeleteGroup: delete_group,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from txnformat.core.app_versions.state import Content
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
+from txnformat.core.lifecycle.operations import Trim
 from txnformat.core.operations import (
     DEFERRED_TIMEOUT_MS,
     TIMEOUT_MS,
@@ -46,6 +47,7 @@ __all__ = [
     "ChangeTopic",
     "CommitResult",
     "Done",
+    "EnableFeatures",
     "EndTransaction",
     "ExpireIdle",
     "GroupOffsets",
@@ -62,6 +64,7 @@ __all__ = [
     "SealSegments",
     "TakeCheckpoint",
     "TopicAppend",
+    "TrimTopic",
     "Undecidable",
     "Verdict",
     "Write",
@@ -255,6 +258,22 @@ class ExpireIdle:
 
 
 @dataclass(frozen=True, slots=True)
+class EnableFeatures:
+    """Let readers, writers and maintenance need features besides those that they need already."""
+
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrimTopic:
+    """Move log starts."""
+
+    trim: Trim
+    seen: tuple[int, ...]
+    """The log starts that the numbers of the trim were counted from, one for each of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinAsMember:
     """Become the one member of a group, and fence the member before."""
 
@@ -295,6 +314,8 @@ class RemoveGroup:
 
 Action = (
     ExpireIdle
+    | EnableFeatures
+    | TrimTopic
     | JoinAsMember
     | LeaveGroup
     | ResetOffsets

@@ -43,7 +43,7 @@ __all__ = ["INVARIANTS", "check_state", "check_whole"]
 INVARIANTS: dict[str, str] = {
     "I1": "Entries chain: number, log id and previous hash continue the state; the state is at the last entry.",
     "I2": "Log time strictly increases.",
-    "I3": "The log end and the log start never go back, and log start <= LSO <= log end.",
+    "I3": "The log end, the log start and the trimmed entry never go back, and log start <= sealed end <= LSO <= log end.",
     "I4": "The last stable offset never goes back.",
     "I5": "Extents and markers together tile [sealed end, log end) exactly; what is there stays until it is sealed.",
     "I6": "An open transaction of a partition is that of an Ongoing id, with one first offset; and vice versa.",

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX, Content
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
+from txnformat.core.lifecycle.operations import Trim
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.field_types import (
     FEATURE,
@@ -382,6 +383,7 @@ Operation = (
     | Checkpoint
     | Seal
     | Expire
+    | Trim
     | JoinGroup
     | CommitOffsets
     | DeleteGroup

@@ -20,7 +20,7 @@ from txnformat.core.groups.state import GroupState
 from txnformat.core.operations import Checkpoint, CreateTopic
 from txnformat.core.records.state import PartitionState
 from txnformat.core.subscriptions.operations import SubscriptionKey
-from txnformat.core.subscriptions.state import SubscriptionState
+from txnformat.core.subscriptions.state import PartitionAcks, SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError, UnsupportedFeatureError, repr_of
@@ -31,6 +31,8 @@ from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, Segment
 __all__ = [
     "FEATURES",
     "INTENT_WINDOW_ENTRIES",
+    "KNOWN_FEATURES",
+    "LIFECYCLE",
     "Features",
     "IntentWindow",
     "LogState",
@@ -53,12 +55,16 @@ class Features(NamedTuple):
 
 
 FEATURES = Features(frozenset({"base-1"}), frozenset({"base-1"}), frozenset({"base-1"}))
-"""What this version knows, and what it gives a new log."""
+"""The features of a new log."""
+LIFECYCLE = "lifecycle-1"
+"""The feature that records may be removed: readers and writers must know that a log start moves."""
+KNOWN_FEATURES = Features(*(names | {LIFECYCLE} for names in FEATURES))
+"""The features that this version knows."""
 
 
 def check_features(of: Literal["reader", "writer"], names: Iterable[str]) -> None:
     """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, or of writers."""
-    unknown = sorted(set(names) - getattr(FEATURES, of))
+    unknown = sorted(set(names) - getattr(KNOWN_FEATURES, of))
     if unknown:
         what = f"the log needs {of} features that this version does not have"
         raise UnsupportedFeatureError(what, hint="upgrade txnlog", features=unknown)
@@ -270,6 +276,10 @@ class LogState(msgspec.Struct, frozen=True):
                 subscriptions=sorted(other for of, other in self.subscriptions if of == topic_id)[:20],
             )
         return known
+
+    def acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:
+        """Return a subscription's part in a partition of its topic. What lies below the log start counts as acknowledged."""
+        return subscription.partition(key.partition).from_log_start(self.partition(key).log_start)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState:
         """Return a partition's state; an untouched one is empty."""

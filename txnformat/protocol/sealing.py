@@ -35,7 +35,15 @@ from txnformat.protocol.segment_lists import write_list
 from txnformat.protocol.snapshots import OTHERS_PROBABILITY, create_object
 from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
-__all__ = ["SEAL_EXTENTS", "merge_lists", "seal_due", "sealable", "stable_ends", "write_segments"]
+__all__ = [
+    "SEAL_EXTENTS",
+    "merge_lists",
+    "seal_due",
+    "sealable",
+    "sealable_end",
+    "stable_ends",
+    "write_segments",
+]
 
 SEAL_EXTENTS = 4_096
 """Extents in the state above which they are sealed."""
@@ -99,10 +107,10 @@ def sealable(
 
 def _ranges(state: LogState) -> list[tuple[PartitionState, OffsetRange]]:
     partitions = [state.partitions[key] for key in sorted(state.partitions)]
-    return [(one, OffsetRange(one.sealed_end, _end(one))) for one in partitions]
+    return [(one, OffsetRange(one.sealed_end, sealable_end(one))) for one in partitions]
 
 
-def _end(partition: PartitionState) -> int:
+def sealable_end(partition: PartitionState) -> int:
     """Return where a partition can be sealed up to: the last stable offset, or an append that is too large for it."""
     end = partition.last_stable_offset
     extents = extents_in(partition, OffsetRange(partition.sealed_end, end))

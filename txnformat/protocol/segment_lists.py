@@ -42,7 +42,7 @@ class NewList(NamedTuple):
 
 
 def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
-    """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`).
+    """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start.
 
     Requests: a GET for each object of the lists that it takes in, a PUT and a GET for each of its own. Memory: one leaf of
     each list. Raises CorruptDataError, StorageError.
@@ -62,7 +62,10 @@ def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
         key = min(source.parts[0][0] for source in waiting)
         for source in waiting:  # in the order of their segments
             while source.parts and source.parts[0][0] == key:
-                yield from target.add(key, source.parts.popleft()[1])
+                _, parts = source.parts.popleft()
+                yield from target.add(
+                    key, [part for part in parts if part.range.end > state.partition(key).log_start]
+                )
                 yield from source.fill()
     first = replaced[0].first if replaced else state.listed_segments
     record = yield from target.finish(first)
@@ -127,7 +130,7 @@ class _Target:
         data = encode_segment_list({key: tuple(parts) for key, parts in self._parts.items()})
         record = yield from self._create(data)
         rows = sum(map(len, self._parts.values()))
-        known = self._parts or [TopicPartition("", 0)]  # nothing: only from lists that are empty themselves
+        known = self._parts or [TopicPartition("", 0)]  # all that it would describe lies below a log start
         self._leaves.append(ListLeaf(min(known), max(known), rows, record))
         self._rows += rows
         self._parts, self._bytes, self._known = {}, 0, set()

@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from txnformat.core.records.scan import PLANNED, PartitionPlan, commit_entries, expanded, extents_in, planned
+from txnformat.core.records.scan import (
+    PLANNED,
+    PartitionPlan,
+    check_not_trimmed,
+    commit_entries,
+    expanded,
+    extents_in,
+    planned,
+)
 from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState, TopicState
@@ -65,8 +73,8 @@ def committed_between(
 
     ``since``, ``until``: entries; -1 is before the first one. ``floors``: by partition, those of a window that ended at ``since``
     or before. Partitions that are missing at its end begin at their log start. ``where``: SQL condition on the records. It leaves
-    out batches in which it cannot be true; the reader applies it to the others. Raises NotFoundError: kind ``unknown-topic``;
-    kind ``unknown-version``: ``until`` is not an entry of the state; OffsetOutOfRangeError: a floor is not an offset of its
+    out batches in which it cannot be true; the reader applies it to the others. Raises NotFoundError: kind ``unknown-topic``; kind
+    ``version-trimmed``: records from a floor on, of entries after ``since``, were removed; kind ``unknown-version``: ``until`` is not an entry of the state; OffsetOutOfRangeError: a floor is not an offset of its
     partition; InvalidInputError: kind ``invalid-version``: the window ends before it begins; kind ``invalid-where``;
     CorruptDataError, StorageError: a batch table or sidecar is not what the log says, or cannot be read.
 
@@ -88,6 +96,8 @@ def committed_between(
     tables: dict[int, Rows] = {}
     for number, floor in enumerate(_floors(state, found, floors)):
         key = TopicPartition(found.topic_id, number)
+        if (floors[number] if number < len(floors) else 0) < state.partition(key).log_start:
+            check_not_trimmed(state.partition(key), since, found.name, number)
         keep = None if where is None else plan_filter(where, found.name, found.schema, number)
         window = _Window(since, until, OffsetRange(floor, state.partition(key).log_end))
         plan, end = _plan(sidecars, state, key, window, keep, files, tables)
@@ -181,6 +191,7 @@ def _plan(
     """Return what to read of a partition, and its floor afterwards; ``files`` and ``tables`` get what they lack."""
     partition = state.partition(key)
     floor, end = window.offsets
+    readable = OffsetRange(partition.log_start, end)
     undecided = min([end, *partition.open.values()])
     if _is_over(partition, state, window):
         # With nothing younger than the window only what is open can still be committed.
@@ -195,7 +206,7 @@ def _plan(
         later = min(later, _first_later(opened.rows, opened.rows["commit_entry"], window))
         rows = opened.rows[_inside(opened.rows["commit_entry"], window)]
         rows = rows if keep is None else rows[keep(rows)]
-        parts.append(planned(rows, OffsetRange(0, end), rows["commit_entry"]))
+        parts.append(planned(rows, readable, rows["commit_entry"]))
         files |= {number: opened.segment.files[number] for number in set(rows["file"].tolist())}
         if opened.is_behind(window.until):
             stop = opened.range.end
@@ -209,7 +220,7 @@ def _plan(
         read_tables(sidecars, state, extents, tables)
         batches = expanded(extents, key.partition, tables)
         batches = batches if keep is None else batches[keep(batches)]
-        rows = planned(batches, OffsetRange(0, end), commit_entries(partition, batches))
+        rows = planned(batches, readable, commit_entries(partition, batches))
         parts.append(rows)
         files |= {number: state.files[number] for number in set(rows["file"].tolist())}
     found = np.concatenate(parts)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txnformat.core.records.scan import (
     PartitionPlan,
+    check_not_trimmed,
     check_range,
     extents_in,
     extents_to_read,
@@ -132,6 +133,8 @@ def plan_read(
     for number in numbers:
         key = TopicPartition(found.topic_id, number)
         partition = state.partition(key)
+        if level is IsolationLevel.SNAPSHOT:
+            check_not_trimmed(partition, entry, topic, number)
         wanted = check_range(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )

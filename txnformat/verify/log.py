@@ -337,10 +337,12 @@ class _Verification:
                     index = check_index(self._record, named, data, expected, self._table_rows)
                     if index is not None:
                         self._references.sealed_batches(use, index)
+                        chain.trims.index(named.key, index)
                 case "markers":
                     check_markers(self._record, named, data, expected)
                 case _:
                     check_txnindex(self._record, named, data, expected)
+        chain.trims.finish()
 
     def _object(self, key: str, answer: bytes | StorageError | None) -> bytes | None:
         """Return a sidecar's bytes, or note why there are none."""

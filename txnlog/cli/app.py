@@ -79,6 +79,7 @@ for command in (
     produce.produce,
     consume.consume,
     topics.offsets,
+    topics.delete_records,
     transactions.transactions,
     groups.groups,
     subscriptions.subscriptions,
@@ -87,6 +88,7 @@ for command in (
     verify.verify,
     doctor,
     maintain.maintain,
+    topics.upgrade,
     metrics.metrics,
     completion.completion,
 ):

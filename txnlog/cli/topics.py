@@ -1,4 +1,4 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``: what there is, and making it."""
+"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``, ``delete-records``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Integer, Place, with_place
-from txnlog.cli.output import Table, instant, print_json, say
+from txnlog.cli.options import Integer, Place, parse_offsets, with_place
+from txnlog.cli.output import Table, instant, plain_values, print_json, say
 from txnlog.cli.records.columns import parse_columns, read_schema
 
 if TYPE_CHECKING:
     from txnformat.admin.describe import LogDescription
     from txnformat.log import TxnLog
 
-__all__ = ["alter_topic", "create", "create_topic", "describe", "offsets", "topics"]
+__all__ = [
+    "alter_topic",
+    "create",
+    "create_topic",
+    "delete_records",
+    "describe",
+    "offsets",
+    "topics",
+    "upgrade",
+]
 
 OPEN = Table(
     "TransactionalId State Buffer StagedRecords Started Expires",
@@ -25,6 +34,7 @@ OPEN = Table(
     started=lambda one: instant(one.started_ms),
     expires=lambda one: instant(one.expires_ms),
 )
+DELETED = Table("Topic Partition PreviousEarliest Earliest")
 OFFSETS = Table(
     "Topic Partition EarliestOffset LastStableOffset LatestOffset HeldBy",
     earliest_offset=lambda part: part.earliest,
@@ -230,3 +240,53 @@ def _show(description: LogDescription) -> None:
         )
         say(f"Columns: {columns}")
         OFFSETS.show(topic.offsets)
+
+
+@click.command()
+@with_place
+def upgrade(place: Place, as_json: bool) -> None:
+    """Allow that records are removed from the log (delete-records).
+
+    From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
+    """
+    with place.open() as log:
+        upgraded = log.upgrade()
+    if as_json:
+        print_json({"upgraded": upgraded, "features": sorted(log.state.features.reader)})
+    else:
+        say("upgraded" if upgraded else "nothing to do: the log is upgraded already")
+
+
+def _parse_before(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | dict[int, int] | None:
+    return -1 if value == "latest" else parse_offsets(context, parameter, value)
+
+
+@click.command("delete-records")
+@click.argument("topic")
+@with_place
+@click.option(
+    "--before",
+    "offsets",
+    required=True,
+    metavar="OFFSETS",
+    callback=_parse_before,
+    help="The first offset that stays: 7 for every partition, 0:7,2:9 for partitions 0 and 2, or latest (the last stable offset) for every partition.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the effect; change nothing.")
+def delete_records(
+    topic: str, place: Place, offsets: int | dict[int, int], dry_run: bool, as_json: bool
+) -> None:
+    """Remove the oldest records of TOPIC for good.
+
+    The first offsets of partitions move; they never go back. The log needs `txnlog upgrade` once before.
+    """
+    with place.open() as log:
+        done = log.delete_records(topic, offsets, dry_run=dry_run)
+    if as_json:
+        print_json({"partitions": [plain_values(one) for one in done], "dry_run": dry_run})
+        return
+    DELETED.show(done)
+    if dry_run:
+        say("this is the effect; nothing was changed")

@@ -298,8 +298,8 @@ class LagBound(NamedTuple):
 class Unread:
     """Counts, from the state alone, the records of one partition that read_committed shows from an offset on.
 
-    Exact from the sealed end on, at the start of a segment that is not in the segment list, and at the log start. Inside
-    sealed segments it is a bound: their totals are known, what lies in which half is not.
+    Exact from the sealed end on, at the start of a segment that is not in the segment list, and at the log start if nothing was
+    removed. Inside sealed segments it is a bound: their totals are known, what lies in which half is not.
     """
 
     def __init__(self, partition: PartitionState) -> None:
@@ -311,13 +311,15 @@ class Unread:
         self._extent_ends: Rows = extents["base_offset"] + extents["records"]
         self._from: Rows = np.concatenate([np.cumsum(extents["records"][::-1])[::-1], [0]])
         segments = partition.segments.array()
+        segments = segments[segments["end_offset"] > partition.log_start]
         self._starts, self._ends = segments["start_offset"], segments["end_offset"]
         self._shown: Rows = segments["records"] - segments["aborted_records"]
         sealed = partition.sealed
         self._listed = sealed.records - sealed.aborted_records - int(self._shown.sum())
 
     def since(self, offset: int) -> LagBound:
-        """Return the records from an offset (inclusive) to the last stable offset."""
+        """Return the records from an offset (inclusive), or from the log start, to the last stable offset."""
+        offset = max(offset, self._partition.log_start)
         first = int(np.searchsorted(self._extent_ends, offset, side="right"))
         total = int(self._from[first]) + int(self._shown[self._starts >= offset].sum())
         if first < len(self._bases):
@@ -325,7 +327,7 @@ class Unread:
         cut = (self._starts < offset) & (self._ends > offset)
         parts = [(int(shown), int(end)) for shown, end in zip(self._shown[cut], self._ends[cut], strict=True)]
         if offset < self._partition.listed_end:
-            if offset <= self._partition.log_start:
+            if offset == 0:
                 total += self._listed
             else:
                 parts.append((self._listed, self._partition.listed_end))

@@ -1,4 +1,4 @@
-"""Folding ``expire``: what nobody has used for long leaves the state. Pure."""
+"""Folding what a log forgets: what was idle for long leaves the state, and log starts move. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from itertools import pairwise
 
 from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
 from txnformat.core.operations import Expire
-from txnformat.core.records.state import PartitionState
-from txnformat.core.state import LogState
+from txnformat.core.records.state import PartitionState, SealedTotals
+from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition
 
-__all__ = ["apply_expire"]
+__all__ = ["apply_expire", "apply_trim"]
 
 
 def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
@@ -60,3 +61,61 @@ def _without_sequences(
             one = partitions[key]
             partitions[key] = replace(one, sequences=without(one.sequences, (producer,), at))
     return partitions
+
+
+def apply_trim(state: LogState, op: Trim, at: At) -> LogState:
+    """Return the state with later log starts."""
+    topic = state.topics.get(op.topic_id)
+    if topic is None or LIFECYCLE not in state.features.reader:
+        corrupt(
+            at,
+            "a trim is of no topic, or of a log without the feature",
+            topic_id=op.topic_id,
+            feature=LIFECYCLE,
+        )
+    partitions = draft(state.partitions, at)
+    named: set[int] = set()
+    for part in op.partitions:
+        if part.partition in named:
+            corrupt(at, "a partition is trimmed twice", topic=topic.name, partition=part.partition)
+        named.add(part.partition)
+        key = TopicPartition(op.topic_id, part.partition)
+        partitions[key] = _trimmed(partitions.get(key, PartitionState()), part, at)
+    return replace(state, partitions=partitions)
+
+
+def _trimmed(partition: PartitionState, part: TrimmedPartition, at: At) -> PartitionState:
+    if not partition.log_start < part.log_start <= partition.sealed_end:
+        corrupt(
+            at,
+            "a log start does not go from the old one to at most the sealed end",
+            partition=part.partition,
+            expected=f"above {partition.log_start}, at most {partition.sealed_end}",
+            got=part.log_start,
+        )
+    sealed = partition.sealed
+    rest = SealedTotals(
+        sealed.records - part.records,
+        sealed.size - part.size,
+        sealed.aborted_records - part.aborted_records,
+        sealed.aborted_size - part.aborted_size,
+        sealed.aborted_transactions,
+    )
+    if (
+        part.commit_entry >= at.entry
+        or not 0 <= rest.aborted_records <= rest.records
+        or not 0 <= rest.aborted_size <= rest.size
+    ):
+        corrupt(
+            at,
+            "a trim removes what its partition does not have",
+            partition=part.partition,
+            expected=sealed,
+            got=part,
+        )
+    return replace(
+        partition,
+        log_start=part.log_start,
+        sealed=rest,
+        trimmed_entry=max(partition.trimmed_entry, part.commit_entry),
+    )

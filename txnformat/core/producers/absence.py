@@ -12,12 +12,14 @@ from typing import Any
 
 from txnformat.core.intents import (
     Action,
+    EnableFeatures,
     EndTransaction,
     LeaveGroup,
     PendingPartition,
     ProducerRef,
     SealSegments,
     TakeCheckpoint,
+    TrimTopic,
     Write,
 )
 from txnformat.core.operations import Cause, CreateTopic
@@ -131,13 +133,22 @@ def _seal(state: LogState, action: SealSegments) -> bool:
     )
 
 
+def _trim(state: LogState, action: TrimTopic) -> bool:
+    return any(
+        state.partition(TopicPartition(action.trim.topic_id, part.partition)).log_start < part.log_start
+        for part in action.trim.partitions
+    )
+
+
 _PROOFS: dict[type[Any], Callable[[LogState, Any], bool]] = {
     CreateTopic: lambda state, action: action.topic_id not in state.topics,
+    EnableFeatures: lambda state, action: not state.features.reader.issuperset(action.features),
     EndTransaction: _end_for_another,
     LeaveGroup: lambda state, action: state.group(action.group).generation <= action.generation,
     SealSegments: _seal,
     TakeCheckpoint: lambda state, action: (
         not state.checkpoints or state.checkpoints[-1].entry < action.checkpoint.entry
     ),
+    TrimTopic: _trim,
     Write: _write,
 }

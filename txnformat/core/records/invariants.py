@@ -69,6 +69,10 @@ class _Kept(NamedTuple):
 def _check_bounds(partition: PartitionState) -> _Problems:
     if not 0 <= partition.log_start <= partition.last_stable_offset <= partition.log_end:
         yield f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
+    if partition.log_start > partition.sealed_end:
+        yield f"I3 the log start {partition.log_start} is beyond the sealed end {partition.sealed_end}"
+    if partition.trimmed_entry >= 0 and not partition.log_start:
+        yield f"I3 nothing is trimmed, and it says that entry {partition.trimmed_entry} committed what went"
 
 
 def _check_tiling(extents: Rows, markers: Rows, start: int, end: int) -> _Problems:
@@ -91,7 +95,7 @@ def _check_tiling(extents: Rows, markers: Rows, start: int, end: int) -> _Proble
 
 def _check_offsets_step(old: PartitionState, new: PartitionState, kept: _Kept) -> _Problems:
     yield from _check_bounds(new)
-    if new.log_end < old.log_end or new.log_start < old.log_start:
+    if new.log_end < old.log_end or new.log_start < old.log_start or new.trimmed_entry < old.trimmed_entry:
         yield f"I3 it goes back from [{old.log_start}, {old.log_end}) to [{new.log_start}, {new.log_end})"
     if new.last_stable_offset < old.last_stable_offset:
         yield f"I4 the last stable offset goes back from {old.last_stable_offset} to {new.last_stable_offset}"

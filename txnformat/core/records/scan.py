@@ -15,13 +15,14 @@ import numpy as np
 from txnformat.core.records.state import EXTENT, PartitionState
 from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome
-from txnformat.errors import CorruptDataError, InvalidInputError, OffsetOutOfRangeError
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, OffsetOutOfRangeError
 from txnformat.persistent import Rows
 from txnformat.types import IsolationLevel, OffsetRange
 
 __all__ = [
     "PLANNED",
     "PartitionPlan",
+    "check_not_trimmed",
     "check_range",
     "commit_entries",
     "committed",
@@ -71,6 +72,21 @@ def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
     if isolation is IsolationLevel.READ_COMMITTED:
         return partition.last_stable_offset
     return partition.log_end
+
+
+def check_not_trimmed(partition: PartitionState, entry: int, topic: str, number: int) -> None:
+    """Raise NotFoundError of kind ``version-trimmed``: records that were committed after an entry are removed, so that nothing from there on is whole."""
+    if entry < partition.trimmed_entry:
+        raise NotFoundError(
+            "records of this version, or later ones, were removed",
+            kind="version-trimmed",
+            hint=f"read from version {partition.trimmed_entry} on, or by offset: earliest is {partition.log_start}",
+            topic=topic,
+            partition=number,
+            version=entry,
+            oldest=partition.trimmed_entry,
+            earliest=partition.log_start,
+        )
 
 
 def check_range(

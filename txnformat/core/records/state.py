@@ -93,7 +93,7 @@ SEGMENT: np.dtype[Any] = np.dtype(
 
 
 class SealedTotals(msgspec.Struct, frozen=True, gc=False):
-    """What the sealed segments of a partition hold, all together. A snapshot has it as it is."""
+    """What the sealed segments of a partition hold that do not lie below its log start, all together. A snapshot has it as it is."""
 
     records: Count
     size: Count
@@ -101,7 +101,7 @@ class SealedTotals(msgspec.Struct, frozen=True, gc=False):
     aborted_records: Count
     aborted_size: Count
     aborted_transactions: Count
-    """ABORT markers below the sealed end of transactions with data."""
+    """ABORT markers below the sealed end of transactions with data, also those below the log start."""
 
 
 _NOTHING_SEALED = SealedTotals(0, 0, 0, 0, 0)
@@ -125,6 +125,8 @@ class PartitionState(msgspec.Struct, frozen=True):
     segments: Columns = msgspec.field(default_factory=lambda: Columns(SEGMENT))
     """Sealed segments that are not in the segment list, ascending."""
     sealed: SealedTotals = _NOTHING_SEALED
+    trimmed_entry: int = -1
+    """Largest entry that committed a record below the log start; -1: none did. A version below it is no longer whole."""
     open: dict[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
     sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)

@@ -27,6 +27,7 @@ from txnformat.field_types import (
     Flag,
     Item,
     LogTime,
+    OrMinusOne,
     PartitionCount,
     PartitionNumber,
     Positive,
@@ -164,7 +165,7 @@ class SequencesRow(Struct, frozen=True, gc=False):
     appends: tuple[AppendedRange, ...]
 
 
-class PartitionRow(Struct, frozen=True, gc=False):
+class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A partition, and how many rows of the tables are its own."""
 
     topic_id: Uuid
@@ -180,6 +181,7 @@ class PartitionRow(Struct, frozen=True, gc=False):
     markers: Count
     aborted: Count
     segments: Count
+    trimmed_entry: OrMinusOne = -1
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):

@@ -181,6 +181,7 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
         len(partition.markers),
         len(partition.aborted),
         len(partition.segments),
+        partition.trimmed_entry,
     )
 
 
@@ -362,12 +363,15 @@ def _partitions(
             fail(path, "appends", "at least one append", ())
         if not row.listed_end <= row.sealed_end <= row.log_end:
             fail(path, "sealed_end", f"from {row.listed_end} to {row.log_end}", row.sealed_end)
+        if row.log_start > row.sealed_end:
+            fail(path, "log_start", f"at most {row.sealed_end}", row.log_start)
         partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
             log_start=row.log_start,
             log_end=row.log_end,
             listed_end=row.listed_end,
             sealed_end=row.sealed_end,
             sealed=row.sealed,
+            trimmed_entry=row.trimmed_entry,
             open={
                 (one.producer_id, one.epoch): one.first_offset
                 for one in sorted(row.open, key=attrgetter("first_offset"))

@@ -99,7 +99,9 @@ def acknowledge(
         subscription = subscriptions.get(acks.key) or _subscription(state, acks)
         op = _operation(acks, producer if owner is not None else None)
         changed = {
-            part.partition: _after(state, subscription.partition(part.partition), op, part)
+            part.partition: _after(
+                state, state.acks(subscription, TopicPartition(op.topic_id, part.partition)), op, part
+            )
             for part in op.partitions
         }
         subscriptions[acks.key] = subscription.with_partitions(changed)
@@ -189,7 +191,9 @@ def check_nack(
     known = _subscription(state, op)
     for part in op.partitions:
         _check_offset(state, op, part.partition, part.ranges[-1][1])
-        conflict = known.partition(part.partition).conflict(Ranges.of(part.ranges))
+        conflict = state.acks(known, TopicPartition(topic_id, part.partition)).conflict(
+            Ranges.of(part.ranges)
+        )
         if conflict is not None:
             _raise(
                 conflict, state, op, part.partition, "let it be: it is delivered again only after an abort"

@@ -91,24 +91,25 @@ def _check_subscription(key: SubscriptionKey, subscription: SubscriptionState, s
             known = state.transactional_ids.get(transactional_id)
             if known is None or known.status not in UNDECIDED or key not in known.subscriptions:
                 yield f"{name}: {transactional_id} has no open transaction with acknowledgements of it"
-        latest = state.partition(TopicPartition(key[0], number)).last_stable_offset
-        yield from (f"{name}: {problem}" for problem in _check_acks(acks, latest))
+        partition = state.partition(TopicPartition(key[0], number))
+        found = _check_acks(acks, partition.log_start, partition.last_stable_offset)
+        yield from (f"{name}: {problem}" for problem in found)
 
 
-def _check_acks(acks: PartitionAcks, last_stable_offset: int) -> _Problems:
+def _check_acks(acks: PartitionAcks, log_start: int, last_stable_offset: int) -> _Problems:
     if acks.range_count() > ACK_RANGES_MAX:
         yield f"it has {acks.range_count()} ranges"
     if len(acks.acked) and acks.acked.starts[0] <= acks.mark:
         yield f"it has ranges at or below its mark {acks.mark}"
     taken, apart = NO_RANGES, True
     for held in acks.pending.values():
-        parts = held.ranges
-        if held.position is not None:
-            apart &= acks.mark < held.position
-            apart &= not len(parts.below(held.position))
-            parts = parts | (Ranges.of([(acks.mark, held.position)]) - acks.acked)
-        if not len(parts):
+        if not len(held.ranges) and held.position is None:
             yield "a transaction holds nothing"
+        parts = held.ranges.above(log_start)  # what is pending stays so when a trim removes it
+        if held.position is not None:
+            apart &= acks.mark < held.position or 0 < held.position <= log_start
+            apart &= not len(held.ranges.below(held.position))
+            parts = parts | (Ranges.of([(acks.mark, held.position)]) - acks.acked)
         apart &= taken.first_common(parts) is None
         taken = taken | parts
     if not apart or acks.whole().first_common(taken) is not None:

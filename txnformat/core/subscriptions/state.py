@@ -52,7 +52,7 @@ class PendingAcks:
     """What one transaction that is not decided has acknowledged in a partition."""
 
     ranges: Ranges = NO_RANGES
-    """Not below ``position``."""
+    """Not below ``position``. Like that, it may lie below the mark, once a trim has removed the records."""
     position: int | None = None
     """Everything below that was neither acknowledged nor pending (exclusive); None: nothing cumulative."""
 
@@ -167,6 +167,10 @@ class PartitionAcks:
             mark = acked.first_end
             acked = acked.above(mark)
         return PartitionAcks(mark, acked, self.pending, self._held)
+
+    def from_log_start(self, log_start: int) -> PartitionAcks:
+        """Return the partition whose records below the log start are gone: nothing of them is left to acknowledge."""
+        return self if self.mark >= log_start else self.acknowledged(NO_RANGES, log_start)
 
     def with_pending(
         self, transactional_id: str, ranges: Ranges, position: int | None = None, at: object = None

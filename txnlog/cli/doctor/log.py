@@ -45,10 +45,10 @@ def check_log(store: ObjectStore) -> list[Check]:
 
 
 def _check_features(state: LogState) -> Check:
-    from txnformat.core.state import FEATURES
+    from txnformat.core.state import KNOWN_FEATURES
 
-    known = FEATURES.reader | FEATURES.writer | FEATURES.maintenance
-    needed = state.features.reader | state.features.writer | state.features.maintenance
+    known = frozenset[str]().union(*KNOWN_FEATURES)
+    needed = frozenset[str]().union(*state.features)
     unknown = sorted(needed - known)
     if unknown:
         return AREA.problem("features", f"not known here: {', '.join(unknown)}", "upgrade txnlog")

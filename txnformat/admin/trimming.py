@@ -1,0 +1,172 @@
+"""Removing the oldest records of a topic: what a trim says of them is counted here, then committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txnformat.client.committer import Committer
+from txnformat.core.intents import TrimTopic
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
+from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.state import LogState, TopicState
+from txnformat.errors import ConflictError, InvalidInputError, OffsetOutOfRangeError, repr_of
+from txnformat.protocol.sealing import sealable_end
+from txnformat.reading.sealed import SidecarCache
+from txnformat.types import OffsetRange, TopicPartition
+
+__all__ = ["LATEST", "DeletedRecords", "delete_records"]
+
+LATEST = -1
+"""In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1)."""
+ATTEMPTS = 10
+"""How often a trim is counted anew because another client has moved a log start."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """The effect of a deletion on a partition."""
+
+    topic: str
+    partition: int
+    previous_earliest: int
+    """The first offset that could be read before."""
+    earliest: int
+    """The first offset that can be read now."""
+
+
+def delete_records(
+    committer: Committer,
+    sidecars: SidecarCache,
+    topic: str,
+    offsets: int | Mapping[int, int],
+    *,
+    dry_run: bool = False,
+) -> list[DeletedRecords]:
+    """Move the log start of partitions of a topic to an offset; see :meth:`txnformat.log.TxnLog.delete_records`."""
+    state = committer.refresh()
+    found = state.topic(topic)
+    wanted = _checked(state, found, offsets)
+    check_lifecycle(state)
+    before = {number: state.partition(_key(found, number)).log_start for number in wanted}
+    if dry_run:
+        return [
+            DeletedRecords(topic, number, start, max(start, wanted[number]))
+            for number, start in before.items()
+        ]
+    for attempt in range(1, ATTEMPTS + 1):
+        state = _sealed(committer, state, found, wanted)
+        action = _counted(sidecars, state, found, wanted)
+        if action is None:
+            break
+        try:
+            committer.commit(committer.intend(action))
+        except ConflictError as error:
+            if error.kind != "trim-superseded" or attempt == ATTEMPTS:
+                raise
+            logger.debug("counted again: %s", error)
+        state = committer.refresh()
+    return [
+        DeletedRecords(topic, number, start, state.partition(_key(found, number)).log_start)
+        for number, start in before.items()
+    ]
+
+
+def _sealed(committer: Committer, state: LogState, topic: TopicState, wanted: Mapping[int, int]) -> LogState:
+    """Return a state in which everything is sealed that goes; another client may seal at the same time."""
+
+    def behind(state: LogState) -> dict[int, int]:
+        ends = {number: state.partition(_key(topic, number)).sealed_end for number in wanted}
+        return {number: end for number, end in ends.items() if end < wanted[number]}
+
+    left = behind(state)
+    while left:
+        committer.seal()
+        state = committer.refresh()
+        if left == (left := behind(state)):
+            raise ConflictError(
+                "records that are to be removed could not be sealed",
+                kind="not-sealed",
+                hint="call again; `txnlog maintain seal` and the log output of this process say more",
+                topic=topic.name,
+                partitions=sorted(left)[:20],
+            )
+    return state
+
+
+def _checked(state: LogState, topic: TopicState, offsets: int | Mapping[int, int]) -> dict[int, int]:
+    """Return the new log start of each partition; raise about what is none."""
+    if type(offsets) is int:
+        offsets = dict.fromkeys(range(topic.partitions), offsets)
+    if not isinstance(offsets, Mapping) or not offsets:
+        raise InvalidInputError(
+            f"{repr_of(offsets)} names no offsets",
+            kind="invalid-offsets",
+            hint="pass an offset for every partition, or a dict of partition to offset, such as {0: 1000}",
+            topic=topic.name,
+        )
+    wanted = {}
+    for number, offset in offsets.items():
+        topic.check_partition(number)
+        partition = state.partition(_key(topic, number))
+        stable = sealable_end(partition)
+        if type(offset) is not int or not LATEST <= offset <= stable:
+            raise OffsetOutOfRangeError(
+                "records can be deleted up to latest, the last stable offset",
+                hint="use an offset up to that; an open transaction may hold it back: `txnlog offsets` shows it",
+                topic=topic.name,
+                partition=number,
+                got=offset if type(offset) is int else repr_of(offset),
+                earliest=partition.log_start,
+                latest=stable,
+            )
+        wanted[number] = stable if offset == LATEST else offset
+    return dict(sorted(wanted.items()))
+
+
+def _key(topic: TopicState, number: int) -> TopicPartition:
+    return TopicPartition(topic.topic_id, number)
+
+
+def _counted(
+    sidecars: SidecarCache, state: LogState, topic: TopicState, wanted: Mapping[int, int]
+) -> TrimTopic | None:
+    """Return the intent that moves the log starts that are still below; None: there are none.
+
+    Requests: 1 GET for each sealed segment that the removed offsets are in, and those of the segment lists.
+    """
+    parts, seen = [], []
+    for number, offset in sorted(wanted.items()):
+        partition = state.partition(_key(topic, number))
+        if offset > partition.log_start:
+            parts.append(_trimmed(sidecars, state, _key(topic, number), partition, offset))
+            seen.append(partition.log_start)
+    return TrimTopic(Trim(topic.topic_id, tuple(parts)), tuple(seen)) if parts else None
+
+
+def _trimmed(
+    sidecars: SidecarCache, state: LogState, key: TopicPartition, partition: PartitionState, end: int
+) -> TrimmedPartition:
+    gone = OffsetRange(partition.log_start, end)
+    segments = sidecars.segments(state, key, gone)
+    whole = [part.row for part in segments if part.range.end <= end]
+    sums = [
+        sum(int(row[name]) for row in whole)
+        for name in ("records", "size", "aborted_records", "aborted_size")
+    ]
+    entries = (_commit_entry(sidecars, part, key, end) for part in segments)
+    return TrimmedPartition(key.partition, end, max(entries, default=-1), *sums)
+
+
+def _commit_entry(sidecars: SidecarCache, part: SegmentPart, key: TopicPartition, end: int) -> int:
+    """Return the largest entry that committed a record of a segment below an offset (exclusive); -1: none did."""
+    if part.row["records"] <= part.row["aborted_records"]:
+        return -1
+    rows = sidecars.index(part.record.index).partition(key.partition)
+    rows = rows[rows["base_offset"] < end]
+    return int(rows["commit_entry"].max()) if len(rows) else -1

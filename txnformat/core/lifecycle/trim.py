@@ -1,0 +1,59 @@
+"""The decision about a trim, and about the features that it needs. Pure."""
+
+from __future__ import annotations
+
+from txnformat.core.drafts import replace
+from txnformat.core.intents import EnableFeatures, TrimTopic
+from txnformat.core.lifecycle.operations import Trim
+from txnformat.core.operations import Upgrade
+from txnformat.core.state import KNOWN_FEATURES, LIFECYCLE, LogState
+from txnformat.errors import ConflictError, InvalidInputError, UnsupportedFeatureError
+from txnformat.types import TopicPartition
+
+__all__ = ["check_lifecycle", "enable", "trim"]
+
+
+def enable(state: LogState, action: EnableFeatures) -> Upgrade:
+    """Return the operation that adds features to those that the log needs."""
+    unknown = [name for name in action.features if name not in KNOWN_FEATURES.reader]
+    if unknown:
+        raise InvalidInputError(
+            [f"there is no feature {name!r:.80}" for name in unknown],
+            kind="unknown-feature",
+            hint=f"use {', '.join(sorted(KNOWN_FEATURES.reader))}",
+        )
+    if all(names.issuperset(action.features) for names in state.features):
+        raise ConflictError(
+            "the log is upgraded already", kind="already-upgraded", hint="nothing needs to be done"
+        )
+    reader, writer, maintenance = (tuple(sorted(names | {*action.features})) for names in state.features)
+    return Upgrade(reader, writer, maintenance)
+
+
+def trim(state: LogState, action: TrimTopic) -> Trim:
+    """Return the operation that moves log starts, if they are still those that the caller has counted from."""
+    state.topic_of(action.trim.topic_id, "a trim")
+    check_lifecycle(state)
+    for part, seen in zip(action.trim.partitions, action.seen, strict=True):
+        known = state.partition(TopicPartition(action.trim.topic_id, part.partition))
+        if known.log_start != seen:
+            raise ConflictError(
+                "another client has moved the log start",
+                kind="trim-superseded",
+                hint="call again if the log start is still too low",
+                partition=part.partition,
+                expected=seen,
+                got=known.log_start,
+            )
+    return replace(action.trim, intent=0)
+
+
+def check_lifecycle(state: LogState) -> None:
+    """Raise UnsupportedFeatureError unless the log allows that records are removed: older readers cannot read it then."""
+    if LIFECYCLE not in state.features.reader:
+        raise UnsupportedFeatureError(
+            "this log does not allow that records are removed",
+            kind="upgrade-required",
+            hint="upgrade txnlog in every process that uses the log, then run `txnlog upgrade`, or log.upgrade()",
+            feature=LIFECYCLE,
+        )
