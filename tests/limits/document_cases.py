@@ -143,7 +143,7 @@ def _operations(name: str) -> Iterable[Operation]:
                 fields = ({"name": "id", "type": "int64"},)
                 yield CreateTopic(made, long, keys.topic_directory(long, made), 1, fields, (), None, 0)
             case "create_topic, nested 60 deep":
-                if number < 2_000:
+                if number < 1_600:
                     made = str(uuid.UUID(int=number + (4 << 76)))
                     directory = keys.topic_directory(f"t{number}", made)
                     yield CreateTopic(made, f"t{number}", directory, 1, (DEEP,), (), None, 0)
@@ -265,7 +265,7 @@ CASES = (
     *(
         Case(
             f"fold-{name}",
-            f"entry: {2_000 if 'deep' in name else 10_000:,} times `{name.partition(',')[0]}`{''.join(name.partition(',')[1:])}",
+            f"entry: {1_600 if 'deep' in name else 10_000:,} times `{name.partition(',')[0]}`{''.join(name.partition(',')[1:])}",
             partial(_make_operations, name),
             partial(_fold, name),
         )
