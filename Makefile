@@ -51,7 +51,7 @@ quick:  ## Before every commit, in under a minute: ruff, mypy (it keeps what it 
 	@$(RUN) -m ruff check --quiet .
 	@$(RUN) -m ruff format --check --quiet .
 	@$(RUN) -m mypy
-	@$(RUN) -m pytest tests/unit --ignore=tests/unit/campaigns --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
+	@$(RUN) -m pytest tests/unit --ignore=tests/unit/campaigns --ignore=tests/unit/txnlog_testing --numprocesses=$(PYTEST_WORKERS) --maxprocesses=4 -q $(PYTEST_ARGS)
 
 check: lint types layers test  ## All that CI runs: lint, types, layers, test
 
@@ -142,6 +142,9 @@ bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan
 
 bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
 	@$(RUN) -m bench.scale $(ARGS)
+
+cost:  ## Dollars a month of stated workloads, from requests that are counted (ARGS="--json")
+	@$(RUN) -m bench.cost $(ARGS)
 
 memory:  ## Write 4 GiB in one transaction, by buffer, and report the memory it took
 	@$(RUN) -m bench.memory_4gib

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from demo.compacting import compact_and_show
 from demo.ingest import HANGING_ID, Ingested, create_topics, ingest, send_rows
 from demo.picture import draw
 from demo.place import bucket, directory
@@ -74,6 +75,9 @@ def run(path: str) -> int:
             "the .txnindex has every aborted transaction", seal_and_show(log, "flights", console), True
         )
         console.rule("6. Read the sealed log: read_committed is the source file")
+        ok &= _prove_whole(spark, path, flights)
+        console.rule("7. Compact: the same records in few files")
+        ok &= _check("fewer files, fewer requests, the same records", compact_and_show(log, console), True)
         ok &= _prove_whole(spark, path, flights)
         picture = OUTPUT / "transactions.png"
         draw(before, after, "flights", _held_partition(before), picture)
@@ -183,7 +187,7 @@ def _prove_whole(spark: SparkSession, path: str, flights: pa.Table) -> bool:
         seen = fingerprint(read_topic(spark, path, topic, "read_committed"))
         ok &= _same(f"{topic}: read_committed against the file", spark, seen, expected, topic)
     uncommitted = read_topic(spark, path, "flights", "read_uncommitted").count()
-    console.print(f"read_uncommitted still sees {uncommitted - flights.num_rows:,} aborted records besides")
+    console.print(f"read_uncommitted sees {uncommitted - flights.num_rows:,} aborted records besides")
     mean = pc.mean(flights["dep_delay"]).as_py()
     rows = read_topic(spark, path, "delays", "read_committed").selectExpr("avg(dep_delay)").first()
     return ok & _check(

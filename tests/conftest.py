@@ -47,7 +47,9 @@ MEANWHILE = "tests/integration/test_s3_faults.py"
 
 LONG = (
     "tests/integration/",
+    "tests/conformance/test_end_to_end_matrix",
     "tests/conformance/test_store_s3",
+    "tests/meta/test_docs_cli",
     "tests/model/",
     "tests/notebooks/",
     "tests/power/",
@@ -55,7 +57,14 @@ LONG = (
 )
 """Files that take longest, besides those whose tests are marked: the last one to begin should be a short one."""
 
-TOGETHER = (*OWN_DRIVERS, "tests/integration/", "tests/conformance/test_store_s3", "tests/unit/")
+TOGETHER = (
+    *OWN_DRIVERS,
+    "tests/integration/",
+    "tests/conformance/",
+    "tests/meta/",
+    "tests/cli/",
+    "tests/unit/",
+)
 """Files of which each is one piece: their tests share a server, or are so short that handing out single ones would cost more."""
 
 

@@ -73,7 +73,7 @@ def printable(text: str) -> str:
     """Return text in which a backslash escape stands for each character that would not show.
 
     Those are control characters (C0 and C1), bidirectional and other invisible ones, line breaks, and halves of surrogate
-    pairs. Names and values in a log are anybody's: they must not steer a terminal, nor begin a line of their own in a log file.
+    pairs. Names and values in a log may come from any producer: they must not steer a terminal, nor begin a line of their own in a log file.
     """
     if text.isprintable():
         return text

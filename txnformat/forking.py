@@ -2,7 +2,7 @@
 
 A forked child has copies of its parent's objects but only the thread that forked. A lock that another thread held
 stays locked there for ever, a pool has no threads, and an upload that the child gives up would remove the parent's
-file. So whoever holds such a thing registers here and is told in the child, before any other code runs there.
+file. So the holder of such a thing registers here and is told in the child, before any other code runs there.
 
 This works for every fork that goes through Python (``os.fork``, multiprocessing's start method "fork").
 """

@@ -9,6 +9,7 @@ Layout (relative to the root)::
     _txnlog/tables/<20 digits>-<uuid>.arrow  batch tables and segment lists
     _txnlog/latest                           hint, replaced
     _txnlog/boundary/<20 digits>             entries below may be deleted, create-only
+    _txnlog/condemned/<20 digits>-<uuid>     what a vacuum may delete, since a state does not name it
     _txnlog/probe/<uuid>                     no part of the log: made and deleted to try the store
     <name>-<8 hex>/data/<20 digits>-<uuid>.parquet   segment files
     <name>-<8 hex>/segments/<20 digits>-<uuid>.index      sealed segments: batches,
@@ -29,6 +30,7 @@ from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 __all__ = [
     "BOUNDARY_PREFIX",
     "BUNDLE_PREFIX",
+    "CONDEMNED_PREFIX",
     "FORMAT_KEY",
     "LATEST_KEY",
     "LOG_PREFIX",
@@ -39,6 +41,7 @@ __all__ = [
     "TRANSACTIONAL_ID_BYTES_MAX",
     "UUID_PATTERN",
     "ObjectName",
+    "born_of",
     "boundary_key",
     "bundle_key",
     "check_key",
@@ -48,17 +51,24 @@ __all__ = [
     "check_topics_file",
     "check_topics_sidecar",
     "check_transactional_id",
+    "condemned_key",
     "data_key",
     "entry_key",
     "has_own_directory_only",
+    "is_runs_key",
+    "is_temporary_file",
     "is_topics_file",
     "is_topics_sidecar",
+    "named_after",
     "parse_boundary_key",
     "parse_bundle_key",
+    "parse_condemned_key",
     "parse_data_key",
     "parse_entry_key",
     "parse_index_key",
     "parse_markers_key",
+    "parse_probe_key",
+    "parse_runs_key",
     "parse_snapshot_key",
     "parse_table_key",
     "parse_txnindex_key",
@@ -77,6 +87,7 @@ SNAPSHOT_PREFIX = "_txnlog/snapshots/"
 TABLE_PREFIX = "_txnlog/tables/"
 BOUNDARY_PREFIX = "_txnlog/boundary/"
 PROBE_PREFIX = "_txnlog/probe/"
+CONDEMNED_PREFIX = "_txnlog/condemned/"
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names of a local store's unfinished files begin so; no key has such a part."""
@@ -94,12 +105,17 @@ _ENTRY = re.compile(r"_txnlog/log/([0-9]{20})\.json")
 _BOUNDARY = re.compile(r"_txnlog/boundary/([0-9]{20})")
 _BUNDLE = re.compile(r"_txnlog/bundles/([0-9]{20})-([0-9]{20})")
 _SNAPSHOT = re.compile(rf"_txnlog/snapshots/([0-9]{{20}})-({UUID_PATTERN})")
+_CONDEMNED = re.compile(rf"_txnlog/condemned/([0-9]{{20}})-({UUID_PATTERN})")
+_PROBE = re.compile(rf"_txnlog/probe/({UUID_PATTERN})")
 _TABLE = re.compile(rf"_txnlog/tables/([0-9]{{20}})-({UUID_PATTERN})\.arrow")
 _DATA = re.compile(
     rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/data/([0-9]{{20}})-({UUID_PATTERN})\.parquet"
 )
 _SIDECAR = re.compile(
-    rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|markers|txnindex)"
+    rf"[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/segments/([0-9]{{20}})-({UUID_PATTERN})\.(index|runs|markers|txnindex)"
+)
+_TEMPORARY = re.compile(
+    rf"(?:_txnlog(?:/[a-z]+)?|[A-Za-z0-9.-][A-Za-z0-9._-]{{0,248}}-[0-9a-f]{{8}}/(?:data|segments))/\.tmp-{UUID_PATTERN}"
 )
 _TOPIC = re.compile(TOPIC_PATTERN)
 
@@ -110,6 +126,12 @@ class ObjectName(NamedTuple):
     born: int
     """Number of an entry that the writer had folded before the upload: a lower bound."""
     uuid: str
+
+
+def born_of(key: str) -> int:
+    """Return the number in the key of an object that an entry names: it is recognised as one already."""
+    start = key.rfind("/") + 1
+    return int(key[start : start + 20])
 
 
 def entry_key(entry: int) -> str:
@@ -137,6 +159,27 @@ def parse_boundary_key(key: str) -> int | None:
 def probe_key(uuid: str) -> str:
     """Return the key of an object that tries the store."""
     return f"{PROBE_PREFIX}{uuid}"
+
+
+def parse_probe_key(key: str) -> str | None:
+    """Return the uuid, or None when the key is not that of an object which tries the store."""
+    match = _PROBE.fullmatch(key)
+    return match[1] if match else None
+
+
+def condemned_key(entry: int, uuid: str) -> str:
+    """Return the key of a list of objects that the state after ``entry`` does not name."""
+    return f"{CONDEMNED_PREFIX}{entry:020d}-{uuid}"
+
+
+def parse_condemned_key(key: str) -> ObjectName | None:
+    """Return the state's entry and the uuid, or None when the key is not that of such a list."""
+    return _parse(_CONDEMNED, key)
+
+
+def is_temporary_file(path: str) -> bool:
+    """Return whether a path below the root is that of a file in which a local store makes an object."""
+    return _TEMPORARY.fullmatch(path) is not None
 
 
 def bundle_key(first: int, last: int) -> str:
@@ -207,13 +250,23 @@ def is_topics_sidecar(key: str, directory: str) -> bool:
 
 
 def sidecar_key(directory: str, born: int, uuid: str, kind: str) -> str:
-    """Return the key of a sidecar; ``kind`` is "index", "markers" or "txnindex"."""
+    """Return the key of a sidecar; ``kind`` is "index", "runs", "markers" or "txnindex"."""
     return f"{directory}/segments/{born:020d}-{uuid}.{kind}"
 
 
 def parse_index_key(key: str) -> ObjectName | None:
-    """Return born and uuid, or None when the key is not that of an ``.index``."""
-    return _parse_sidecar(key, "index")
+    """Return born and uuid, or None when the key is not that of an ``.index``, or of the ``.runs`` of a compacted segment."""
+    return _parse_sidecar(key, "index") or _parse_sidecar(key, "runs")
+
+
+def parse_runs_key(key: str) -> ObjectName | None:
+    """Return born and uuid, or None when the key is not that of a ``.runs``."""
+    return _parse_sidecar(key, "runs")
+
+
+def is_runs_key(key: str) -> bool:
+    """Return whether an index (its key recognised as one) is that of a compacted segment."""
+    return key.endswith(".runs")
 
 
 def parse_markers_key(key: str) -> ObjectName | None:
@@ -224,6 +277,11 @@ def parse_markers_key(key: str) -> ObjectName | None:
 def parse_txnindex_key(key: str) -> ObjectName | None:
     """Return born and uuid, or None when the key is not that of a ``.txnindex``."""
     return _parse_sidecar(key, "txnindex")
+
+
+def named_after(key: str) -> ObjectName | None:
+    """Return what the key of a segment file, batch table, segment list or sidecar says; None when it is that of none."""
+    return _parse(_DATA, key) or _parse(_TABLE, key) or _parse(_SIDECAR, key)
 
 
 def _parse_sidecar(key: str, kind: str) -> ObjectName | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.admin.compaction import (
+    CompactedTopic,
+    CompactionProgress,
+    compact,
+)
 from txnformat.admin.describe import (
     LogDescription,
     PartitionOffsets,
@@ -17,17 +23,20 @@ from txnformat.admin.describe import (
     known_outcome,
     partition_offsets,
 )
+from txnformat.admin.garbage import VacuumReport
 from txnformat.admin.groups import Groups
 from txnformat.admin.history import HistoryEntry, read_history
+from txnformat.admin.maintenance import MaintenanceReport, maintain
 from txnformat.admin.metrics import LogMetrics, measure
 from txnformat.admin.prepared import PreparedTransaction, end_prepared
 from txnformat.admin.subscriptions import Subscriptions
+from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
 from txnformat.admin.trimming import DeletedRecords, delete_records
+from txnformat.admin.vacuum import GRACE, vacuum
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
-from txnformat.client.maintenance import MaintenanceReport, maintain
 from txnformat.clock import Clock, Ids, SystemClock, SystemIds
 from txnformat.core.intents import EnableFeatures
 from txnformat.core.operations import CreateTopic
@@ -198,6 +207,7 @@ class TxnLog(LogReads):
         partitions: int = 1,
         key_columns: Sequence[str] | None = None,
         timestamp_column: str | None = None,
+        settings: Mapping[str, int | str] | None = None,
         exist_ok: bool = False,
     ) -> TopicState:
         """Create a topic. Requests: 1 entry.
@@ -212,9 +222,11 @@ class TxnLog(LogReads):
             Records with equal keys go to one partition (Kafka's murmur2).
         timestamp_column : str, optional
             The column that is the records' time; log time of the append without one.
+        settings : mapping of str to int or str, optional
+            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operations.md). The log needs :meth:`upgrade` for them.
         exist_ok : bool
             Return a topic that exists already, if it has the same schema, columns and partition count, or began with
-            them.
+            them; its settings stay.
 
         Raises
         ------
@@ -226,7 +238,12 @@ class TxnLog(LogReads):
         """
         check_flags(exist_ok=exist_ok)
         wanted = self.topic_operation(
-            name, schema, partitions=partitions, key_columns=key_columns, timestamp_column=timestamp_column
+            name,
+            schema,
+            partitions=partitions,
+            key_columns=key_columns,
+            timestamp_column=timestamp_column,
+            settings=settings,
         )
         try:
             self.committer.commit(self.committer.intend(wanted))
@@ -236,7 +253,7 @@ class TxnLog(LogReads):
                 raise
             check_same_topic(wanted, found)
             return found
-        return self.committer.state.topics[wanted.topic_id]
+        return self.committer.state.topic_of(wanted.topic_id, "the creation")
 
     def topic_operation(
         self,
@@ -246,6 +263,7 @@ class TxnLog(LogReads):
         partitions: int = 1,
         key_columns: Sequence[str] | None = None,
         timestamp_column: str | None = None,
+        settings: Mapping[str, int | str] | None = None,
     ) -> CreateTopic:
         """Return the operation that creates a topic, checked; nothing is committed."""
         return new_topic(
@@ -255,6 +273,7 @@ class TxnLog(LogReads):
             partitions=partitions,
             key_columns=key_columns,
             timestamp_column=timestamp_column,
+            settings=settings,
         )
 
     def alter_topic(
@@ -264,8 +283,10 @@ class TxnLog(LogReads):
         partitions: int | None = None,
         add_columns: pa.Schema | Sequence[pa.Field] | None = None,
         widen: Mapping[str, pa.DataType] | None = None,
+        settings: Mapping[str, int | str] | None = None,
+        unset: Sequence[str] | None = None,
     ) -> TopicState:
-        """Let a topic grow, in one step; nothing that is there is rewritten. Requests: 1 entry.
+        """Let a topic grow, or change its settings, in one step; nothing that is there is rewritten. Requests: 1 entry.
 
         Records that were written before read as null in added columns, and as the same values in widened ones.
         Producers go on: what they send without the added columns gets nulls there.
@@ -280,17 +301,25 @@ class TxnLog(LogReads):
         widen : mapping of str to pyarrow.DataType, optional
             Column to its new type: int8 to int16 to int32 to int64, float32 to float64, decimals with no fewer digits
             before and after the point. Key columns stay.
+        settings : mapping of str to int or str, optional
+            Settings by name, such as ``{"retention.ms": 604_800_000}`` (docs/operations.md); others stay.
+        unset : sequence of str, optional
+            Names of settings that are to be as by default.
 
         Raises
         ------
         InvalidInputError
-            Kind ``invalid-alter``: every problem, "nothing to change" among them; nothing was written.
+            Kind ``invalid-alter``: every problem, "nothing to change" among them; kind ``invalid-setting``. Nothing was written.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: settings need :meth:`upgrade` first.
         NotFoundError
             Kind ``unknown-topic``.
         """
-        change = as_change(self.refresh().topic(name).topic_id, partitions, add_columns, widen)
+        change = as_change(
+            self.refresh().topic(name).topic_id, partitions, add_columns, widen, settings, unset
+        )
         self.committer.commit(self.committer.intend(change))
-        return self.committer.state.topics[change.topic_id]
+        return self.committer.state.topic_of(change.topic_id, "the alteration")
 
     def maintain(self, *tasks: str) -> MaintenanceReport:
         """Do now what keeps the log small. Writers do most of it as they go.
@@ -300,21 +329,26 @@ class TxnLog(LogReads):
         *tasks : str
             "timeouts": end the open transactions whose time is over. "seal": move the extents below the last stable
             offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
-            forget transactional ids that had no use for 7 days, and producers without one for a day. None: all tasks.
+            forget transactional ids that had no use for 7 days, and producers without one for a day. "retention": remove the
+            oldest records of topics as their settings say. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
+            with its grace of 7 days. None: all tasks, of these the compaction once an hour and the vacuum once in 24 hours.
 
         Returns
         -------
         MaintenanceReport
-            What was done; nothing is not an error.
+            What was done; nothing is not an error. A task that removes something is skipped, and the report says so, in a
+            log that needs :meth:`upgrade` first.
 
         Notes
         -----
         Requests of "timeouts": 1 entry for each 100 transactions; of "seal": up to 3 objects per topic, each read back,
         and 1 entry for each 1,000 partitions, and where lists are merged each of their objects is read and written once; of
-        "expire": 1 entry for each 1,000 ids.
+        "expire": 1 entry for each 1,000 ids; of "retention": none without settings, else about log2(entries) GETs for each
+        retention time, those of segment lists, 1 GET for each segment that goes and 1 entry for each topic. Any number of
+        processes may do this at the same time.
         """
         self.refresh()
-        return maintain(self.committer, tasks)
+        return maintain(self.committer, self.sidecars, tasks)
 
     def upgrade(self) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
@@ -375,6 +409,152 @@ class TxnLog(LogReads):
         """
         check_flags(dry_run=dry_run)
         return delete_records(self.committer, self.sidecars, topic, offsets, dry_run=dry_run)
+
+    def delete_topic(self, name: str, *, force: bool | Sequence[str] = False) -> TopicDeletion:
+        """Delete a topic: its records, its subscriptions, positions of groups in it. A topic of the same name is another one from then on.
+
+        Parameters
+        ----------
+        force : bool or sequence of str
+            True: abort the open transactions that touch the topic: with records, also staged ones, with positions or acknowledgements.
+            A list of transactional ids does the same, and gives up what the prepared transactions of these ids have in the
+            topic; the coordinator may still commit or abort the rest of them.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic``.
+        ConflictError
+            Kind ``topic-in-use``: open transactions touch the topic. Nothing was deleted.
+        InvalidTransactionStateError
+            Kind ``transaction-prepared``: prepared transactions touch it that ``force`` does not name.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        InvalidInputError
+            Kind ``invalid-force``.
+
+        Notes
+        -----
+        Requests: 1 entry. Files stay until a vacuum deletes them. Producers, consumers, subscriptions and queries of the topic stop with an
+        error of kind ``topic-gone``, also if a topic of the same name is there by then; a read that was planned before goes on.
+        """
+        return delete_topic(self.committer, name, force)
+
+    def vacuum(
+        self,
+        grace: datetime.timedelta = GRACE,
+        *,
+        dry_run: bool = False,
+        allow_short_grace: bool = False,
+        progress: Progress | None = None,
+    ) -> VacuumReport:
+        """Delete the objects that nothing names any more: what removed records left, lists that newer ones replace, failed uploads, old snapshots.
+
+        It takes two runs, the grace apart: the first condemns, the second deletes.
+
+        Parameters
+        ----------
+        grace : timedelta
+            How long readers may go on by what they have planned, and writers may take from an upload to its commit; 7 days. A job that takes longer
+            fails, and nothing of the log is lost.
+        dry_run : bool
+            Change nothing, and return what a run would do now.
+        allow_short_grace : bool
+            Allow less than two hours.
+        progress : callable, optional
+            Called with a VerifyProgress as the work goes on.
+
+        Returns
+        -------
+        VacuumReport
+            What was deleted, condemned and kept, and why. Only objects with keys of txnlog's own are deleted; others are named.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        InvalidInputError
+            Kind ``invalid-grace`` or ``grace-too-short``.
+        CorruptDataError, StorageError
+            Something that says what is in use cannot be read: nothing was deleted.
+        CommitStateUnknownError
+            Whether the mark landed is unknown; nothing was deleted. Call again.
+
+        Notes
+        -----
+        Requests: a listing of the root, 1 entry, 1 GET for each object of the segment lists and each sealed segment, and 1 DELETE for each object. May run
+        in several places at once.
+        """
+        return vacuum(
+            self.committer,
+            grace,
+            dry_run=dry_run,
+            allow_short_grace=allow_short_grace,
+            progress=progress,
+        )
+
+    def compact(
+        self,
+        topic: str | None = None,
+        partitions: Sequence[int] | None = None,
+        *,
+        target_bytes: int | None = None,
+        min_lag_ms: int | None = None,
+        dry_run: bool = False,
+        progress: Callable[[CompactionProgress], None] | None = None,
+    ) -> list[CompactedTopic]:
+        """Write small files of old records together, so that reads need fewer requests. Readers and writers go on meanwhile.
+
+        Parameters
+        ----------
+        topic : str, optional
+            Only this one.
+        partitions : sequence of int, optional
+            Only these of the topic.
+        target_bytes : int, optional
+            Compressed bytes of a new file, about; at least 1. Compacted parts of that size are left alone. Default: the topic's ``compact.target.bytes``, 128 MiB unless set.
+        min_lag_ms : int, optional
+            Records of aborted transactions are dropped; parts with such that have ended less than so long ago stay as they are. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
+        dry_run : bool
+            Write nothing, and return what would be written anew, of what is listed already.
+        progress : callable, optional
+            Is called with a CompactionProgress after each step.
+
+        Returns
+        -------
+        list of CompactedTopic
+            By topic, also those in which nothing was to be done.
+
+        Raises
+        ------
+        NotFoundError
+            Kind ``unknown-topic`` or ``unknown-partition``.
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        InvalidInputError
+            Kind ``invalid-target-bytes``, ``invalid-min-lag-ms`` or ``invalid-partitions``.
+        ConflictError
+            Kind ``replace-superseded``: other clients change the segments all the time.
+        CorruptDataError, StorageError
+            A file cannot be read or written. What was compacted before stays so.
+
+        Notes
+        -----
+        What can be sealed is sealed first. Below the end of what was compacted ``read_uncommitted`` shows what ``read_committed`` does. The old
+        files stay, for readers that have planned before. Memory: a row group of 16 MiB, and one plan. Requests: those of a read
+        of what is compacted; for each 128 MiB one upload, a ``.runs``, the segment lists that change, and 1 entry.
+        """
+        check_flags(dry_run=dry_run)
+        return compact(
+            self.committer,
+            self.sidecars,
+            topic,
+            partitions,
+            target_bytes=target_bytes,
+            min_lag_ms=min_lag_ms,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return earliest offset, last stable offset and log end of each partition, as of now."""

@@ -257,6 +257,8 @@ class LogSnapshot:
     ) -> ReadPlan:
         """Plan on the newest state that is known, where everything is found that was moved since; no request for it."""
         pinned: TopicState = topic_as_of(self._state, topic, self.entry)
+        now = self._log.committer.state
+        newest = now.topic_of(pinned.topic_id, "the snapshot")  # a topic of the same name may be another one
         plan = self._log.plan(
             topic,
             isolation=IsolationLevel.SNAPSHOT,
@@ -264,10 +266,10 @@ class LogSnapshot:
             end=end,
             partitions=range(pinned.partitions) if partitions is None else partitions,
             where=None if where is None else topic_predicate(where, pinned.schema),
-            state=self._log.committer.state,
+            state=now,
             as_of=self.entry,
         )
-        return replace(plan, topic=pinned)
+        return replace(plan, topic=replace(pinned, schema=pinned.schema.beside(newest.schema)))
 
 
 def _records(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> pa.RecordBatchReader:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from txnformat.columns.pylist import column_values
 from txnformat.core.records.chunks import CHUNK_HEADER, Chunk, chunk_of
+from txnformat.core.state import TopicState
 from txnformat.core.topics.schema import KAFKA_SCHEMA
 from txnformat.errors import CorruptDataError, InvalidInputError
 from txnformat.log import TxnLog, check_log
@@ -101,9 +102,12 @@ def read_values(
         Kind ``schema-mismatch``: the topic has another schema. Kind ``not-a-log``.
     CorruptDataError
         Kind ``damaged-value``: a chunk is missing, comes twice, or has no proper header.
+    NotFoundError
+        Kind ``topic-gone``: the topic was deleted, and pieces of a value have to be read again.
     """
     check_log(log, "read_values")
-    schema = log.refresh().topic(topic).schema
+    found = log.refresh().topic(topic)
+    schema = found.schema
     if not schema.version(0).equals(KAFKA_SCHEMA.arrow_schema):  # columns may have been added
         raise InvalidInputError(
             'values are joined in topics with the schema "kafka"',
@@ -114,7 +118,8 @@ def read_values(
     batches = log.read(
         topic, isolation=isolation, start=start, end=end, partitions=partitions, columns=_COLUMNS
     )
-    return _Joiner(log, topic, isolation, held_bytes_max).records(batches)
+    log.state.topic_of(found.topic_id, "the values")  # the name may be another topic's by now
+    return _Joiner(log, found, isolation, held_bytes_max).records(batches)
 
 
 @dataclass(slots=True)
@@ -138,9 +143,10 @@ class _Growing:
 class _Joiner:
     """Puts the chunks of one read together."""
 
-    def __init__(self, log: TxnLog, topic: str, isolation: str, held_bytes_max: int) -> None:
+    def __init__(self, log: TxnLog, topic: TopicState, isolation: str, held_bytes_max: int) -> None:
         self._log = log
-        self._topic = topic
+        self._topic = topic.name
+        self._topic_id = topic.topic_id
         self._isolation = isolation
         self._held_bytes_max = held_bytes_max
         self._growing: dict[str, _Growing] = {}
@@ -244,8 +250,7 @@ class _Joiner:
         Mostly its chunks follow each other, so the first look finds it; records of others may lie between.
         """
         partition, seen = growing.partition, growing.first_offset
-        known = self._log.state.topic(self._topic).topic_id
-        lowest = self._log.state.partition(TopicPartition(known, partition)).log_start
+        lowest = self._log.state.partition(TopicPartition(self._topic_id, partition)).log_start
         span = growing.first_index
         while True:
             low = max(lowest, seen - span)
@@ -278,14 +283,17 @@ class _Joiner:
             self._damaged(partition, last, "chunks have another size", f"{size} bytes")
 
     def _read(self, partition: int, start: int, end: int, columns: Sequence[str]) -> Any:
-        return self._log.read(
-            self._topic,
-            isolation=self._isolation,
-            start={partition: start},
-            end={partition: end},
-            partitions=[partition],
-            columns=columns,
-        )
+        try:
+            return self._log.read(
+                self._topic,
+                isolation=self._isolation,
+                start={partition: start},
+                end={partition: end},
+                partitions=[partition],
+                columns=columns,
+            )
+        finally:  # the name may be another topic's by now, which has other offsets
+            self._log.state.topic_of(self._topic_id, "the values")
 
     def _damaged(self, partition: int, offset: int, what: str, expected: str, **values: Any) -> NoReturn:
         raise CorruptDataError(

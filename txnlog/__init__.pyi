@@ -1,5 +1,6 @@
 # The names that users import, listed once: type checkers read them here, and so does __init__.py.
 
+from spark_datasource.compact import compact as compact
 from spark_datasource.write.transaction import SparkTransaction as SparkTransaction
 from txnformat.admin.describe import LogDescription as LogDescription
 from txnformat.admin.describe import PartitionOffsets as PartitionOffsets

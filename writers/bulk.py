@@ -46,7 +46,7 @@ class BulkAppend:
         self._log = log
         committer = log.committer
         self._staging = Staging(
-            log.store, committer.ids, settings or ProducerSettings(), lambda: log.state.entry, committer.clock
+            log.store, committer.ids, settings or ProducerSettings(), committer.born, committer.clock
         )
         self._lock = OwnLock("bulk append")
         self._calls = Calls(self._lock, unrepeatable=("send",))
@@ -93,8 +93,8 @@ class BulkAppend:
     def commit(self) -> CommitInfo:
         """Append everything. Requests: 1 PUT per file and 1 entry; none when nothing was sent.
 
-        Raises StorageError, ConflictError: nothing was appended; commit again, or close; CommitStateUnknownError:
-        commit again: it is never appended twice. So may be one that was interrupted.
+        Raises StorageError, ConflictError: nothing was appended; commit again, or close; UploadExpiredError: nothing was
+        appended, and the records have to be sent to another bulk append; CommitStateUnknownError: commit again: it is never appended twice. So may be one that was interrupted.
         """
         return self._do("commit", self._commit)
 

@@ -115,9 +115,7 @@ class Producer:
         self._calls = Calls(self._lock, _TAKES)
         self._linger = Linger(linger_ms, self._flush_held)
         committer = log.committer
-        self._staging = Staging(
-            log.store, committer.ids, self.settings, lambda: log.state.entry, committer.clock
-        )
+        self._staging = Staging(log.store, committer.ids, self.settings, committer.born, committer.clock)
         self._session = Session(log, self.settings, self._staging)
 
     def __repr__(self) -> str:
@@ -339,6 +337,8 @@ class Producer:
             Nothing was appended; the call may be repeated (or, in status ABORT_REQUIRED, the transaction aborted).
         TransactionTimedOutError
             The transaction was open for too long, and another client has aborted it. Abort, and do the work again.
+        UploadExpiredError
+            The records were uploaded longer ago than the grace of a vacuum. Nothing was appended: send them again (in a transaction after an abort).
         CommitStateUnknownError
             Repeat the call, abort, or close.
         """

@@ -53,9 +53,11 @@ from txnformat.errors import (
     ConflictError,
     InternalError,
     InvalidTransactionStateError,
+    NotFoundError,
     TransactionTimedOutError,
     TxnLogError,
     UnknownProducerIdError,
+    UploadExpiredError,
 )
 from txnformat.log import TxnLog
 from txnformat.types import Outcome
@@ -423,6 +425,12 @@ class Session:
                 if error.kind != "partition-count-changed" or not tries_left:
                     raise
                 continue  # nothing of it is in the log, whose state now has the topic as it has become
+            except NotFoundError as error:
+                is_told = call is not Call.SEND  # the caller does not hear of a flush in the background
+                if error.kind == "topic-gone" and is_told and not self._settings.is_transactional:
+                    # This call tells of their loss; the next one sends the rest.
+                    self._staging.forget(self._log.state.topics)
+                raise
             except UnknownProducerIdError:
                 if self.at.fatal is not None or not tries_left:
                     raise
@@ -484,7 +492,8 @@ class Session:
             self.at = before
             return
         is_of_input = self._progress.is_refused_by(error)
-        if is_final(error) or isinstance(error, TransactionTimedOutError):
+        is_expired = isinstance(error, UploadExpiredError) and not self._settings.is_transactional
+        if is_final(error) or isinstance(error, TransactionTimedOutError) or is_expired:
             self._discard()
         self.at = before.refused(call, error, self._settings.is_transactional, is_of_input=is_of_input)
 

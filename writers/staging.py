@@ -55,7 +55,7 @@ class _Open:
 class Staging:
     """Records that a producer has taken in and the log does not hold yet. One thread at a time, but for the inbox.
 
-    ``newest_entry``: returns the number of the newest entry known, at no request: the lower bound of the files' age.
+    ``born``: returns the entry that an object is born in which is uploaded now.
     ``clock``: with it, uploads that fail for now are tried again for a minute (:class:`writers.upload.TopicUpload`).
     """
 
@@ -64,14 +64,14 @@ class Staging:
         store: ObjectStore,
         ids: Ids,
         settings: ProducerSettings,
-        newest_entry: Callable[[], int],
+        born: Callable[[], int],
         clock: Clock | None = None,
     ) -> None:
         self._store = store
         self._ids = ids
         self._clock = clock
         self._settings = settings
-        self._newest_entry = newest_entry
+        self._born = born
         self.buffered = Accumulator(settings.batch_bytes, ids.uniform)
         self.inbox: Inbox | None = None
         """Where any thread may leave what it has prepared; None while nothing can be sent."""
@@ -208,12 +208,16 @@ class Staging:
                 one for old in staged for one in self._redistributed(old, topics.get(topic_id, old.topic))
             ]
 
+    def forget(self, topics: Mapping[str, TopicState]) -> None:
+        """Give up what is staged of topics that are not there any more."""
+        self._staged = {topic_id: staged for topic_id, staged in self._staged.items() if topic_id in topics}
+
     def _redistributed(self, staged: _Staged, topic: TopicState) -> list[_Staged]:
         if topic.partitions == staged.topic.partitions:
             return [staged]
         if not topic.schema.key_columns or all(run.is_named for runs in staged.runs for run in runs):
             return [replace(staged, topic=topic)]  # no record is where it is because of its key
-        anew = Staging(self._store, self._ids, self._settings, self._newest_entry, self._clock)
+        anew = Staging(self._store, self._ids, self._settings, self._born, self._clock)
         try:
             for partition, table in self._read_back(staged):
                 sent = anew.buffered.prepare(topic, table, partition)
@@ -285,9 +289,6 @@ class Staging:
     def restart_sequences(self) -> None:
         """Begin a new epoch: sequences start at 0."""
         self._next_sequences.clear()
-
-    def _born(self) -> int:
-        return max(self._newest_entry(), 0)
 
     def _opened(self, topic: TopicState, *, is_small: bool = False) -> _Open:
         """Return the topic's open file, or a new one: a file is of one version of a topic."""

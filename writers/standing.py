@@ -15,6 +15,7 @@ from txnformat.errors import (
     SequenceError,
     TransactionTimedOutError,
     TxnLogError,
+    UploadExpiredError,
 )
 from txnformat.types import Outcome
 from writers.transaction import Call, ProducerStatus, Unsettled, check_call
@@ -119,6 +120,11 @@ class Standing(msgspec.Struct, frozen=True):
             return replace(lost, status=ProducerStatus.ABORT_REQUIRED)
         if call is Call.ABORT:
             return self  # it has attempts of its own: what it was to settle stays open
+        if isinstance(error, UploadExpiredError):
+            # Its files may be gone: the records have to be sent again.
+            if not is_transactional:
+                return replace(self.known(is_transactional), uploading_since=None)
+            return replace(self, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
         if is_of_input:
             return replace(self, unsettled=None, status=ProducerStatus.ABORT_REQUIRED)
         # After a conflict every slot is known to be another writer's, so an earlier attempt is not there either.

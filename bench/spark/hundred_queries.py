@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.contention import FAR_MS, Run, crew
+from bench.cost import MONTH_S, PRICES, billed, dollars
 from bench.spark.workers import SinkSteps, Worker
 from bench.table import ROUNDS, Benchmark, Context, Measurement, Row, ratio
 from spark_datasource.datasource import TxnLogDataSource
@@ -25,7 +26,7 @@ from txnformat.store.requests import KeyClass, Operation
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.counting import RequestClass, RequestCounts
 
-__all__ = ["BENCHMARKS", "PRICES", "SCHEMA", "ManualClock", "Query", "billed", "dollars"]
+__all__ = ["BENCHMARKS", "SCHEMA", "ManualClock", "Query", "looked"]
 
 QUERIES = 100
 GROUPS = 5
@@ -39,11 +40,6 @@ INTERVALS_S = (10, 30)
 CROWD = 100
 CROWD_SECONDS = 3.0
 CROWD_ROUNDS = ROUNDS
-MONTH_S = 30 * 24 * 3600
-
-PRICES = {"read": 0.0004, "write": 0.005}
-"""US$ for a thousand requests: S3 Standard's list price in us-east-1. PUT and LIST are billed as writes, DELETE not at all."""
-
 _BOUNDARY = RequestClass(Operation.LIST, KeyClass.BOUNDARY)
 
 SCHEMA = pa.schema([("number", pa.int64()), ("value", pa.float64())])
@@ -64,22 +60,12 @@ class ManualClock:
         self._ms += round(seconds * 1_000)
 
 
-def billed(counts: RequestCounts) -> Counter[str]:
+def looked(counts: RequestCounts) -> Counter[str]:
     """Return requests by what they are billed as; without the LIST of a process that has not looked for a minute.
 
     How much time passes between two looks here says nothing about real queries.
     """
-    found = Counter[str]()
-    for request, number in counts.requests.items():
-        if request.operation is not Operation.DELETE and request != _BOUNDARY:
-            is_read = request.operation in (Operation.GET, Operation.GET_RANGE, Operation.HEAD)
-            found["read" if is_read else "write"] += number
-    return found
-
-
-def dollars(per_second: Mapping[str, float], prices: Mapping[str, float] = PRICES) -> float:
-    """Return what requests, so many in a second by what they are billed as, cost in a month of 30 days, US$."""
-    return sum(number * MONTH_S / 1_000 * prices[kind] for kind, number in per_second.items())
+    return billed(counts, without=frozenset({_BOUNDARY}))
 
 
 def _block(first: int) -> pa.Table:
@@ -183,10 +169,10 @@ QUERY_PARTS = ("source", "plan", "tasks", "commit")
 def _totals(groups: Sequence[_Group]) -> list[dict[str, Counter[str]]]:
     found = []
     for group in groups:
-        totals = {"tasks": billed(group.tasks.counts)}
+        totals = {"tasks": looked(group.tasks.counts)}
         for query in group.queries:
             for part, counts in query.counts().items():
-                totals[part] = totals.get(part, Counter()) + billed(counts)
+                totals[part] = totals.get(part, Counter()) + looked(counts)
         found.append(totals)
     return found
 
@@ -236,10 +222,10 @@ def _idle(context: Context) -> list[dict[str, float]]:
             with worker.running():
                 followed = FollowedLog(parse_read_options({"path": path, "topic": "rows"}), ManualClock())
             for minute in minutes:
-                before = billed(worker.counts)
+                before = looked(worker.counts)
                 for _ in range(60):
                     followed.follow(is_idle=True)
-                minute += billed(worker.counts) - before  # in place
+                minute += looked(worker.counts) - before  # in place
             followed.log.close()
     return [{kind: minute[kind] / 60 for kind in ("read", "write")} for minute in minutes]
 
@@ -338,7 +324,7 @@ BENCHMARKS = (
             "Spark's own files (checkpoints) and the producers' requests are not among the figures; producers are below. "
             f"Cost = {QUERIES} / interval × {MONTH_S:,} s × requests of a micro-batch × price; prices, for a thousand requests: "
             f"reads ${PRICES['read']}, writes (PUT, LIST) ${PRICES['write']} (the list prices of S3 Standard in us-east-1; "
-            "`PRICES` in `bench/spark/hundred_queries.py`), storage and traffic not included. "
+            "`PRICES` in `bench/cost.py`), storage and traffic not included. "
             f"Commits: {CROWD} processes that do nothing but commit, as in contention, with {FAR_MS} ms added to each request, "
             f"{CROWD_SECONDS:g} s a run, {CROWD_ROUNDS} rounds: that is where one root stops, however many queries there are; "
             "what is committed together in one process counts once."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from spark_datasource.options.values import OptionValues
@@ -25,10 +26,12 @@ class TopicChoice:
     def __str__(self) -> str:
         return self.pattern if self.pattern is not None else ",".join(self.names)
 
-    def chosen(self, state: LogState) -> list[TopicState]:
-        """Return the topics by name; a pattern may match none. Raises NotFoundError ``unknown-topic`` for a name."""
+    def chosen(self, state: LogState, *, without: Container[str] = ()) -> list[TopicState]:
+        """Return the topics by name; a pattern may match none. Raises NotFoundError ``unknown-topic`` for a name, but for those of ``without``."""
         if self.pattern is None:
-            return [state.topic(name) for name in self.names]
+            return [
+                state.topic(name) for name in self.names if name in state.topic_ids or name not in without
+            ]
         names = Pattern(self.pattern).matching(sorted(state.topic_ids))
         return [state.topics[state.topic_ids[name]] for name in names]
 

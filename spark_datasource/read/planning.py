@@ -76,6 +76,10 @@ def plan_commits(
 def known_at(rows: Rows, entry: int) -> Rows:
     """Return rows planned on a newer state with what an entry knew: later commits are not yet there."""
     known = rows.copy()
+    if "known_entry" in (rows.dtype.names or ()):
+        known["known_entry"] = np.minimum(rows["known_entry"], entry)
+    if "commit_entry" not in (rows.dtype.names or ()):
+        return known  # of a compacted segment, whose rows know it
     known["commit_entry"] = np.where(rows["commit_entry"] > entry, -1, rows["commit_entry"])
     return known
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,7 +17,7 @@ from spark_datasource.read.split_reader import read_split
 from spark_datasource.read.splits import Split
 from spark_datasource.worker.logs import check_same, open_log
 from txnformat.core.state import LogState
-from txnformat.errors import ConflictError
+from txnformat.errors import NotFoundError
 from txnformat.types import OffsetRange
 
 __all__ = ["TxnLogBatchReader"]
@@ -44,19 +45,23 @@ class TxnLogBatchReader(DataSourceReader):
         what, hint = "the log is not the one that this DataFrame was loaded from", "load it again"
         check_same(state, log.url, pin.log_id, pin.entry, what, hint=hint, topic=str(options.topics))
         if gone := [one.name for one in pin.topics if one.topic_id not in state.topics]:
-            what = "topics of this DataFrame are not in the log any more"
-            raise ConflictError(what, kind="log-replaced", hint=hint, path=log.url, topics=gone)
+            what = "topics of this DataFrame are no longer in the log: they were deleted or recreated"
+            raise NotFoundError(what, kind="topic-gone", hint=hint, path=log.url, topics=gone)
+        reads = [
+            replace(read, schema=read.schema.beside(state.topics[topic.topic_id].schema))
+            for read, topic in zip(self._reads, pin.topics, strict=True)
+        ]
         if options.order is Order.COMMIT:
             plans = [
                 plan_commits(
                     log, state, read, topic.topic_id, pin.since, pin.entry, self._floors(state, topic)
                 )
-                for read, topic in zip(self._reads, pin.topics, strict=True)
+                for read, topic in zip(reads, pin.topics, strict=True)
             ]
         else:
             plans = [
                 plan_offsets(log, state, options, read, self._ranges(state, topic), pin.entry)
-                for read, topic in zip(self._reads, pin.topics, strict=True)
+                for read, topic in zip(reads, pin.topics, strict=True)
             ]
         return list(splits_of(pin.log_id, pin.entry, plans, options))
 

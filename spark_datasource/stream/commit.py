@@ -17,7 +17,7 @@ from spark_datasource.write.routing import new_topic_id
 from txnformat.core.drafts import replace
 from txnformat.core.intents import AppRef, Write
 from txnformat.core.state import LogState, TopicState
-from txnformat.errors import ConflictError
+from txnformat.errors import ConflictError, NotFoundError
 from txnformat.log import TxnLog
 
 __all__ = ["as_write"]
@@ -27,7 +27,7 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     """Return what to commit for a batch, by what is known of the log. Requests: 1 PUT above 1,000 batches, else none.
 
     Raises InternalError of kind ``invalid-commit-message``: the messages say what no task of this write can say;
-    ConflictError of kind ``topic-replaced``: a topic of the batch is not in the log. Kind
+    NotFoundError of kind ``topic-gone``: the one topic of the query was deleted; ConflictError of kind ``topic-replaced``: a topic of the batch is not in the log. Kind
     ``partition-count-changed``: one that distributes by key has other partitions by now; InvalidInputError of kind
     ``unroutable-rows``: too many topics.
     """
@@ -42,6 +42,8 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     known = state.app_versions.get(app.key)
     if known is not None and known.version >= stamp.batch_id:
         return Write(app=app)  # done or refused, never applied: what was uploaded does not matter
+    if known is not None and options.write.topic is not None:
+        _check_made(state, batch, options.write.topic)
     topics = {name: _known_or_new(state, batch, options, frame, name) for name in sorted(batch.topics)}
     write = write_of(
         log, batch.tasks, stamp.born, topics, app, "configure the source to give smaller batches"
@@ -49,6 +51,18 @@ def as_write(log: TxnLog, batch: Batch, options: StreamWriteOptions, frame: Stru
     if options.app_id is None:
         return write
     return replace(write, apps_beside=(AppRef(STREAM_APP_NAMESPACE, options.app_id, stamp.batch_id),))
+
+
+def _check_made(state: LogState, batch: Batch, name: str) -> None:
+    """Raise NotFoundError of kind ``topic-gone`` if the one topic of a query is not there: its first version has made it, or has found it."""
+    if name in batch.topics and batch.topics[name].topic_id not in state.topics:
+        raise NotFoundError(
+            "the topic of the query is no longer in the log: it was deleted, and perhaps recreated",
+            kind="topic-gone",
+            hint="nothing was written; to write to a new topic of this name, use a new checkpointLocation",
+            topic=name,
+            topic_id=batch.topics[name].topic_id,
+        )
 
 
 def _known_or_new(

@@ -20,13 +20,13 @@ from spark_datasource.stream.admission import Backlog, granted
 from spark_datasource.stream.offsets import StreamOffset, TopicPosition
 from txnformat.core.records.scan import check_range, extents_in, readable_end
 from txnformat.core.state import LogState, TopicState
-from txnformat.errors import ConflictError, OffsetOutOfRangeError
+from txnformat.errors import NotFoundError, OffsetOutOfRangeError
 from txnformat.log import TxnLog
 from txnformat.reading.commits import committed_between, next_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
 
-__all__ = ["Limits", "available", "first_offset", "next_offset", "topic_gone", "without_loss"]
+__all__ = ["Limits", "available", "check_there", "first_offset", "next_offset", "topic_gone", "without_loss"]
 
 Limits = tuple[int | None, int | None]
 """Offsets and bytes of a micro-batch at most."""
@@ -78,18 +78,12 @@ def without_loss(
     """Return an offset of all partitions of the chosen topics, without what the log has not any more.
 
     A topic that is still there and not read any more is no loss, nor are offsets without a record that was committed:
-    the log never takes those back. A partition that the query has not met begins at offset 0. Raises ConflictError of kind
+    the log never takes those back. A partition that the query has not met begins at offset 0. Raises NotFoundError of kind
     ``topic-gone``: a topic was deleted, or made again; OffsetOutOfRangeError of kind ``data-loss``: records that were not read
     yet are gone, or offsets that were read are not there.
     """
     if fail_on_data_loss:
-        for topic_id, position in start.topics.items():
-            if topic_id not in state.topics:
-                raise topic_gone(
-                    "a topic of the checkpoint is no longer in the log: it was deleted or recreated",
-                    position,
-                    topic_id,
-                )
+        check_there(state, start)
     positions = {}
     for topic in chosen:
         read_to = start.offsets(topic.topic_id)
@@ -101,9 +95,20 @@ def without_loss(
     return StreamOffset(start.log_id, start.order, start.entry, positions)
 
 
-def topic_gone(what: str, position: TopicPosition, topic_id: str) -> ConflictError:
+def check_there(state: LogState, start: StreamOffset) -> None:
+    """Raise NotFoundError of kind ``topic-gone`` if a topic that the query has read was deleted."""
+    for topic_id, position in start.topics.items():
+        if topic_id not in state.topics:
+            raise topic_gone(
+                "a topic of the checkpoint is no longer in the log: it was deleted or recreated",
+                position,
+                topic_id,
+            )
+
+
+def topic_gone(what: str, position: TopicPosition, topic_id: str) -> NotFoundError:
     """Return the error of a topic that the query has read, and that the log has not."""
-    return ConflictError(
+    return NotFoundError(
         what,
         kind="topic-gone",
         hint='restore it, use a new checkpointLocation, or continue without it: option("failOnDataLoss", "false")',

@@ -27,6 +27,7 @@ from spark_datasource.stream.offsets import SeenEntry, StreamOffset, parse_strea
 from spark_datasource.stream.progress import (
     Limits,
     available,
+    check_there,
     first_offset,
     next_offset,
     topic_gone,
@@ -183,7 +184,9 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
     def _next(self, start: StreamOffset, state: LogState, limits: Limits) -> StreamOffset | None:
         options = self._options
         self._check(start, state)
-        topics = self._topics(state)
+        if options.fail_on_data_loss:
+            check_there(state, start)
+        topics = self._topics(state, start)
         begin = without_loss(state, start, topics, fail_on_data_loss=options.fail_on_data_loss)
         found = next_offset(self._open.log.sidecars, state, begin, topics, options.isolation, limits)
         if found is None:
@@ -230,9 +233,10 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
             )
         self._recognized.append(seen)
 
-    def _topics(self, state: LogState) -> list[TopicState]:
-        """Return the topics to read, each with the columns that Spark expects."""
-        topics = self._options.topics.chosen(state)
+    def _topics(self, state: LogState, start: StreamOffset) -> list[TopicState]:
+        """Return the topics to read, each with the columns that Spark expects; without those that were read and are deleted."""
+        gone = {one.name for topic_id, one in start.topics.items() if topic_id not in state.topics}
+        topics = self._options.topics.chosen(state, without=gone)
         for topic in topics:
             self._read_of(topic)
         return topics
@@ -290,7 +294,8 @@ class TxnLogStreamReader(DataSourceStreamReader, _AvailableNow):
         if self._last is None:
             return None
         state, last = self._state(), parse_stream_offset(self._last)
-        topics = self._options.topics.chosen(state)
+        gone = {one.name for topic_id, one in last.topics.items() if topic_id not in state.topics}
+        topics = self._options.topics.chosen(state, without=gone)
         if self._options.order is Order.COMMIT:
             newest = StreamOffset(state.log_id, last.order, state.entry, {})
             return {**newest.to_json(), "lag": {"entries": state.entry - last.entry}}

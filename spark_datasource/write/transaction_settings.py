@@ -17,7 +17,7 @@ from txnformat.keys import TRANSACTIONAL_ID_BYTES_MAX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ID_PREFIX", "as_whole", "problems_of", "write_options"]
+__all__ = ["ID_PREFIX", "as_whole", "place_problems", "problems_of", "write_options"]
 
 ID_PREFIX = "spark/"
 """How the transactional ids of Spark transactions begin."""
@@ -26,13 +26,19 @@ _APP_ID_BYTES_MAX = TRANSACTIONAL_ID_BYTES_MAX - len(ID_PREFIX)
 _OWN_OPTIONS = frozenset({"path", "txnappid", "txnversion", TRANSACTION})
 
 
-def problems_of(spark: Any, root: object, app_id: object, version: object) -> list[str]:
-    """Return every problem of the settings."""
+def place_problems(spark: Any, root: object) -> list[str]:
+    """Return what is wrong with a session, and with the place of a log."""
     problems = []
     if not (hasattr(spark, "createDataFrame") and hasattr(spark, "conf")):
         problems.append(f"spark is {repr_of(spark, 100)}, not a SparkSession")
     if not isinstance(root, str | os.PathLike) or not os.fspath(root):
         problems.append(f"root is {repr_of(root, 100)}, not the path or URL of a log")
+    return problems
+
+
+def problems_of(spark: Any, root: object, app_id: object, version: object) -> list[str]:
+    """Return every problem of the settings."""
+    problems = place_problems(spark, root)
     if not _is_app_id(app_id):
         problems.append(
             f"app_id is {repr_of(app_id, 100)}, not a text of 1 to {_APP_ID_BYTES_MAX} UTF-8 bytes that stays the same over restarts"

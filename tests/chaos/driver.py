@@ -37,6 +37,7 @@ CONF = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "tests.chaos.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8",  # so that a task's rows come in several batches

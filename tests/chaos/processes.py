@@ -25,7 +25,7 @@ FAMILY = "TXNLOG_CHAOS_FAMILY"
 """Environment variables: of one driver and all that it starts; of all that one test process starts."""
 GONE_SECONDS_MAX = 120.0
 
-EXECUTOR, TASK_PYTHON = "CoarseGrainedExecutorBackend", "pyspark.daemon pyspark.worker"
+EXECUTOR, TASK_PYTHON = "CoarseGrainedExecutorBackend", "tests.chaos.daemon pyspark.worker"
 
 
 class Process(NamedTuple):

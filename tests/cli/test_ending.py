@@ -71,7 +71,9 @@ def test_abort_by_a_prefix_asks_first(txnlog: Command, busy: TxnLog) -> None:
     assert txnlog("transactions", "abort", "--prefix", "job-").out == "no such transaction is open\n"
 
 
-def answer_on_a_terminal(root: Path, answer: bytes, *arguments: str) -> tuple[int, bytes]:
+def answer_on_a_terminal(
+    root: Path, answer: bytes, *arguments: str, question: bytes = b"[y/N]"
+) -> tuple[int, bytes]:
     """Run a command whose stdin and stderr are a terminal, and answer its question."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -79,7 +81,7 @@ def answer_on_a_terminal(root: Path, answer: bytes, *arguments: str) -> tuple[in
     ) as process:
         os.close(theirs)
         shown = b""
-        while b"[y/N]" not in shown:
+        while question not in shown:
             assert select.select([ours], [], [], 60)[0], shown
             shown += os.read(ours, 4096)
         os.write(ours, answer)
@@ -191,3 +193,15 @@ def test_a_reader_that_may_ends_what_holds_it_back(txnlog: Command, root: Path) 
     entries = TxnLog.open(root).state.entry
     assert txnlog("consume", "t", "--end-expired").out == '{"id":2}\n'
     assert TxnLog.open(root).state.entry == entries, "nothing is left to be ended"
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"orders\n", 0), (b"order\n", 2), (b"y\n", 2)])
+def test_a_topic_is_deleted_when_its_name_is_typed_again(
+    root: Path, log: TxnLog, answer: bytes, code: int
+) -> None:
+    log.create_topic("orders", pa.schema([("id", pa.int64())]))
+    log.upgrade()
+    found, shown = answer_on_a_terminal(root, answer, "delete-topic", "orders", question=b"Type its name")
+    assert found == code
+    assert b"deletes topic orders with 1 partition for good" in shown
+    assert log.topics() == ([] if code == 0 else ["orders"])

@@ -67,9 +67,15 @@ doctor
 maintain timeouts
 maintain seal
 maintain expire
+maintain retention
+maintain all
 upgrade
+compact --dry-run
+compact jobs --min-lag-ms 0
+vacuum
 delete-records jobs --before latest --dry-run
 delete-records jobs --before 0
+delete-topic jobs --yes --force
 metrics
 describe none
 transactions describe none

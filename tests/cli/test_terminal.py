@@ -75,8 +75,13 @@ SHOWN = {
     "maintain timeouts": ["maintain", "timeouts"],
     "maintain seal": ["maintain", "seal"],
     "maintain expire": ["maintain", "expire"],
+    "maintain retention": ["maintain", "retention"],
+    "maintain all": ["maintain", "all"],
     "upgrade": ["upgrade"],
+    "compact": ["compact", "--dry-run"],
     "delete-records": ["delete-records", "t", "--before", "0"],
+    "vacuum": ["vacuum"],
+    "delete-topic": ["delete-topic", "t", "--yes"],
     "metrics": ["metrics"],
     "completion": ["completion", "bash"],
 }

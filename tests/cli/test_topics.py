@@ -164,6 +164,7 @@ def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> N
         "groups",
         "producer_id_blocks",
         "max_transaction_timeout_ms",
+        "growing",
     }
     assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
     assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]
@@ -275,3 +276,38 @@ def test_a_bad_place_to_delete_to_is_a_usage_error(txnlog: Command, orders: TxnL
     answer = txnlog("delete-records", "orders", "--before", before, "--json")
     assert (answer.code, answer.error["kind"]) == (2, "usage")
     assert before in answer.error["message"]
+
+
+def test_a_topic_is_deleted_by_its_name(txnlog: Command, orders: TxnLog) -> None:
+    answer = txnlog("delete-topic", "orders", "--yes", "--json")
+    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")
+    txnlog("upgrade")
+    answer = txnlog("delete-topic", "orders", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "usage")
+    assert "add --yes" in answer.error["message"]
+    assert orders.topics() == ["orders"]
+    answer = txnlog("delete-topic", "nothing", "--yes", "--json")
+    assert (answer.code, answer.error["kind"]) == (3, "unknown-topic")
+    done = txnlog("delete-topic", "orders", "--yes")
+    assert (done.code, done.out) == (0, "deleted topic orders with 2 partitions\n")
+    assert orders.topics() == []
+
+
+def test_transactions_that_hold_a_topic_are_told_and_forced(txnlog: Command, orders: TxnLog) -> None:
+    orders.upgrade()
+    with (
+        Producer(orders, "open", buffer="inline") as producer,
+        Producer(orders, "prepared", buffer="inline") as other,
+    ):
+        for one in (producer, other):
+            one.begin()
+            one.send("orders", pa.table({"id": [1]}))
+            one.flush()
+        other.prepare()
+        answer = txnlog("delete-topic", "orders", "--yes", "--force", "--json")
+        assert (answer.code, answer.error["kind"]) == (4, "transaction-prepared")
+        answer = txnlog("delete-topic", "orders", "--yes", "--prepared", "prepared")
+        assert answer.out.splitlines()[1:] == [
+            "aborted the open transaction open",
+            "gave up what it had of the prepared transaction prepared",
+        ]

@@ -125,7 +125,7 @@ def test_offsets_are_of_topic_ids_and_an_unknown_one_has_none() -> None:
     unknown = replace(offsets.offsets[0], topic_id="00000000-0000-4000-8000-000000000000")
     error = log.refusal(replace(known, offsets=(replace(offsets, offsets=(unknown,)),)))
     assert isinstance(error, NotFoundError)
-    assert error.kind == "unknown-topic"
+    assert error.kind == "topic-gone"
     assert isinstance(log.refusal(log.commit({3: 1}, "etl")), NotFoundError), "nor a partition"
     log.do(known)
     assert log.pending("etl") == {0: 100}

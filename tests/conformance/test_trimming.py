@@ -73,3 +73,38 @@ def test_a_producer_goes_on_after_its_records_were_removed_and_the_log_was_opene
         producer.send("t", [{"n": number}])
         producer.close()
     assert [row["n"] for row in log.read("t").read_all().to_pylist()] == [1, 2, 3]
+
+
+@case("UnifiedLogTest", "testProducerIdExpirationOnSegmentDeletion")
+def test_producers_are_remembered_although_retention_has_removed_all_their_records() -> None:
+    log = _log()
+    log.alter_topic("t", settings={"retention.bytes": 0})
+    producers = [Producer(log), Producer(log)]
+    for number, producer in enumerate(producers):
+        producer.init()
+        producer.send("t", [{"n": number}])
+        producer.flush()
+    assert [one.earliest for one in log.maintain().removed] == [2]
+    (partition,) = TxnLog.open(log.store).state.partitions.values()
+    assert (partition.log_start, len(partition.sequences)) == (2, 2)
+    for producer in producers:
+        producer.close()
+
+
+@case("TopicTransactionBufferRecoverTest", "testTopicTransactionBufferDeleteAbort")
+def test_aborted_transactions_leave_with_the_segments_that_retention_removes() -> None:
+    log = _log()
+    log.alter_topic("t", settings={"retention.bytes": 0})
+    with Producer(log, "etl", buffer="inline") as producer:
+        for number in range(4):
+            producer.begin()
+            producer.send("t", [{"n": number}])
+            producer.flush()
+            producer.commit() if number % 2 else producer.abort()
+    log.maintain()
+    opened = TxnLog.open(log.store)
+    (partition,) = opened.state.partitions.values()
+    assert (len(partition.aborted), len(partition.extents), partition.sealed.size) == (0, 0, 0)
+    assert check_whole(opened.state) == []
+    assert opened.read("t", isolation="read_uncommitted").read_all().num_rows == 0
+    assert opened.verify(deep=True).ok

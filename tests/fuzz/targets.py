@@ -161,6 +161,7 @@ def _keys(data: bytes) -> None:
             keys.parse_table_key,
             keys.parse_data_key,
             keys.parse_index_key,
+            keys.parse_runs_key,
             keys.parse_markers_key,
             keys.parse_txnindex_key,
         ),

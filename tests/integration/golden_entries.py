@@ -21,7 +21,7 @@ from txnformat.core.groups.operations import (
     OffsetCommit,
     PositionCommit,
 )
-from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
+from txnformat.core.lifecycle.operations import DeleteTopic, Trim, TrimmedPartition, VacuumMark
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -30,6 +30,8 @@ from txnformat.core.operations import (
     AppVersion,
     Cause,
     Checkpoint,
+    CompactedRange,
+    CompactedSegment,
     CreateTopic,
     EndTxn,
     Expire,
@@ -39,10 +41,13 @@ from txnformat.core.operations import (
     PendingPartition,
     PlacedPartition,
     PrepareTxn,
+    Replace,
+    ReplacedList,
     Seal,
     SealedPartition,
     SealedSegment,
     Stage,
+    TopicSetting,
     Upgrade,
 )
 from txnformat.core.subscriptions.operations import (
@@ -185,6 +190,40 @@ FORMS: dict[str, tuple[Operation, ...]] = {
         Trim(UUID, (TrimmedPartition(0, 1, -1, 0, 0, 0, 0),)),
         Trim(UUID, (TrimmedPartition(0, 7, 5, 3, 70, 1, 10), TrimmedPartition(9_999, BIG, 1, BIG, BIG, BIG, BIG)), 1),
     ),
+    "replace": (
+        Replace(
+            UUID,
+            (
+                CompactedSegment(
+                    ObjectRecord(keys.sidecar_key(DIRECTORY, 7, UUID, "runs"), 1, SHA),
+                    (CompactedRange(0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1),),
+                ),
+            ),
+            (ReplacedList("a", SegmentListRecord(keys.table_key(7, UUID), 1, SHA)),),
+        ),
+        Replace(
+            UUID,
+            (
+                CompactedSegment(
+                    ObjectRecord(keys.sidecar_key(DIRECTORY, 7, UUID, "runs"), BIG, SHA),
+                    (
+                        CompactedRange(0, 3, 9, 2, 1, 5, 70, -BIG, BIG, 6, 90, 1, 20),
+                        CompactedRange(9_999, 0, BIG, BIG, BIG, BIG, BIG, 0, BIG, BIG, BIG, BIG, BIG),
+                    ),
+                ),
+            ),
+            (ReplacedList("größe", SegmentListRecord(keys.table_key(7, UUID), BIG, SHA, 5, 7, 2)),),
+            1,
+        ),
+    ),
+    "vacuum_mark": (VacuumMark(1), VacuumMark(BIG, 1)),
+    "delete_topic": (DeleteTopic(UUID), DeleteTopic(OTHER, ("etl", "größe"), 1)),
+    "topic_settings": (
+        CreateTopic(UUID, "x", "x-" + UUID[:8], 1, ({"name": "n", "type": "int64"},), (), settings=(TopicSetting("retention.bytes", 0), TopicSetting("retention.ms", BIG))),
+        AlterTopic(UUID, 1, 0, settings=(TopicSetting("größe", "text"), TopicSetting("retention.ms", -1)), intent=1),
+        AlterTopic(UUID, 1, 0, settings=()),
+    ),
+    "app_version_topics": (AppVersion("spark-stream", "größe", 3, topics=(OTHER, UUID)), AppVersion("spark-stream", "x", 0, 1)),
     "join_group": (JoinGroup(group="readers", generation=3, member="größe", session_timeout_ms=45_000), JoinGroup(group="re.ad-ers_", generation=BIG, member=None, session_timeout_ms=0, intent=1)),
     "commit_offsets": (
         CommitOffsets("readers", ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -35,6 +36,8 @@ def world() -> World:
 
 
 ALL = [*range(12), *range(100, 106)]
+_groups = itertools.count()
+"""Of the module, as its log is: a group of an earlier test would have positions."""
 
 
 class Trials:
@@ -46,11 +49,9 @@ class Trials:
         self.group = ""
         self._settings = settings
         self._cut = cut
-        self._number = 0
 
     def begin(self) -> Consumer:
-        self._number += 1
-        self.group = f"g{id(self)}-{self._number}"
+        self.group = f"g{next(_groups)}"
         consumer = Consumer(self.world.log, self.group, max_poll_records=3, **self._settings)
         consumer.subscribe(["t"])
         self.got = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,8 +17,10 @@ from botocore.session import Session
 from tests.meta.markdown import ROOT, blocks
 from txnformat.clock import SystemIds
 from txnformat.errors import StorageError, TxnLogError
+from txnformat.keys import data_key
 from txnformat.store.open import open_store
 from txnformat.store.probe import probe_store
+from txnformat.store.s3.upload import PART_BYTES
 from txnformat.verify.log import verify_log
 from txnlog import Producer, TxnLog
 from txnlog_testing.stores.s3_server import REGION, S3Server, moto_server
@@ -121,7 +125,7 @@ def denied(call: Callable[[], object]) -> bool:
 
 
 def test_the_page_has_the_policies() -> None:
-    assert set(POLICIES) == {"reader", "topic-reader", "writer", "topic-writer", "maintainer"}
+    assert set(POLICIES) == {"reader", "topic-reader", "writer", "topic-writer", "maintainer", "vacuum"}
 
 
 def test_requests_are_judged(account: Account) -> None:
@@ -191,3 +195,35 @@ def test_a_maintainer_keeps_the_log_and_writes_no_record(account: Account) -> No
     assert denied(lambda: send(log, "orders"))
     (entry, *_) = [info.key for info in log.store.list("_txnlog/log/")]
     assert denied(lambda: log.store.delete(entry))
+
+
+def test_the_vacuum_deletes_and_ends_uploads_and_writes_no_records(account: Account) -> None:
+    """With no grace: moto's clock is the machine's."""
+    admin = account.log("admin")
+    admin.upgrade()
+    store = account.store("admin")
+    store.create(key := data_key(account.orders.directory, 0, SystemIds().new()), b"given up")
+    foreign = "photos/holiday.jpg"
+    for left in (data_key(account.orders.directory, 0, SystemIds().new()), foreign):
+        writer = store.open_write(left)
+        writer.write(bytes(PART_BYTES + 1))
+    send(admin, "orders")
+    assert len(account.unfinished_uploads()) == 2
+    log = account.log("vacuum")
+    for _ in range(4):
+        time.sleep(1.1)  # Date headers count seconds
+        report = log.vacuum(datetime.timedelta(0), allow_short_grace=True)
+        assert report.notes == ()
+    assert store.head(key) is None
+    assert [upload["Key"] for upload in account.unfinished_uploads()] == [f"{LOG}/{foreign}"]
+    assert numbers(log, "orders") == 4
+    with pytest.raises(TxnLogError):
+        send(log, "orders")
+    assert verify_log(store).ok
+
+
+def test_a_vacuum_without_the_right_to_list_uploads_says_so_and_goes_on(account: Account) -> None:
+    account.log("admin").upgrade()
+    report = account.log("maintainer").vacuum(dry_run=True)
+    (note,) = report.notes
+    assert "could not be listed" in note

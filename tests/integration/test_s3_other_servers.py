@@ -6,12 +6,16 @@ import threading
 
 import pytest
 
+from tests.integration.failing import Plan
 from tests.integration.hostile_server import Answer, Got, HostileServer, answer
 from txnformat.clock import SystemClock
 from txnformat.errors import NotFoundError, StorageError
 from txnformat.log import TxnLog
 from txnformat.store.base import CreateOutcome
+from txnformat.store.memory import MemoryStore
+from txnformat.store.requests import KeyClass, Operation
 from txnformat.store.s3.store import S3Store
+from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
 PAGE = b"<!DOCTYPE html><html><body>welcome</body></html>"
 MISSING = b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>"
@@ -113,3 +117,16 @@ def test_an_endpoint_that_gives_no_answer_is_named_until_it_has_given_one() -> N
         with pytest.raises(StorageError) as caught:
             store.get(KEY)
         assert caught.value.hint == "try again"
+
+
+def test_an_outage_in_search_of_entries_is_not_told_as_a_missing_log() -> None:
+    plan = Plan()
+    store = FaultyStore(MemoryStore(), plan)
+    for key_class in KeyClass:
+        plan.always(Operation.LIST, key_class, Fault(FaultKind.SERVER_ERROR))
+    with pytest.raises(StorageError) as caught:
+        TxnLog.open(store)
+    assert caught.value.transient
+    plan.clear()
+    with pytest.raises(NotFoundError):
+        TxnLog.open(store)

@@ -322,7 +322,7 @@ def _ends(part: SegmentPart, start: int, end: int) -> SegmentPart:
 def test_a_list_that_hides_or_repeats_offsets_is_refused(
     change: Callable[[list[SegmentPart]], list[SegmentPart]],
 ) -> None:
-    """Whoever follows it would miss records, get them twice, or never get on."""
+    """A reader that follows it would miss records, get them twice, or never get on."""
     store = MemoryStore()
     log = make(store, 5, 40)
     log.committer.seal(merge=True)

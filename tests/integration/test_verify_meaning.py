@@ -97,7 +97,7 @@ DEFECTS: list[tuple[int, Callable[[Json], None], str]] = [
     (7, lambda entry: entry["operations"][0]["files"][0].update(size=999_999), "wrong-size"),
     (7, lambda entry: entry["operations"][0]["files"][0].update(footer_sha256="0" * 64), "wrong-hash"),
     (7, lambda entry: entry.update(log_id="00000000-0000-4000-8000-000000000000"), "broken-chain"),
-    (7, lambda entry: entry["operations"][0].update(operation="delete_topic"), "unsupported"),
+    (7, lambda entry: entry["operations"][0].update(operation="truncate"), "unsupported"),
 ]
 
 

@@ -13,7 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable
+from txnformat.store.base import (
+    CreateResult,
+    ObjectInfo,
+    ObjectStore,
+    ObjectWriter,
+    lists_by_scanning,
+    make_durable,
+)
 from txnformat.store.requests import key_class
 from txnformat.store.writer import Writer
 
@@ -90,6 +97,11 @@ class KillingStore:
     @property
     def reads_in_flight(self) -> int:
         return self._inner.reads_in_flight
+
+    @property
+    def lists_by_scanning(self) -> bool:
+        """See :func:`~txnformat.store.base.lists_by_scanning`."""
+        return lists_by_scanning(self._inner)
 
     def store_time_ms(self) -> int:
         return self._inner.store_time_ms()

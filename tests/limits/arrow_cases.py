@@ -18,7 +18,13 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.records.batch_table import decode_batch_table, encode_batch_table
 from txnformat.core.sealing.segment_list import ROOT_SCHEMA, decode_root, decode_segment_list
 from txnformat.core.sealing.segment_list import SCHEMA as LIST_SCHEMA
-from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, decode_index, decode_markers
+from txnformat.core.sealing.sidecar import (
+    INDEX_SCHEMA,
+    MARKERS_SCHEMA,
+    RUNS_SCHEMA,
+    decode_index,
+    decode_markers,
+)
 from txnformat.keys import sidecar_key
 from txnformat.types import LEAVES_MAX, BatchRecord, ObjectRecord, SegmentListRecord
 
@@ -81,7 +87,9 @@ def _make_apart(schema: pa.Schema, rows: int, folder: Path) -> int:
         if pa.types.is_dictionary(field.type):
             places = pa.array(np.zeros(rows, np.int32))
             arrays.append(pa.DictionaryArray.from_arrays(places, pa.array([TEXTS.get(field.name, "x")])))
-        elif schema is INDEX_SCHEMA and field.name == "partition":
+        elif schema is RUNS_SCHEMA and field.name.endswith("_offset"):
+            arrays.append(pa.array(numbers + (field.name == "end_offset")))
+        elif schema in (INDEX_SCHEMA, RUNS_SCHEMA) and field.name == "partition":
             arrays.append(pa.array(np.zeros(rows, np.int32)))
         else:
             values = APART.get(field.name, np.zeros_like)(numbers)
@@ -113,6 +121,11 @@ def _decode_root(data: bytes, named: ObjectRecord) -> object:
     return decode_root(data, SegmentListRecord(named.key, named.size, named.sha256, leaves=LEAVES_MAX))
 
 
+def _decode_runs(data: bytes, named: ObjectRecord) -> object:
+    key = sidecar_key("t-00000000", 1, "00000000-0000-4000-8000-000000000000", "runs")
+    return decode_index(data, ObjectRecord(key, named.size, named.sha256))
+
+
 def _row_bytes(schema: pa.Schema) -> int:
     return sum(4 if pa.types.is_dictionary(field.type) else field.type.bit_width // 8 for field in schema)
 
@@ -122,6 +135,7 @@ def _cases() -> list[Case]:
     for name, schema, decode in (
         (".markers", MARKERS_SCHEMA, decode_markers),
         (".index", INDEX_SCHEMA, decode_index),
+        (".runs", RUNS_SCHEMA, _decode_runs),
         ("segment list", LIST_SCHEMA, partial(decode_segment_list, directories={})),
         ("root of a segment list", ROOT_SCHEMA, _decode_root),
         ("batch table", TABLE_SCHEMA, decode_batch_table),
@@ -134,14 +148,14 @@ def _cases() -> list[Case]:
             ("most", f"{most:,} rows of zeros, the most that are decoded", 1, most, 1),
             ("batches", f"{BATCHES} batches of {BATCH_ROWS:,} rows", BATCHES, BATCH_ROWS, 1),
         ]
-        if schema is INDEX_SCHEMA or schema is LIST_SCHEMA:
+        if schema in (INDEX_SCHEMA, RUNS_SCHEMA, LIST_SCHEMA):
             found.append(
                 Case(
                     f"{name.strip('.').replace(' ', '-')}-apart",
                     f"`{name}`: a file for each row"
-                    if schema is INDEX_SCHEMA
+                    if schema is not LIST_SCHEMA
                     else f"{name}: a row for each partition, sizes that differ",
-                    partial(_make_apart, schema, most),
+                    partial(_make_apart, schema, most * 2 // 3 if schema is RUNS_SCHEMA else most),
                     partial(_use, decode),
                 )
             )

@@ -29,6 +29,7 @@ from txnformat.core.transactions.abort_index import AbortedTransaction, decode, 
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, encode_bundle
 from txnformat.core.wire.document import packed, plain_json
 from txnformat.core.wire.entry_bytes import encode_stored
+from txnformat.core.wire.small_documents import decode_condemned
 from txnformat.errors import FormatError
 from txnformat.log import TxnLog
 from txnformat.protocol.follow import fold_bytes
@@ -161,6 +162,22 @@ def _use_aborted(folder: Path) -> object:
     return f"read, {len(decode((folder / 'object').read_bytes())):,} transactions"
 
 
+_CONDEMNED = keys.condemned_key(0, str(uuid.UUID(int=4 << 76)))
+
+
+def _make_condemned(folder: Path) -> int:
+    head, tail = plain_json({"entry": 0, "format": 1, "keys": [], "log_id": LOG, "timestamp_ms": 0}).split(
+        b"[]"
+    )
+    data = packed(head + b"[" + b'"",' * 1_390_000 + b'""]' + tail)
+    (folder / "object").write_bytes(data)
+    return len(data)
+
+
+def _use_condemned(folder: Path) -> object:
+    return f"read, {len(decode_condemned((folder / 'object').read_bytes(), _CONDEMNED, LOG).keys):,} keys"
+
+
 def _make_by_name(key: str, folder: Path) -> int:
     TxnLog.create(str(folder / "root")).close()
     LocalStore(folder / "root").create(key, bytes(MIB))
@@ -217,6 +234,7 @@ CASES = (
         )
     ),
     Case("txnindex", "`.txnindex`: 1 MiB of aborted transactions", _make_aborted, _use_aborted),
+    Case("condemned", "condemned: 4 MiB of empty texts", _make_condemned, _use_condemned),
     Case("boundary", "boundary: 1 MiB", partial(_make_by_name, keys.boundary_key(0)), _open_by_name),
     Case(
         "probe",

@@ -21,6 +21,7 @@ from txnformat.core.lifecycle.idle import (
     PRODUCER_RETENTION_MS,
     TRANSACTIONAL_ID_RETENTION_MS,
 )
+from txnformat.core.topics.settings import SETTINGS as TOPIC_SETTINGS
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS
 from txnformat.core.wire.document import check_text
 from txnformat.protocol.commit import CommitSettings
@@ -118,7 +119,7 @@ def test_the_options_that_are_said_to_be_deltas_too_are_ours() -> None:
 
 def test_what_is_said_to_be_missing_is_missing() -> None:
     """A row that says "none" has to go when the thing is built."""
-    for verb in ("restore", "merge", "update", "delete", "optimize", "compact", "vacuum", "retention"):
+    for verb in ("restore", "merge", "update", "delete", "optimize", "retention"):
         assert not hasattr(txnlog.TxnLog, verb), verb
     assert "_commit_entry" in METADATA_FIELDS
     spark = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -134,13 +135,15 @@ SETTING_ROWS = [
 
 @pytest.mark.parametrize("row", SETTING_ROWS, ids=lambda row: (codes(row[0]) or [row[2]])[0])
 def test_a_setting_that_is_named_exists_and_has_the_default_that_is_named(row: list[str]) -> None:
-    """``Owner(parameter=)``, or "fixed" for what is a constant; else there must be no default."""
+    """``Owner(parameter=)``, a setting of topics, or "fixed" for what is a constant; else there must be no default."""
     match = re.fullmatch(r"`([\w.]+)\((\w+)=\)`", row[2])
     name = (codes(row[0]) or [""])[0]
     if match:
         parameter = inspect.signature(SETTINGS[match[1]]).parameters[match[2]]
         given = WITHOUT_SETTING.get(name, parameter.default)
         assert codes(row[3]) == ([] if given is inspect.Parameter.empty else [str(given)])
+    elif match := re.fullmatch(r"`alter-topic --set ([\w.]+)`", row[2]):
+        assert codes(row[3]) == [str(TOPIC_SETTINGS[match[1]].default)]
     elif row[2] == "fixed":
         assert codes(row[3]) == [str(WITHOUT_SETTING[name])]
     else:

@@ -14,13 +14,15 @@ SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 ROWS = {
     "FORMAT_KEY": "`format.json`:",
     "LATEST_KEY": "`latest`:",
-    "PROBE_PREFIX": "probe:",
     "parse_boundary_key": "boundary:",
     "parse_bundle_key": "bundle:",
+    "parse_condemned_key": "condemned:",
     "parse_data_key": "data file:",
     "parse_entry_key": "entry:",
     "parse_index_key": "`.index`:",
     "parse_markers_key": "`.markers`:",
+    "parse_runs_key": "`.runs`:",
+    "parse_probe_key": "probe:",
     "parse_snapshot_key": "snapshot:",
     "parse_table_key": "batch table:",
     "parse_txnindex_key": "`.txnindex`:",
@@ -34,15 +36,11 @@ def rows() -> list[str]:
 
 
 def test_every_class_of_key_has_rows() -> None:
-    kinds = {
-        name
-        for name in keys.__all__
-        if re.fullmatch("parse_[a-z]+_key|[A-Z]+_KEY", name) or name == "PROBE_PREFIX"
-    }
+    kinds = {name for name in keys.__all__ if re.fullmatch("parse_[a-z]+_key|[A-Z]+_KEY", name)}
     assert ROWS.keys() == kinds
     assert (
-        len(kinds) == len(set(KeyClass) - {KeyClass.OTHER, KeyClass.SIDECAR}) + 3
-    )  # of sidecars there are three
+        len(kinds) == len(set(KeyClass) - {KeyClass.OTHER, KeyClass.SIDECAR}) + 4
+    )  # of sidecars there are four
     for name, beginning in ROWS.items():
         assert any(row.startswith(beginning) for row in rows()), name
 

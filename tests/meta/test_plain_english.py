@@ -1,4 +1,4 @@
-"""Pages for users name producers, clients, readers and operators: their sentences have no subjects that could be anything."""
+"""Pages and the product's code name producers, clients, readers and operators: no sentence has a subject that could be anything."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ WORDS = re.compile(r"\b(?:whoever|whomever|nobody|somebody|anybody|everybody)\b"
 def test_a_page_names_its_actors(page: Path) -> None:
     text = re.sub(r"`[^`]*`", "", prose((ROOT / page).read_text(encoding="utf-8")))
     assert [match[0] for match in WORDS.finditer(text)] == []
+
+
+@pytest.mark.parametrize("package", ["txnformat", "writers", "spark_datasource", "txnlog", "pyspark_txnlog"])
+def test_messages_docstrings_and_comments_name_their_actors(package: str) -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in (ROOT / package).rglob("*.py")
+        for match in WORDS.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
 
 
 def test_the_words_are_found() -> None:

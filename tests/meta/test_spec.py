@@ -38,10 +38,13 @@ from txnformat.core.operation_codec import OPERATIONS as DECLARED
 from txnformat.core.operation_codec import encode_operation
 from txnformat.core.operations import (
     AppendedPartition,
+    CompactedRange,
+    CompactedSegment,
     CreateTopic,
     Marker,
     Operation,
     PlacedPartition,
+    ReplacedList,
     SealedPartition,
     SealedSegment,
 )
@@ -52,7 +55,12 @@ from txnformat.core.transactions import abort_index
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, decode_bundle, encode_bundle
 from txnformat.core.wire.document import encode_json
 from txnformat.core.wire.entry_bytes import encode_stored
-from txnformat.core.wire.small_documents import FormatDocument, LatestDocument
+from txnformat.core.wire.small_documents import (
+    CondemnedDocument,
+    FormatDocument,
+    LatestDocument,
+    decode_condemned,
+)
 from txnformat.errors import TxnLogError, UnsupportedFeatureError
 from txnformat.protocol.follow import empty_state, parse_hint
 from txnformat.reading.rows import METADATA_FIELDS
@@ -101,6 +109,10 @@ def test_every_example_is_accepted_by_the_code(block: Any) -> None:
                 f"572a4d1820000000{sha256_hex(stored)}",
                 2 * 40,
             )
+        case "condemned":
+            values = json.loads(data)
+            key = keys.condemned_key(values["entry"], UUID)
+            assert list(decode_condemned(data, key, values["log_id"]).keys) == values["keys"]
         case "fields":
             fields = json.loads(data)
             assert fields_to_json(fields_from_json(fields)) == fields
@@ -139,7 +151,17 @@ def _parsed(value: Any, type_: pa.DataType) -> Any:
 
 def test_every_kind_of_example_is_there() -> None:
     kinds = {block.info.split()[1] for block in JSON_BLOCKS}
-    assert kinds == {"entry", "format", "latest", "bundle", "fields", "aborted", "keys", "checksum"}
+    assert kinds == {
+        "entry",
+        "format",
+        "latest",
+        "bundle",
+        "fields",
+        "aborted",
+        "keys",
+        "checksum",
+        "condemned",
+    }
 
 
 # --- documents and operations ----------------------------------------------------------------------------------------
@@ -173,6 +195,9 @@ HELD: dict[str, type[msgspec.Struct]] = {
     "`positions`": PositionCommit,
     "`partitions` of an `ack`": AckedPartition,
     "`partitions` of a `trim`": TrimmedPartition,
+    "`segments` of a `replace`": CompactedSegment,
+    "`partitions` of a `replace`": CompactedRange,
+    "`lists` of a `replace`": ReplacedList,
 }
 
 
@@ -212,6 +237,8 @@ def test_the_spec_names_exactly_the_fields_of_entries_format_and_hint() -> None:
     assert names_in(layout) == list(json.loads(example.text)) == list(FormatDocument.__struct_fields__)
     (hint,) = [block for block in JSON_BLOCKS if block.info == "json latest"]
     assert list(json.loads(hint.text)) == list(LatestDocument.__struct_fields__)
+    condemned = one_table(section(SPEC, "### 5.14 Deleting objects"), "field")
+    assert names_in(condemned) == list(CondemnedDocument.__struct_fields__)
 
 
 def _reserved() -> list[str]:
@@ -245,8 +272,9 @@ def test_the_layout_is_what_the_keys_module_builds() -> None:
         keys.LATEST_KEY,
         keys.boundary_key(7),
         keys.probe_key(UUID),
+        keys.condemned_key(7, UUID),
         keys.data_key(keys.topic_directory("orders", UUID), 7, UUID),
-        keys.sidecar_key(keys.topic_directory("orders", UUID), 7, UUID, "{index,markers,txnindex}"),
+        keys.sidecar_key(keys.topic_directory("orders", UUID), 7, UUID, "{index,runs,markers,txnindex}"),
     ]
     drawn = [
         line.split("  ")[0] for line in blocks(section(SPEC, "## 2. Layout of a root"))[0].text.splitlines()

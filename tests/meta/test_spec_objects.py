@@ -22,7 +22,7 @@ from txnformat.core.producers.state import AppendedRange
 from txnformat.core.records.batch_table import TABLE_ROW
 from txnformat.core.records.state import ABORTED, EXTENT, MARKER, SEGMENT, SealedTotals
 from txnformat.core.sealing.segment_list import SegmentPart, encode_segment_list
-from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW
+from txnformat.core.sealing.sidecar import INDEX_ROW, MARKER_ROW, RUN_ROW
 from txnformat.core.snapshot import codec as snapshot
 from txnformat.core.snapshot.groups import CommittedRow, GroupRow, MemberRow, PendingRow
 from txnformat.core.snapshot.rows import (
@@ -142,6 +142,7 @@ def test_the_spec_names_the_columns_of_sidecars_and_segment_lists_in_order() -> 
     index, _, file = rows["`.index`"].partition(", then the file's record: ")
     assert index == _dtype_in_words(INDEX_ROW)
     assert codes(file) == [f"file_{name}" for name in FileRecord.__struct_fields__]
+    assert rows["`.runs`"].partition(", then")[0] == _dtype_in_words(RUN_ROW)
     assert rows["`.markers`"] == _dtype_in_words(MARKER_ROW)
     listed, _, sidecars = rows["segment list"].partition(", then ")
     assert listed == "`topic_id`(dictionary) `partition`(int32) " + _dtype_in_words(SEGMENT)

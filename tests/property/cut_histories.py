@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from txnformat.reading.commits import CommitWindow
+from txnformat.reading.rows import read_rows
 from txnlog import Producer, TxnLog
 from writers.bulk import BulkAppend
 from writers.settings import ProducerSettings
 
-__all__ = ["COLUMNS", "PARTITIONS", "TOPICS", "CutHistory", "Row", "offsets_of"]
+__all__ = [
+    "COLUMNS",
+    "PARTITIONS",
+    "SCHEMA",
+    "TOPICS",
+    "CutHistory",
+    "Row",
+    "offsets_of",
+    "read_records",
+    "small_pieces",
+]
 
 TOPICS = ("orders", "payments")
 PARTITIONS = 2
@@ -152,3 +167,25 @@ def offsets_of(log: TxnLog) -> dict[tuple[str, int, int], Row]:
         for partition, offset, value in zip(*(column.to_pylist() for column in table.columns), strict=True):
             found[topic, partition, offset] = (topic, partition, value)
     return found
+
+
+def read_records(log: TxnLog, topic: str, window: CommitWindow) -> Iterator[tuple[int, int, int]]:
+    """Yield the COLUMNS of each record of a window, in its order."""
+    for part in window.partitions:
+        schema = log.state.topic(topic).schema
+        for batch in read_rows(
+            log.store, topic, schema, part.partition, part.rows, window.files.__getitem__, COLUMNS
+        ):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+@contextmanager
+def small_pieces(listed_rows: int, batches_max: int) -> Iterator[None]:
+    """Let seals take few batches, and lists begin and divide early; nothing is written but by the steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
+        patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
+        patch.setattr("txnformat.protocol.sealing.BATCHES_MAX", batches_max)
+        # Entries that a thread makes when it comes to it would make what is drawn another in each run.
+        patch.setattr("txnformat.protocol.snapshots.TAIL_ENTRIES_MIN", 1_000_000)
+        yield

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property.cut_histories import COLUMNS, TOPICS, CutHistory, Row, offsets_of
+from tests.property.cut_histories import TOPICS, CutHistory, Row, offsets_of, read_records, small_pieces
 from txnformat.core.state import LogState
 from txnformat.reading.commits import CommitWindow, committed_between, next_end
-from txnformat.reading.rows import read_rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.memory import MemoryStore
 from txnlog import TxnLog
@@ -198,15 +196,6 @@ def check_backlog(log: TxnLog, walk: Walk, random: Random) -> None:
         assert step.until == naive_end(step, entries)
 
 
-def read_records(log: TxnLog, topic: str, window: CommitWindow) -> Iterator[tuple[int, int, int]]:
-    for part in window.partitions:
-        schema = log.state.topic(topic).schema
-        for batch in read_rows(
-            log.store, topic, schema, part.partition, part.rows, window.files.__getitem__, COLUMNS
-        ):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.randoms(use_true_random=False),
@@ -218,12 +207,7 @@ def test_windows_that_follow_each_other_show_each_committed_record_once(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
     """While topics grow, transactions of all buffers are open, segments of any size are sealed, and readers start anew."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txnformat.protocol.sealing.LISTED_ROWS", listed_rows)
-        patch.setattr("txnformat.protocol.segment_lists.LEAF_BYTES", 1_500)
-        patch.setattr("txnformat.protocol.sealing.BATCHES_MAX", batches_max)
-        # Entries that a thread makes when it comes to it would make what is drawn another in each run.
-        patch.setattr("txnformat.protocol.snapshots.TAIL_ENTRIES_MIN", 1_000_000)
+    with small_pieces(listed_rows, batches_max):
         store = MemoryStore()
         log = TxnLog.create(store)
         # Small batches: an entry has several of a partition, which may be sealed apart.

@@ -15,7 +15,7 @@ from tests.chaos.plans import KINDS, Kind
 from tests.chaos.pool import Pool
 
 KILLS = 12
-"""What the first victims are, and no more."""
+"""As many as the first victims but the one that stands still; THEN is for those that had ended before they were killed."""
 FIRST: tuple[Kind, ...] = (
     *("task", "executor", "task", "zombie", "committer", "task", "driver", "executor", "task"),
     *("driver-jvm", "committer", "task", "executor"),

@@ -10,9 +10,10 @@ from tests.chaos import processes
 from tests.chaos.drivers import cluster
 from tests.chaos.faults import Fault, wait_until
 from tests.chaos.inputs import feed
-from tests.chaos.jobs import CLUSTER, Job
+from tests.chaos.jobs import CLUSTER, LOCAL, Job
 from tests.chaos.origin import TOPIC, TOPIC_SCHEMA
 from tests.chaos.outside import Tail, examine, versions_of
+from txnformat.core.drafts import replace
 from txnlog import TxnLog
 
 
@@ -57,7 +58,7 @@ def test_faults_are_hit_where_they_were_armed_and_nothing_is_left(tmp_path: Path
             wait_until(lambda: "T" not in _states(processes.marked(driver.mark)), "the driver to go on")
             driver.kill()
             assert processes.marked(driver.mark) == []
-        with place.start(job) as driver:
+        with place.start(replace(job, master=LOCAL)) as driver:
             driver.begin()
             driver.finish()
             assert driver.wait_end().error is None

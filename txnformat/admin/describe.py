@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import msgspec
 
 from txnformat.core.groups.listing import GroupListing, list_groups
 from txnformat.core.operations import Cause, EndTxn, InitProducer, Stage
@@ -14,6 +16,7 @@ from txnformat.core.transactions.state import UNDECIDED
 from txnformat.errors import NotFoundError
 from txnformat.keys import check_transactional_id
 from txnformat.protocol.effects import Steps
+from txnformat.protocol.growth import Growth, growing
 from txnformat.protocol.reads import read_entry
 from txnformat.types import Outcome, TopicPartition
 
@@ -79,6 +82,8 @@ class TopicDescription:
     columns: dict[str, str]
     """Column name to Arrow type."""
     offsets: tuple[PartitionOffsets, ...]
+    settings: dict[str, int | str] = field(default_factory=dict)
+    """Those that are not as by default, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +125,15 @@ class LogDescription:
     """Which process may hand out which producer ids, ascending; those that are used up included."""
     max_transaction_timeout_ms: int
     """Longest timeout of transactions with offsets that a producer may ask for."""
+    growing: tuple[Growth, ...] = ()
+    """What the state keeps and cannot shed before the operator acts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""
-        return asdict(self) | {"producer_id_blocks": [block.to_dict() for block in self.producer_id_blocks]}
+        return asdict(self) | {
+            "producer_id_blocks": [block.to_dict() for block in self.producer_id_blocks],
+            "growing": [msgspec.structs.asdict(one) for one in self.growing],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +200,7 @@ def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescriptio
             topic.schema.timestamp_column,
             {field.name: str(field.type) for field in topic.schema.arrow_schema},
             tuple(partition_offsets(state, topic)),
+            {one.name: one.value for one in topic.settings},
         )
         for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
     )
@@ -225,6 +236,7 @@ def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescriptio
         tuple(list_groups(state, max(store_time_ms, state.timestamp_ms))),
         blocks,
         state.max_transaction_timeout_ms,
+        growing(state),
     )
 
 

@@ -107,9 +107,11 @@ def end_prepared(
                 status=known.status.value,
                 **values,
             )
-        # Whoever ends it meanwhile ends this epoch: the log answers with that outcome, and never with a newer one.
+        # Another process that ends it meanwhile ends this epoch: the log answers with that outcome, never with a newer one.
         producer = ProducerRef(named.producer_id, named.epoch, named.transactional_id)
-        with suppress(InvalidTransactionStateError, ProducerFencedError):  # somebody has ended it meanwhile
+        with suppress(
+            InvalidTransactionStateError, ProducerFencedError
+        ):  # another process has ended it meanwhile
             committer.commit(committer.intend(Write(producer, end=outcome)))
         state = committer.state
     found = committer.read(find_outcome(state, named.transactional_id, named.epoch))

@@ -300,7 +300,7 @@ class Transactions:
     def force_terminate(self, transactional_id: str, *, dry_run: bool = False) -> EndedTransaction:
         """Abort the id's transaction for good, also when it is prepared (KIP-939).
 
-        Whoever decides about a prepared one has to know: its token commits nothing any more.
+        The operator who decides about a prepared one has to know: its token commits nothing any more.
 
         Raises
         ------
@@ -314,7 +314,7 @@ class Transactions:
         return done
 
     def end_expired(self) -> tuple[EndedTransaction, ...]:
-        """End all open transactions whose time is over. Anybody may; every commit to the log does it besides."""
+        """End all open transactions whose time is over. Any process may; every commit to the log does it besides."""
         ended = []
         for action in self._committer.end_expired():
             known = self._committer.state.transactional_ids.get(action.transactional_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnformat.client.committer import Committer
 from txnformat.core.intents import TrimTopic
@@ -18,7 +18,7 @@ from txnformat.protocol.sealing import sealable_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["LATEST", "DeletedRecords", "delete_records"]
+__all__ = ["LATEST", "DeletedRecords", "delete_records", "trim_to"]
 
 LATEST = -1
 """In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1)."""
@@ -59,11 +59,33 @@ def delete_records(
             DeletedRecords(topic, number, start, max(start, wanted[number]))
             for number, start in before.items()
         ]
+    return trim_to(committer, sidecars, found, wanted)
+
+
+def trim_to(
+    committer: Committer,
+    sidecars: SidecarCache,
+    topic: TopicState,
+    wanted: Mapping[int, int],
+    *,
+    unpinned: Mapping[int, int] | None = None,
+) -> list[DeletedRecords]:
+    """Move the log start of partitions to offsets up to the last stable ones, which are sealed first; return the log starts before and now.
+
+    ``unpinned``: by partition the offset below which readers hold nothing back; None: they hold nothing anywhere. Raises
+    ConflictError: ``records-pinned``, and as :meth:`txnformat.log.TxnLog.delete_records`; NotFoundError of kind ``topic-gone``.
+    """
+    state = committer.state
+    state.topic_of(topic.topic_id, "a removal of records")
+    before = {number: state.partition(_key(topic, number)).log_start for number in wanted}
     for attempt in range(1, ATTEMPTS + 1):
-        state = _sealed(committer, state, found, wanted)
-        action = _counted(sidecars, state, found, wanted)
+        state = _sealed(committer, state, topic, wanted)
+        action = _counted(sidecars, state, topic, wanted)
         if action is None:
             break
+        if unpinned is not None:
+            named = (part.partition for part in action.trim.partitions)
+            action = replace(action, unpinned=tuple(unpinned[number] for number in named))
         try:
             committer.commit(committer.intend(action))
         except ConflictError as error:
@@ -71,8 +93,9 @@ def delete_records(
                 raise
             logger.debug("counted again: %s", error)
         state = committer.refresh()
+    state.topic_of(topic.topic_id, "a removal of records")
     return [
-        DeletedRecords(topic, number, start, state.partition(_key(found, number)).log_start)
+        DeletedRecords(topic.name, number, start, state.partition(_key(topic, number)).log_start)
         for number, start in before.items()
     ]
 
@@ -81,6 +104,7 @@ def _sealed(committer: Committer, state: LogState, topic: TopicState, wanted: Ma
     """Return a state in which everything is sealed that goes; another client may seal at the same time."""
 
     def behind(state: LogState) -> dict[int, int]:
+        state.topic_of(topic.topic_id, "a removal of records")
         ends = {number: state.partition(_key(topic, number)).sealed_end for number in wanted}
         return {number: end for number, end in ends.items() if end < wanted[number]}
 
@@ -140,13 +164,16 @@ def _counted(
 
     Requests: 1 GET for each sealed segment that the removed offsets are in, and those of the segment lists.
     """
-    parts, seen = [], []
+    parts, seen, revisions = [], [], []
     for number, offset in sorted(wanted.items()):
         partition = state.partition(_key(topic, number))
         if offset > partition.log_start:
             parts.append(_trimmed(sidecars, state, _key(topic, number), partition, offset))
             seen.append(partition.log_start)
-    return TrimTopic(Trim(topic.topic_id, tuple(parts)), tuple(seen)) if parts else None
+            revisions.append(partition.revision)
+    if not parts:
+        return None
+    return TrimTopic(Trim(topic.topic_id, tuple(parts)), tuple(seen), revisions=tuple(revisions))
 
 
 def _trimmed(
@@ -167,6 +194,11 @@ def _commit_entry(sidecars: SidecarCache, part: SegmentPart, key: TopicPartition
     """Return the largest entry that committed a record of a segment below an offset (exclusive); -1: none did."""
     if part.row["records"] <= part.row["aborted_records"]:
         return -1
-    rows = sidecars.index(part.record.index).partition(key.partition)
+    index = sidecars.index(part.record.index)
+    if index.is_compacted:
+        # Of a run that the log start cuts, the largest of all its records: too late an entry loses nothing.
+        runs = index.runs_of(key.partition, part.range)
+        return int(runs["max_commit_entry"][runs["start_offset"] < end].max(initial=-1))
+    rows = index.partition(key.partition)
     rows = rows[rows["base_offset"] < end]
     return int(rows["commit_entry"].max()) if len(rows) else -1

@@ -1,4 +1,4 @@
-"""Work after a commit that nobody waits for: at most one thread for each kind of job."""
+"""Work after a commit that no caller waits for: at most one thread for each kind of job."""
 
 from __future__ import annotations
 

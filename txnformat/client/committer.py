@@ -23,9 +23,10 @@ from typing import NoReturn, TypeVar
 from txnformat.client.background import Background
 from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.driver import Driver
-from txnformat.clock import Clock, Ids, waited_ms
+from txnformat.clock import Clock, Ids, Instant, waited_ms
 from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
 from txnformat.core.lifecycle.idle import expirable
+from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
 from txnformat.core.operations import Cause, Expire, Operation, Seal
 from txnformat.core.state import LogState
 from txnformat.errors import (
@@ -33,7 +34,9 @@ from txnformat.errors import (
     InternalError,
     InvalidInputError,
     InvalidTransactionStateError,
+    StorageError,
     TxnLogError,
+    UploadExpiredError,
     repr_of,
 )
 from txnformat.forking import renew_after_fork
@@ -42,10 +45,11 @@ from txnformat.protocol.commit import CommitSettings, commit_group
 from txnformat.protocol.effects import ReadClock, Steps, Times
 from txnformat.protocol.expiry import Watch
 from txnformat.protocol.follow import open_view, refresh
+from txnformat.protocol.growth import crosses, growing
 from txnformat.protocol.pace import Pace
 from txnformat.protocol.sealing import merge_lists, seal_due, sealable, stable_ends, write_segments
 from txnformat.protocol.snapshots import snapshot_due, write_hint, write_snapshot
-from txnformat.protocol.view import View
+from txnformat.protocol.view import View, waited
 from txnformat.shield import shielded
 from txnformat.store.base import ObjectStore
 from txnformat.store.probe import ensure_fit
@@ -61,7 +65,10 @@ WAKE_SECONDS = 0.5
 
 
 PUBLISH_SECONDS = 1.0
-"""How long a view waits to be published: an asynchronous exception may have taken away whoever held the lock."""
+"""How long a view waits to be published: an asynchronous exception may have ended the thread that held the lock."""
+
+UPLOAD_VIEW_MS_MAX = GRACE_MS_MIN // 4
+"""Oldest view that says when a new object was born: else a vacuum's grace would begin long before the upload."""
 
 UNSENT_MAX = 4_096
 """Most intents that are remembered as never sent: those whose callers were interrupted are never committed."""
@@ -150,6 +157,8 @@ class Committer:
         self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
+        self.tasks_done: dict[str, Instant] = {}
+        """When a task of maintenance ended last here, by name."""
 
     def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
         """Publish what ``steps`` make of the newest view, and return the state that is then the newest."""
@@ -192,6 +201,22 @@ class Committer:
         if self._view is None:
             return self.state
         return self.run(refresh)
+
+    def born(self) -> int:
+        """Return the entry that objects uploaded from now on are born in, for their keys. Requests: 1 GET if the view is older than half an hour.
+
+        A lower bound is always right: an object that was born too early expires earlier. So an outage does not matter.
+        """
+        view = self._view
+        now = self.clock.now()
+        if view is not None and view.proof is not None:
+            here = Times(now.wall_ms, now.boot_ms, view.proof.store_ms)
+            if waited(view.proof, here) > UPLOAD_VIEW_MS_MAX:
+                try:
+                    self.refresh()
+                except StorageError as error:
+                    logger.debug("an upload begins with an old view: %s", error)
+        return max(self.state.entry, 0)
 
     def refresh_with_time(self) -> tuple[LogState, int]:
         """Return the newest state, and the store's time, or log time where that is ahead."""
@@ -315,9 +340,17 @@ class Committer:
             self._background.start("snapshot", self._write_snapshot)
         if seal_due(view.state, extents_before, landed, uniform, self.settings.seal_extents):
             self._background.start("seal", self.seal)
+        if landed and crosses(extents_before, view.state.extents, self.settings.seal_extents):
+            self._background.start("growth", self._warn_of_growth)
         first = bundle_due(own)
         if first is not None:
             self._background.start("bundle", lambda: self._driver.run(write_bundles(first)))
+
+    def _warn_of_growth(self) -> None:
+        view = self._view
+        for one in growing(view.state, self.settings.seal_extents) if view is not None else ():
+            place = f" of {one.topic}/{one.partition}" if one.topic else ""
+            logger.warning("the log's state grows (%s%s): %s; %s", one.kind, place, one.cause, one.hint)
 
     def _write_snapshot(self) -> None:
         self.expire()  # now and then is enough, and what is gone need not be written
@@ -338,7 +371,7 @@ class Committer:
         ``merge``: then merge the segment lists that are too large for writers, too.
 
         What is appended meanwhile is left for the next time, so that this comes to an end. Fewer, or none, when
-        somebody else seals at the same time. Interrupted, it goes on without its caller.
+        another process seals at the same time. Interrupted, it goes on without its caller.
         """
         return shielded(lambda: self._seal(merge))
 
@@ -357,7 +390,7 @@ class Committer:
             return False
         try:
             self.commit(self.intend(SealSegments(seal)))
-        except ConflictError as error:
+        except (ConflictError, UploadExpiredError) as error:
             logger.debug("not sealed: %s", error)
             return False
         done.append(seal)

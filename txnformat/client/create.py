@@ -58,7 +58,7 @@ def check_max_timeout(longest_ms: int) -> None:
 def begin_log(committer: Committer, max_transaction_timeout_ms: int) -> None:
     """Write the first entry of a log that was just created. Requests: 1 entry.
 
-    Raises ConflictError of kind ``log-exists`` when somebody else has written it, and it says otherwise.
+    Raises ConflictError of kind ``log-exists`` when another process has written it, and it says otherwise.
     """
     settings = replace(committer.settings, max_transaction_timeout_ms=max_transaction_timeout_ms)
     state = committer.run(lambda view: writable(view, settings))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from txnformat.client.commit_counts import CommitCounter
+from txnformat.client.entry_listing import list_after
 from txnformat.clock import Clock, Ids
 from txnformat.errors import StorageError
 from txnformat.protocol.effects import (
@@ -76,7 +77,7 @@ class Driver:
                 return self.store.put(key, data)
             case ListObjects(prefix, start_after):
                 self._counter.request(Operation.LIST, prefix)
-                return [info.key for info in self.store.list(prefix, start_after)]
+                return list_after(self.store, prefix, start_after)
             case MakeDurable(keys):
                 return make_durable(self.store, keys)
             case Simultaneous(requests):

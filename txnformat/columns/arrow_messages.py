@@ -1,8 +1,8 @@
 """Arrow IPC files of flat columns, decoded without Arrow's decoder: integers, and texts in dictionaries. Pure.
 
 A flatbuffer is a graph: a few bytes may stand for very many fields, or very long names. So a schema is compared with the
-expected one while it is read, and Arrow's own decoder never gets one. What a file declares (places, rows, sizes after decompression) is checked before anything is made of it, and nothing is
-larger than it declares. Only what the format's own files have is read: one record batch, no nulls.
+expected one while it is read, and Arrow's own decoder never gets one. The places, rows and decompressed sizes that a file declares are
+checked before anything is made of them, and nothing is larger than it declares. Only what the format's own files have is read: one record batch, no nulls.
 """
 
 from __future__ import annotations

@@ -172,7 +172,17 @@ class Committing(Placing):
             return
         if group.generation is not None and not group.is_member():
             return
-        changed = group.changed(self._reading.positions())
+        try:
+            self._commit_there(group)
+        except NotFoundError as error:
+            if error.kind != "topic-gone":
+                raise
+            self._commit_there(group)  # the log knows by now which topics were deleted
+
+    def _commit_there(self, group: Membership) -> None:
+        """Commit the positions that have changed, but for those in topics that were deleted: reads tell of these."""
+        positions, topics = self._reading.positions(), self._log.state.topics
+        changed = group.changed({key: one for key, one in positions.items() if key.topic_id in topics})
         if changed:
             group.commit(group.offsets(changed, {}, compared=False))
             self._touched = self._now()

@@ -70,9 +70,9 @@ class Consumer(Committing):
         Most records of a batch.
     session_timeout_ms : int
         How long after the group was last used its member counts as live for those who reset or delete it. No heartbeat:
-        whoever joins next takes over at once.
+        the next consumer that joins takes over at once.
     default_api_timeout_ms : int
-        How long to wait for positions that are pending in somebody's transaction.
+        How long to wait for positions that are pending in a transaction.
     columns : sequence of str, optional
         What batches have: names of the topics' own and of metadata columns. By default all own ones, then ``_topic``,
         ``_partition``, ``_offset`` and ``_timestamp``.
@@ -181,7 +181,7 @@ class Consumer(Committing):
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, also those that they get later: those from their beginning on.
 
-        With a group the consumer becomes its one member: whoever was it is fenced, and its commits are refused. It begins
+        With a group the consumer becomes its one member: the member before is fenced, and its commits are refused. It begins
         where the group has committed, once no transaction has positions of these partitions pending; where it has not,
         as ``auto_offset_reset`` says.
 
@@ -205,7 +205,7 @@ class Consumer(Committing):
             if reading.assigned and not reading.topics:
                 raise _both("partitions are assigned to it", "already-assigned")
             names = _topic_names(topics)
-            state = reading.look()
+            state = reading.look(anew=True)
             found = [state.topic(name) for name in names]
             reading.check_columns(found)
             wanted = [
@@ -214,7 +214,7 @@ class Consumer(Committing):
                 for number in range(topic.partitions)
             ]
             if self._group is not None and not self._group.is_member():
-                reading.replace(frozenset(), (), state)  # somebody else may have read on since
+                reading.replace(frozenset(), (), state)  # another member may have read on since
                 self._group.join()
             self._begin(frozenset(topic.topic_id for topic in found), wanted)
 

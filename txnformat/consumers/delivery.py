@@ -1,9 +1,9 @@
 """What a subscription hands out next. Not safe for threads.
 
-Visible records that nobody has acknowledged, that are not pending, and that this instance has not handed out before.
+Visible records that are neither acknowledged nor pending, and that this instance has not handed out before.
 Nothing of this is in the log: there is no lease on records. A record that was handed out and not acknowledged is handed
 out again by the next instance; by this one, if it was given back, or if it has become free again: the transaction that
-had acknowledged it was aborted, whoever did that, or somebody has gone back with a seek.
+had acknowledged it was aborted, by any process, or a seek has moved the subscription back.
 """
 
 from __future__ import annotations

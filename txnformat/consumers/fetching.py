@@ -7,7 +7,7 @@ Rules of this file:
   read's end, past markers and aborted batches.
 * A batch is handed out whole or not at all: positions move when it is known that the caller has it. A read that is ahead
   of its partition's position (an error, an interrupt, a seek) is begun anew from there.
-* Turns go round: who was served goes to the end of the queue. Who has to wait for memory lets nobody go first.
+* Turns go round: a partition that was served goes to the end of the queue. One that waits for memory lets none go first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from txnformat.core.records.scan import readable_end
+from txnformat.core.records.scan import Stored, readable_end
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InternalError, TxnLogError
 from txnformat.persistent import Rows
@@ -113,19 +113,20 @@ class Footers:
         self._store = store
         self._lock = threading.Lock()
         self._bytes = 0
-        self._kept: OrderedDict[FileRecord, tuple[SegmentFileReader, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[FileRecord, int], tuple[SegmentFileReader, int]] = OrderedDict()
 
     def open(self, file: FileRecord, schema: pa.Schema) -> SegmentFileReader:
         """Return the reader of a file. No request."""
+        name = (file, len(schema))
         with self._lock:
-            if file not in self._kept:
-                self._kept[file] = SegmentFileReader(self._store, file, schema), file.footer_bytes
+            if name not in self._kept:
+                self._kept[name] = SegmentFileReader(self._store, file, schema), file.footer_bytes
                 self._bytes += file.footer_bytes
-            self._kept.move_to_end(file)
+            self._kept.move_to_end(name)
             while len(self._kept) > 1 and self._bytes > FOOTERS_BYTES_MAX:
                 _, (_, size) = self._kept.popitem(last=False)
                 self._bytes -= size
-            return self._kept[file][0]
+            return self._kept[name][0]
 
 
 class Read:
@@ -142,7 +143,8 @@ class Read:
         self._plan = plan
         self._number = part.partition
         self._rows = part.rows
-        self._left = int(part.rows["take"].sum())
+        self._left = int(part.rows["take"].sum())  # at most: of a run of a compacted file some may be taken
+        self._may_be_fewer = bool((part.rows["stored"] == Stored.PART).any())
         self._end = part.range.end
         self.offset = part.range.start if self._left else self._end
         """The position that goes with what was taken."""
@@ -167,6 +169,8 @@ class Read:
         try:
             batch = self.rest if self.rest is not None else self._next_batch()
             if batch is None:
+                if not self._left:
+                    self.offset = self._end
                 return None
             taken, rest = batch.slice(0, rows_max), batch.slice(rows_max)
             self.rest = rest if rest.num_rows else None
@@ -219,6 +223,9 @@ class Read:
     def _next_batch(self) -> pa.RecordBatch | None:
         if self._chunk is None:
             rows = self._next_chunk()
+            if not len(rows) and self._may_be_fewer:
+                self._left = 0
+                return None
             if not len(rows):
                 raise InternalError(
                     "a read ended before its last record", partition=self._number, records_left=self._left
@@ -246,7 +253,7 @@ class Read:
             rows,
             self._plan.files.__getitem__,
             list(dict.fromkeys([*self.asked.names, "_offset"])),
-            open_file=lambda file: self._footers.open(file, topic.schema.of_file(file)),
+            open_file=self._footers.open,
         )
         return iter(list(batches)) if self.weight <= WHOLE_BYTES else batches
 

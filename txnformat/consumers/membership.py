@@ -207,7 +207,7 @@ class Membership:
             return  # there is nothing to forget, or nothing to say
         try:
             self.log.committer.commit(self.log.committer.intend(Write(offsets=(wanted,))))
-        except TxnLogError as error:  # whoever else has used it has done what is needed
+        except TxnLogError as error:  # another process that has used it has done what is needed
             logger.info("group %s was not used: %s", self._group, error)
             return
         if found is None:

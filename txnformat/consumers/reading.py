@@ -12,6 +12,7 @@ from txnformat.consumers.handing import Handed, handed_out
 from txnformat.consumers.positions import Names, as_pairs, is_in_range, reset_position
 from txnformat.consumers.settings import ConsumerSettings
 from txnformat.core.records.scan import readable_end
+from txnformat.core.records.state import PartitionState
 from txnformat.core.state import LogState, TopicState
 from txnformat.errors import InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.log import TxnLog
@@ -54,6 +55,8 @@ class Reading:
         self.looked: Instant | None = None
         """When the log was last looked at."""
         self._wait_ms = WAIT_MS_MIN
+        self._seen: dict[str, TopicState] | None = None
+        """The topics among which those of all partitions were found: a mapping is replaced when a topic comes, goes or grows."""
 
     # --- what is read ------------------------------------------------------------------------------------------------
 
@@ -107,6 +110,7 @@ class Reading:
                 self._place(one, state, begun)
         self._handing = None
         self._assignment = _Assignment(topics, assigned, begun, later)
+        self._seen = None
         for key, one in before.assigned.items():
             if key not in keys:
                 one.drop()
@@ -138,7 +142,7 @@ class Reading:
 
     def ends(self, one: Assigned, state: LogState) -> tuple[int, int]:
         """Return the first offset that can be read, and the end (exclusive)."""
-        partition = state.partition(one.key)
+        partition = _partition(state, one.key)
         return partition.log_start, readable_end(partition, self._settings.isolation)
 
     def placed(self, one: Assigned, state: LogState) -> int:
@@ -146,10 +150,10 @@ class Reading:
         return self._place(one, state, self.begun)
 
     def _place(self, one: Assigned, state: LogState, begun: dict[TopicPartition, int]) -> int:
-        partition = state.partition(one.key)
+        partition = _partition(state, one.key)
         if one.position is not None and not is_in_range(partition, one.position):
-            # Whoever committed it may know more of the log: it is out of range only if the newest state says so.
-            partition = self.log.refresh().partition(one.key)
+            # Its committer may know more of the log: it is out of range only if the newest state says so.
+            partition = _partition(self.log.refresh(), one.key)
         if one.position is None or not is_in_range(partition, one.position):
             position = reset_position(
                 partition, self._settings.isolation, self._settings.auto_offset_reset, one.names, one.position
@@ -180,7 +184,7 @@ class Reading:
 
     def first_at(self, key: TopicPartition, state: LogState, time_us: int) -> int | None:
         """Return the first offset at or after a time, of those that can be read."""
-        partition = state.partition(key)
+        partition = _partition(state, key)
         within = OffsetRange(partition.log_start, readable_end(partition, self._settings.isolation))
         return first_at(self.log.sidecars, state, state.topics[key.topic_id], key.partition, within, time_us)
 
@@ -199,15 +203,20 @@ class Reading:
 
     # --- the next records --------------------------------------------------------------------------------------------
 
-    def look(self) -> LogState:
-        """Follow the log, and take in partitions that are new. Requests: 1 GET when nothing is new."""
+    def look(self, *, anew: bool = False) -> LogState:
+        """Follow the log, and take in partitions that are new. Requests: 1 GET when nothing is new.
+
+        Raises NotFoundError of kind ``topic-gone``, but for ``anew``: the caller is about to choose other topics.
+        """
         state = self.log.refresh()
         self.looked = self._clock.now()
         for topic_id in self.topics:
-            for number in range(state.topics[topic_id].partitions):
+            if anew and topic_id not in state.topics:
+                continue
+            for number in range(state.topic_of(topic_id, "the subscription").partitions):
                 key = TopicPartition(topic_id, number)
                 if key not in self.assigned:
-                    # Nobody had a chance to see it empty: its first records came after the consumer.
+                    # The consumer never saw it empty: its first records came after the consumer.
                     start = self.later[key] = state.partition(key).log_start
                     self.assigned[key] = _new(key, state, start)
         return state
@@ -266,6 +275,10 @@ class Reading:
 
     def _fetch(self, start: Instant, timeout_ms: int, records_max: int) -> Fetched:
         state = self.log.state
+        if self._seen is not state.topics:
+            for one in self.assigned.values():
+                _partition(state, one.key)
+            self._seen = state.topics
         for one in self.assigned.values():
             if one.may_have_more(state):
                 self.placed(one, state)
@@ -275,6 +288,12 @@ class Reading:
             records_max,
             lambda: waited_ms(start, self._clock.now()) >= max(timeout_ms, FILL_MS),
         )
+
+
+def _partition(state: LogState, key: TopicPartition) -> PartitionState:
+    """Return a partition. Raises NotFoundError of kind ``topic-gone``: its topic was deleted."""
+    state.topic_of(key.topic_id, "a partition that is read")
+    return state.partition(key)
 
 
 def _new(key: TopicPartition, state: LogState, start: int | None) -> Assigned:

@@ -355,6 +355,7 @@ class Subscription:
         state = self._log.refresh()
         if self._topic_id is None:
             self._topic_id = state.topic(self.topic).topic_id
+        state.topic_of(self._topic_id, "the subscription")
         known = state.subscription(self._topic_id, self.name)
         if self._taken or self._ended:
             self._note_ends(state, known)
@@ -379,7 +380,7 @@ class Subscription:
                 self._delivering().give_back(part.partition, ranges - now.whole() - now.held())
 
     def _topic(self, state: LogState) -> TopicState:
-        return state.topics[self._topic_id or ""]
+        return state.topic_of(self._topic_id or "", "the subscription")
 
     def _what_expired_held(
         self, most: int, announce: Callable[[pa.RecordBatch], None]

@@ -21,9 +21,18 @@ from txnformat.core.entry import (
     sha256_hex,
 )
 from txnformat.core.fold import At, apply_operation, finish_entry
-from txnformat.core.intents import EndTransaction, Included, Intent, OpenProducer, Rejected, Verdict, Write
+from txnformat.core.intents import (
+    EndTransaction,
+    Included,
+    Intent,
+    OpenProducer,
+    Rejected,
+    RemoveTopic,
+    Verdict,
+    Write,
+)
 from txnformat.core.operation_codec import encode_operation
-from txnformat.core.operations import Operation
+from txnformat.core.operations import EndTxn, Operation
 from txnformat.core.state import LogState
 from txnformat.core.wire.document import plain_json
 from txnformat.errors import InvalidInputError, StorageError
@@ -108,6 +117,8 @@ def assemble(state: LogState, intents: Sequence[Intent], *, store_time_ms: int, 
             accepted.append(intent.intent_id)
             only_ends &= isinstance(intent.action, EndTransaction)
             _note(intent, opened, touched)
+            if isinstance(intent.action, RemoveTopic):  # what it aborts may be opened in the next entry
+                touched.update(op.transactional_id for op in verdict.operations if isinstance(op, EndTxn))
         verdicts[intent.intent_id] = verdict
     if not operations:
         return Assembled(verdicts, None, b"", state)

@@ -28,9 +28,12 @@ from txnformat.core.intents import (
     Intent,
     JoinAsMember,
     LeaveGroup,
+    MarkVacuum,
     OpenProducer,
     Rejected,
     RemoveGroup,
+    RemoveTopic,
+    ReplaceSegments,
     ResetOffsets,
     SealSegments,
     TakeCheckpoint,
@@ -39,10 +42,13 @@ from txnformat.core.intents import (
     Verdict,
     Write,
 )
+from txnformat.core.lifecycle.compaction import replace_segments
+from txnformat.core.lifecycle.deletion import delete_topic
 from txnformat.core.lifecycle.idle import expire
-from txnformat.core.lifecycle.trim import enable, trim
-from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation
-from txnformat.core.ownership import directories, shares_directory, topic_exists
+from txnformat.core.lifecycle.trim import check_lifecycle, enable, trim
+from txnformat.core.lifecycle.vacuum import check_born, mark
+from txnformat.core.operations import AllocateProducerIds, CreateTopic, Operation, TopicSetting
+from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.decide import decide_write
 from txnformat.core.sealing.lists import lists_with
@@ -50,8 +56,9 @@ from txnformat.core.state import LogState
 from txnformat.core.subscriptions.decide import create_subscription, delete_subscription
 from txnformat.core.subscriptions.operations import CreateSubscription, DeleteSubscription
 from txnformat.core.topics.evolution import evolve
+from txnformat.core.topics.settings import check_settings
 from txnformat.core.transactions.decide import end_for_another, open_producer
-from txnformat.errors import ConflictError, InternalError, InvalidInputError, NotFoundError, TxnLogError
+from txnformat.errors import ConflictError, InternalError, InvalidInputError, TxnLogError
 from txnformat.field_types import LOG_PARTITIONS_MAX
 from txnformat.types import TopicPartition
 
@@ -76,11 +83,11 @@ def _decide_action(state: LogState, action: Action) -> Verdict:
     """Decide without regard to the window. Rejections are raised by what decides, and values from here on: the public edge raises them."""
     try:
         found = _DECISIONS[type(action)](state, action)
+        operations = () if isinstance(found, Done) else found if isinstance(found, tuple) else (found,)
+        check_born(state, operations)
     except TxnLogError as error:
         return Rejected(error.with_traceback(None))
-    if isinstance(found, Done):
-        return found
-    return Included(found if isinstance(found, tuple) else (found,))
+    return found if isinstance(found, Done) else Included(operations)
 
 
 def _allocate(state: LogState, action: AllocateIds) -> Operation:
@@ -99,24 +106,34 @@ def _create_topic(state: LogState, action: CreateTopic) -> Operation | Done:
     made = state.topics.get(action.topic_id)
     if made is not None and made.name == action.name:
         return Done(made.created_entry)
+    if (gone := state.deleted.get(action.directory)) is not None:
+        raise directory_in_use(action, gone)
     if action.name in state.topic_ids or shares_directory(action.directory, directories(state).values):
         raise topic_exists(action.name)
     if action.topic_id in state.topics:
         raise InternalError("two topics with one id", topic_id=action.topic_id)
     if not state.may_have(action.partitions):
         raise _too_many(state, action.name, action.partitions, "invalid-partitions")
+    if action.settings:
+        _check_settings(state, action.settings)
     return replace(action, intent=0)
 
 
+def _check_settings(state: LogState, settings: tuple[TopicSetting, ...]) -> None:
+    """Refuse settings in a log that programs without them may use, and values that the log does not allow."""
+    check_lifecycle(state)
+    check_settings(settings, state.max_transaction_timeout_ms)
+
+
 def _change_topic(state: LogState, action: ChangeTopic) -> Operation:
-    topic = state.topics.get(action.topic_id)
-    if topic is None:
-        raise NotFoundError("no such topic", kind="unknown-topic", topic_id=action.topic_id)
+    topic = state.topic_of(action.topic_id, "an alteration")
     try:
-        operation = evolve(topic.schema, topic.partitions, action)
+        operation = evolve(topic.schema, topic.partitions, action, topic.settings)
     except InvalidInputError as error:
         error.values["topic"] = topic.name
         raise
+    if operation.settings is not None:
+        _check_settings(state, operation.settings)
     more = operation.partitions - topic.partitions
     if not state.may_have(more):
         raise _too_many(state, topic.name, more, "invalid-alter")
@@ -176,6 +193,9 @@ _DECISIONS: dict[type[Any], Callable[[LogState, Any], Operation | tuple[Operatio
     ExpireIdle: expire,
     EnableFeatures: enable,
     TrimTopic: trim,
+    MarkVacuum: mark,
+    RemoveTopic: delete_topic,
+    ReplaceSegments: replace_segments,
     JoinAsMember: join_group,
     LeaveGroup: leave_group,
     ResetOffsets: reset_offsets,

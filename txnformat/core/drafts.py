@@ -1,6 +1,6 @@
 """Values with some fields changed; mappings and sets that the fold of one entry changes in place, after it has copied them once.
 
-A state is a value: whoever holds one never sees it change. But between the operations of one entry nobody holds the states,
+A state is a value: its holder never sees it change. But between the operations of one entry the states have no holder,
 so these share one copy of what they change, which belongs to that fold: an entry of n operations on a mapping of m items
 costs O(n + m), not O(n m). The fold's :class:`~txnformat.core.folding.At` is the owner: once it is gone, nothing changes the
 copy any more, and the next fold makes its own.
@@ -36,7 +36,7 @@ class _Draft(dict[K, V]):
 
     owner: object
     gone: int
-    """Items that were removed since the copy was made, or made anew: whoever asks for the first item steps over their places."""
+    """Items that were removed since the copy was made, or made anew: a search for the first item steps over their places."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

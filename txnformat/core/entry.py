@@ -20,7 +20,7 @@ from txnformat.core.operation_codec import (
     stored_operation,
     unknown_operation,
 )
-from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Seal
+from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Replace, Seal
 from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.core.wire.entry_bytes import RESTORE, decode_stored, encode_stored
 from txnformat.core.wire.typed import Typed, check_version, fail
@@ -116,6 +116,8 @@ def listed(operation: Operation) -> int:
     if isinstance(operation, Seal):
         partitions = sum(len(one.partitions) for one in operation.segments)
         return max(partitions, len(operation.segments), len(operation.replaced_lists))
+    if isinstance(operation, Replace):
+        return max(sum(len(one.partitions) for one in operation.segments), len(operation.lists))
     values = (getattr(operation, name) for name in operation.__struct_fields__)
     longest = max((len(value) for value in values if type(value) is tuple), default=0)
     if isinstance(operation, CreateTopic | AlterTopic):

@@ -17,8 +17,10 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.fold import apply_expire, apply_trim
-from txnformat.core.lifecycle.operations import Trim
+from txnformat.core.lifecycle.fold import apply_expire, apply_trim, apply_vacuum_mark
+from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
+from txnformat.core.lifecycle.removal import apply_delete_topic
+from txnformat.core.lifecycle.vacuum import check_named
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -32,6 +34,7 @@ from txnformat.core.operations import (
     InitProducer,
     Operation,
     PrepareTxn,
+    Replace,
     Seal,
     Stage,
     Upgrade,
@@ -39,7 +42,7 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import directories, shares_directory
 from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
-from txnformat.core.sealing.fold import after_seals, apply_seal
+from txnformat.core.sealing.fold import after_seals, apply_replace, apply_seal
 from txnformat.core.state import (
     Features,
     LogState,
@@ -146,6 +149,7 @@ def finish_entry(state: LogState, entry: CommitEntry, sha256: str, at: At) -> Lo
 
 def apply_operation(state: LogState, operation: Operation, at: At) -> LogState:
     """Return the state after one operation of entry ``at``."""
+    check_named(state, operation, at)
     return _FOLDS[type(operation)](state, operation, at)
 
 
@@ -168,13 +172,13 @@ def _create_topic(state: LogState, op: CreateTopic, at: At) -> LogState:
             at.directories = set(directories(state).values())
         return at.directories
 
-    if shares_directory(op.directory, taken):
+    if op.directory in state.deleted or shares_directory(op.directory, taken):
         corrupt(at, "a topic has the directory of another topic", topic=op.name, directory=op.directory)
     if at.directories is not None:
         at.directories.add(op.directory)
     _check_room(state, op.partitions, at)
     schema = TopicSchema.from_json(op.fields, op.key_columns, op.timestamp_column)
-    topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry)
+    topic = TopicState(op.topic_id, op.name, op.directory, op.partitions, schema, op, at.entry, op.settings)
     return replace(
         state,
         topics=put(state.topics, op.topic_id, topic, at),
@@ -199,7 +203,8 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
     if topic is None:
         corrupt(at, "a topic is altered that does not exist", topic_id=op.topic_id)
     schema = topic.schema if op.fields is None else next_version(topic.schema, op.fields)
-    grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and op.fields is not None)
+    changes = op.fields is not None or op.settings is not None
+    grows = op.partitions > topic.partitions or (op.partitions == topic.partitions and changes)
     if not grows or schema is None or op.schema_id != schema.schema_id:
         corrupt(
             at,
@@ -210,7 +215,8 @@ def _alter_topic(state: LogState, op: AlterTopic, at: At) -> LogState:
         )
     more = op.partitions - topic.partitions
     _check_room(state, more, at)
-    altered = replace(topic, partitions=op.partitions, schema=schema)
+    settings = topic.settings if op.settings is None else op.settings
+    altered = replace(topic, partitions=op.partitions, schema=schema, settings=settings)
     return replace(
         state,
         topics=put(state.topics, op.topic_id, altered, at),
@@ -245,7 +251,9 @@ def _app_version(state: LogState, op: AppVersion, at: At) -> LogState:
         )
     if known is not None and known.is_superseded(op.instance):
         corrupt(at, "an instance of an application that had been superseded goes on", app_id=op.app_id)
-    now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance)
+    if any(topic_id not in state.topics for topic_id in op.topics):
+        corrupt(at, "an application version names a topic that does not exist", app_id=op.app_id)
+    now = (known or NO_VERSION).followed_by(op.version, at.entry, op.instance, op.topics)
     return replace(state, app_versions=put(state.app_versions, key, now, at))
 
 
@@ -396,6 +404,9 @@ _FOLDS: dict[type, Callable[[LogState, Any, At], LogState]] = {
     Seal: apply_seal,
     Expire: apply_expire,
     Trim: apply_trim,
+    VacuumMark: apply_vacuum_mark,
+    DeleteTopic: apply_delete_topic,
+    Replace: apply_replace,
     JoinGroup: join_group,
     CommitOffsets: commit_offsets,
     DeleteGroup: delete_group,

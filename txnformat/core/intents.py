@@ -6,7 +6,7 @@ or application version inside its action. Deciding it again, in any process, giv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -27,7 +27,9 @@ from txnformat.core.operations import (
     Expire,
     Operation,
     PendingPartition,
+    Replace,
     Seal,
+    TopicSetting,
 )
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
@@ -55,11 +57,14 @@ __all__ = [
     "Intent",
     "JoinAsMember",
     "LeaveGroup",
+    "MarkVacuum",
     "OpenProducer",
     "PendingPartition",
     "ProducerRef",
     "Rejected",
     "RemoveGroup",
+    "RemoveTopic",
+    "ReplaceSegments",
     "ResetOffsets",
     "SealSegments",
     "TakeCheckpoint",
@@ -135,8 +140,8 @@ class GroupOffsets:
 class Acks:
     """What a write acknowledges in a subscription.
 
-    Offsets that hold no record which anybody reads (markers, aborted records) need no acknowledgement: who acknowledges the
-    record at offset o acknowledges everything after the visible record before it, too, but what is acknowledged
+    Offsets that hold no visible record (markers, aborted records) need no acknowledgement: an acknowledgement of the
+    record at offset o covers everything after the visible record before it, too, but what is acknowledged
     already. So what follows one another becomes one range.
     """
 
@@ -169,7 +174,7 @@ class Write:
     follows: int | None = None
     """Last entry of the transaction that the writer knew; it is done if the log has a later one of the transaction.
 
-    For one who stages on the producer's behalf, and may be started twice: nobody else stages before it has answered.
+    For a process that stages on the producer's behalf, and may be started twice: no other stages before it has answered.
     """
     prepare: bool = False
     """Let the transaction wait for an outcome that is decided elsewhere; excludes ``end``."""
@@ -227,7 +232,7 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopic:
-    """Let a topic grow. Relative to what the topic is when it is decided: others may have changed it meanwhile."""
+    """Let a topic grow, or set something of it. Relative to what the topic is when it is decided: others may have changed it meanwhile."""
 
     topic_id: str
     partitions: int | None = None
@@ -235,6 +240,10 @@ class ChangeTopic:
     add: tuple[pa.Field, ...] = ()
     widen: tuple[tuple[str, pa.DataType], ...] = ()
     """(column, its new type)."""
+    settings: tuple[TopicSetting, ...] = ()
+    """What shall be set."""
+    unset: tuple[str, ...] = ()
+    """Names of settings that shall be as by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +280,37 @@ class TrimTopic:
     trim: Trim
     seen: tuple[int, ...]
     """The log starts that the numbers of the trim were counted from, one for each of its partitions."""
+    unpinned: tuple[int, ...] | None = None
+    """For each of its partitions the offset below which readers hold nothing back; None: they hold nothing back anywhere."""
+    revisions: tuple[int, ...] = ()
+    """Likewise the revisions; empty: of partitions that were never compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSegments:
+    """Put compacted segments into the place of listed ones."""
+
+    replace: Replace
+    log_starts: Mapping[int, int]
+    """Of each of its partitions, as its sums were counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkVacuum:
+    """Let no operation name an object any more that was born below an entry."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic:
+    """Delete a topic that no undecided transaction touches."""
+
+    topic_id: str
+    force: bool = False
+    """Abort the open transactions that touch it."""
+    prepared: tuple[str, ...] = ()
+    """Transactional ids of prepared transactions that may touch it: they lose what they have in the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +356,9 @@ Action = (
     ExpireIdle
     | EnableFeatures
     | TrimTopic
+    | MarkVacuum
+    | RemoveTopic
+    | ReplaceSegments
     | JoinAsMember
     | LeaveGroup
     | ResetOffsets

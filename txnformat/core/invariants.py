@@ -16,7 +16,8 @@ from txnformat.core.app_versions.state import NO_VERSION
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.invariants import check_groups, check_groups_step
 from txnformat.core.groups.operations import CommitOffsets
-from txnformat.core.key_invariants import check_keys, check_keys_step
+from txnformat.core.key_invariants import check_floor_step, check_keys, check_keys_step
+from txnformat.core.lifecycle.invariants import check_deleted, check_deleted_step, deleted_in
 from txnformat.core.operations import (
     AlterTopic,
     Append,
@@ -35,7 +36,7 @@ from txnformat.core.state import INTENT_WINDOW_ENTRIES, LogState, TopicState
 from txnformat.core.subscriptions.invariants import check_subscriptions, check_subscriptions_step
 from txnformat.core.subscriptions.operations import Ack
 from txnformat.core.topics.schema import fields_from_json
-from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState
+from txnformat.core.transactions.state import UNDECIDED, TransactionalIdState, TransactionStatus
 from txnformat.types import NO_PRODUCER, TopicPartition
 
 __all__ = ["INVARIANTS", "check_state", "check_whole"]
@@ -53,7 +54,7 @@ INVARIANTS: dict[str, str] = {
     "I10": "Sequences of one (producer id, epoch) in a partition are contiguous from 0; its window ends at the last.",
     "I11": "Application versions grow.",
     "I12": "An intent id is in the window once, and the window is that of the last entries.",
-    "I13": "Topics only grow: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
+    "I13": "Topics only grow until they are deleted: partitions and versions of the schema are added, the rest stays; names and ids are unique.",
     "I14": "An extent's records are in exactly one of a file and a table, and the state has it.",
     "I15": "Sealed segments tile [listed end, sealed end); the sealed end is at most the LSO and never goes back.",
     "I16": "A transaction appends or stages; what is staged has its files and tables, and sequences from 0 without gaps.",
@@ -61,6 +62,8 @@ INVARIANTS: dict[str, str] = {
     "I18": "A pending position is of an undecided transaction that names its group; one that holds is the only one.",
     "I19": "No offset of a subscription is acknowledged or pending twice, nor beyond the LSO; what is pending is of an undecided transaction.",
     "I20": "What is named for a topic lies in its directories: files of appends and stages, sidecars of segments.",
+    "I21": "The vacuum's floor never goes back, is below the state's entry, and no entry after it names an object born below it.",
+    "I22": "Nothing in the state is of a deleted topic, whose directory no other topic has.",
 }
 """One line per invariant."""
 
@@ -84,6 +87,8 @@ def check_state(before: LogState, entry: CommitEntry, after: LogState) -> list[s
     problems += _check_topics_step(before, entry, after)
     problems += _check_window_step(before, entry, after)
     problems += check_keys_step(entry, after)
+    problems += check_floor_step(before, entry, after)
+    problems += check_deleted_step(before, entry, after)
     return problems
 
 
@@ -105,6 +110,7 @@ def check_whole(state: LogState) -> list[str]:
     problems += check_subscriptions(state)
     problems += _check_window(state)
     problems += check_keys(state)
+    problems += check_deleted(state)
     if {topic.name: topic_id for topic_id, topic in state.topics.items()} != state.topic_ids:
         problems.append("I13 topics: names and ids do not match")
     if (count := sum(topic.partitions for topic in state.topics.values())) != state.partition_count:
@@ -143,7 +149,8 @@ def _touched(before: LogState, entry: CommitEntry) -> set[TopicPartition]:
         if isinstance(op, EndTxn | InitProducer):
             known = before.transactional_ids.get(op.transactional_id)
             touched |= set(known.partitions) if known else set()
-    return touched
+    gone = deleted_in(entry)
+    return {key for key in touched if key.topic_id not in gone}
 
 
 def _check_chain(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
@@ -237,7 +244,11 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
         if isinstance(op, Append) and op.transactional_id is None and op.producer_id != NO_PRODUCER
     }
     gone = {number for op in entry.operations if isinstance(op, Expire) for number in op.producers}
-    if set(after.producers) != (set(before.producers) | used) - gone:
+    if deleted_in(entry):
+        if not set(after.producers) <= (set(before.producers) | used) - gone:
+            yield f"I17 entry {entry.entry}: a producer comes with the deletion of a topic"
+        yield from _check_producers(after)
+    elif set(after.producers) != (set(before.producers) | used) - gone:
         yield f"I17 entry {entry.entry}: the producers are not those before, {sorted(used)} and without {sorted(gone)}"
     if after.retired_below != max([before.retired_below, *(number + 1 for number in gone)]):
         yield f"I17 entry {entry.entry}: ids below {after.retired_below} are retired"
@@ -245,9 +256,11 @@ def _check_producers_step(before: LogState, entry: CommitEntry, after: LogState)
 
 def _check_status(name: str, known: TransactionalIdState, state: LogState) -> _Problems:
     is_open = known.status in UNDECIDED
-    if is_open != bool(
-        known.partitions or known.staged or known.groups or known.subscriptions
-    ) or is_open != (known.started_entry is not None):
+    holds = bool(known.partitions or known.staged or known.groups or known.subscriptions)
+    # A prepared transaction stays open when all that it had was in topics that were deleted.
+    if (is_open != holds and known.status is not TransactionStatus.PREPARED) or is_open != (
+        known.started_entry is not None
+    ):
         yield f"I6 id {name}: it is {known.status} with {len(known.partitions)} partitions"
     if is_open != (name in state.undecided):
         yield f"I6 id {name}: it is {known.status}, but {'not ' if is_open else ''}among the undecided"
@@ -311,11 +324,16 @@ def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) 
             instances = known.instances if known else ()
             if operation.instance in instances[1:]:
                 yield f"I11 application {key}: instance {operation.instance} goes on after {instances[0]} took over"
-            if operation.instance is not None and after.app_versions.get(key, NO_VERSION).instances[:1] != (
-                operation.instance,
+            if (
+                operation.instance is not None
+                and key in after.app_versions
+                and after.app_versions.get(key, NO_VERSION).instances[:1] != (operation.instance,)
             ):
                 yield f"I11 application {key}: the state does not have instance {operation.instance} as the newest"
+    gone = bool(deleted_in(entry))
     for key, version in highest.items():
+        if gone and key not in after.app_versions:
+            continue
         if after.app_versions.get(key, NO_VERSION)[:2] != (version, entry.entry):
             yield f"I11 application {key}: the state has {after.app_versions.get(key)}, expected version {version}"
 
@@ -323,10 +341,13 @@ def _check_versions_step(before: LogState, entry: CommitEntry, after: LogState) 
 def _check_topics_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
     made = {op.topic_id: op for op in entry.operations if isinstance(op, CreateTopic)}
     named = {op.topic_id for op in entry.operations if isinstance(op, Append | Stage)}
-    if len(after.topics) != len(before.topics) + len(made) or len(after.topic_ids) != len(after.topics):
+    gone = deleted_in(entry)
+    if len(after.topics) != len(before.topics) + len(made) - len(gone) or len(after.topic_ids) != len(
+        after.topics
+    ):
         yield f"I13 entry {entry.entry}: the state goes from {len(before.topics)} to {len(after.topics)} topics"
     altered = {op.topic_id: op for op in entry.operations if isinstance(op, AlterTopic)}
-    for topic_id in sorted(made.keys() | named | altered.keys()):
+    for topic_id in sorted((made.keys() | named | altered.keys()) - gone):
         old, new = before.topics.get(topic_id), after.topics.get(topic_id)
         expected = old.created if old else made.get(topic_id)
         if new is None or new.created != expected or after.topic_ids.get(new.name) != topic_id:

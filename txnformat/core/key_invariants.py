@@ -1,17 +1,25 @@
-"""I20: what is named for a topic lies in its directories. Pure; the second opinion to :mod:`txnformat.core.ownership`."""
+"""Second opinions about the keys that entries name. Pure.
+
+I20: what is named for a topic lies in its directories (:mod:`txnformat.core.ownership`). I21: nothing is named that was born below the vacuum's
+floor (:mod:`txnformat.core.lifecycle.vacuum`).
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from txnformat.core.entry import CommitEntry
-from txnformat.core.operations import Append, Seal, Stage
+from txnformat.core.lifecycle.operations import DeleteTopic, VacuumMark
+from txnformat.core.operations import Append, Checkpoint, Replace, Seal, Stage
 from txnformat.core.state import LogState, TopicState
 from txnformat.types import SegmentRecord
 
-__all__ = ["check_keys", "check_keys_step"]
+__all__ = ["check_floor_step", "check_keys", "check_keys_step"]
 
 _Problems = Iterator[str]
 CUT_CHARS = 240
@@ -20,13 +28,19 @@ CUT_CHARS = 240
 
 def check_keys_step(entry: CommitEntry, after: LogState) -> _Problems:
     """Yield the violations of what one entry names; costs what it names."""
+    deleted = {op.topic_id for op in entry.operations if isinstance(op, DeleteTopic)}
     for operation in entry.operations:
         if isinstance(operation, Append | Stage):
             for file in operation.files:
                 yield from _file(file.key, after.topics.get(operation.topic_id))
         elif isinstance(operation, Seal):
             for segment in operation.segments:
+                if segment.topic_id in deleted:
+                    continue
                 yield from _segment(segment.record, after)
+        elif isinstance(operation, Replace) and operation.topic_id not in deleted:
+            for one in operation.segments:
+                yield from _segment(SegmentRecord(operation.topic_id, one.index), after)
 
 
 def check_keys(state: LogState) -> _Problems:
@@ -68,3 +82,29 @@ def _segment(record: SegmentRecord, state: LogState) -> _Problems:
             return
         if named is not None and not named.key.startswith(f"{topic.directory}/segments/"):
             yield f"I20 {named.key}: it is named for topic {topic.name}, in whose directory it is not"
+
+
+def check_floor_step(before: LogState, entry: CommitEntry, after: LogState) -> _Problems:
+    """Yield the violations of I21 by one entry; costs what it names."""
+    floor = before.vacuum_floor
+    if not floor <= after.vacuum_floor < max(1, after.entry):
+        yield f"I21 the floor goes from {floor} to {after.vacuum_floor}, in entry {after.entry}"
+    for operation in entry.operations:
+        if isinstance(operation, VacuumMark):
+            floor = operation.floor
+        elif floor and not isinstance(operation, Checkpoint):
+            for key in _records(msgspec.to_builtins(operation)):
+                if (born := re.search("/([0-9]{20})-[^/]*$", key)) and int(born[1]) < floor:
+                    yield f"I21 {key}: it is named though the floor is {floor}"
+
+
+def _records(value: Any) -> Iterator[str]:
+    """Yield the texts that stand under the name ``key``, at any depth."""
+    if isinstance(value, dict):
+        if isinstance(key := value.get("key"), str):
+            yield key
+        for one in value.values():
+            yield from _records(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _records(one)

@@ -19,6 +19,7 @@ from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import CommitOffsets, JoinGroup
 from txnformat.core.operations import (
     AllocateProducerIds,
+    AlterTopic,
     Append,
     AppVersion,
     Cause,
@@ -26,8 +27,10 @@ from txnformat.core.operations import (
     CreateTopic,
     EndTxn,
     Operation,
+    Replace,
     Seal,
     Stage,
+    TopicSetting,
 )
 from txnformat.core.subscriptions.operations import Ack, AckMode
 from txnformat.core.wire.typed import Typed, fail
@@ -40,6 +43,7 @@ __all__ = [
     "OperationHead",
     "check_operation",
     "check_segment_keys",
+    "check_settings_order",
     "check_table_key",
     "content_hook",
     "decode_operation",
@@ -220,6 +224,18 @@ def _create_topic(op: CreateTopic, path: str) -> None:
     directory = keys.topic_directory(op.name, op.topic_id)
     if op.directory != directory:
         fail(path, "directory", directory, op.directory)
+    check_settings_order(op.settings, path)
+
+
+def _alter_topic(op: AlterTopic, path: str) -> None:
+    check_settings_order(op.settings or (), path)
+
+
+def check_settings_order(settings: tuple[TopicSetting, ...], path: str) -> None:
+    """Raise CorruptDataError unless the names of settings ascend."""
+    names = [one.name for one in settings]
+    if any(later <= earlier for earlier, later in pairwise(names)):
+        fail(path, "settings", "names that ascend", names)
 
 
 def _allocate(op: AllocateProducerIds, path: str) -> None:
@@ -288,7 +304,16 @@ def _checkpoint(op: Checkpoint, path: str) -> None:
 def _seal(op: Seal, path: str) -> None:
     for index, segment in enumerate(op.segments):
         check_segment_keys(segment, f"{path}.segments[{index}]")
+        if keys.is_runs_key(segment.index.key):  # what was appended has batches
+            fail(f"{path}.segments[{index}]", "index", "key of an .index", segment.index.key)
     check_table_key(op.segment_list, path)
+
+
+def _replace(op: Replace, path: str) -> None:
+    for index, segment in enumerate(op.segments):
+        keys.check_key(segment.index.key, keys.parse_runs_key, where=f"{path}.segments[{index}]")
+    for one in op.lists:
+        check_table_key(one.segment_list, path)
 
 
 def _join_group(op: JoinGroup, path: str) -> None:
@@ -325,12 +350,14 @@ def check_ranges(ranges: tuple[tuple[int, int], ...], field: str, path: str) -> 
 
 _RULES: dict[type, Callable[[Any, str], None]] = {
     CreateTopic: _create_topic,
+    AlterTopic: _alter_topic,
     AllocateProducerIds: _allocate,
     Append: _append,
     Stage: _stage,
     EndTxn: _end_txn,
     Checkpoint: _checkpoint,
     Seal: _seal,
+    Replace: _replace,
     JoinGroup: _join_group,
     CommitOffsets: _identity,
     Ack: _ack,

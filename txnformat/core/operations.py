@@ -2,7 +2,7 @@
 
 An operation says what *happened*, with every offset assigned: folding it needs no decision. Every operation
 carries ``intent``: the index, in its entry's list of intents, of the intent that it belongs to, so that
-whoever looks for the result of an intent finds it in the entry, from any process.
+any process that looks for the result of an intent finds it in the entry.
 
 Reserved names (not built yet; an entry that contains one is refused as an unknown feature) are listed in the
 specification.
@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX, Content
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.operations import Trim
+from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.field_types import (
     FEATURE,
@@ -61,6 +61,8 @@ __all__ = [
     "AppendedPartition",
     "Cause",
     "Checkpoint",
+    "CompactedRange",
+    "CompactedSegment",
     "CreateTopic",
     "EndTxn",
     "Expire",
@@ -70,10 +72,13 @@ __all__ = [
     "PendingPartition",
     "PlacedPartition",
     "PrepareTxn",
+    "Replace",
+    "ReplacedList",
     "Seal",
     "SealedPartition",
     "SealedSegment",
     "Stage",
+    "TopicSetting",
     "Upgrade",
 ]
 
@@ -95,7 +100,7 @@ class Cause(StrEnum):
     INIT = "init"
     """A newer instance of its transactional id, when it opened."""
     TIMEOUT = "timeout"
-    """Anybody, once its time was over."""
+    """Any process, once its time was over."""
     OPERATOR = "operator"
     """An operator with a tool, or a job that cleans up after its predecessor."""
 
@@ -124,6 +129,13 @@ class Upgrade(Struct, frozen=True, tag_field="operation", tag="upgrade"):
     intent: Count = 0
 
 
+class TopicSetting(Struct, frozen=True, gc=False):
+    """A setting of a topic that is not as it is by default."""
+
+    name: Item
+    value: OrMinusOne | Text
+
+
 class CreateTopic(Struct, frozen=True, gc=False, tag_field="operation", tag="create_topic"):
     """A topic comes to be, with empty partitions 0 to ``partitions`` - 1."""
 
@@ -136,10 +148,12 @@ class CreateTopic(Struct, frozen=True, gc=False, tag_field="operation", tag="cre
     key_columns: tuple[Item, ...]
     timestamp_column: Text | None = None
     intent: Count = 0
+    settings: Annotated[tuple[TopicSetting, ...], LEFT_OUT] = ()
+    """By name, ascending."""
 
 
 class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
-    """A topic has grown: more partitions, another version of its schema, or both."""
+    """A topic has grown or has other settings: more partitions, another version of its schema, settings, or several of these."""
 
     topic_id: Uuid
     partitions: PartitionCount
@@ -149,6 +163,8 @@ class AlterTopic(Struct, frozen=True, tag_field="operation", tag="alter_topic"):
     fields: tuple[Any, ...] | None = None
     """That version, if it is new (as in CreateTopic); None: the schema stays."""
     intent: Count = 0
+    settings: Annotated[tuple[TopicSetting, ...] | None, LEFT_OUT] = None
+    """All of them from here on, by name, ascending; None: they stay."""
 
 
 class InitProducer(Struct, frozen=True, tag_field="operation", tag="init_producer"):
@@ -294,6 +310,8 @@ class AppVersion(Struct, frozen=True, tag_field="operation", tag="app_version"):
     """Which run of the application it was; None: it does not say."""
     content: Annotated[Content | None, LEFT_OUT] = None
     """What it wrote; None: it does not say. No part of the state: a repetition reads the entry."""
+    topics: Annotated[tuple[Uuid, ...], LEFT_OUT] = ()
+    """Ids, ascending, of the topics that it was written to, in logs whose topics may be deleted."""
 
 
 class Checkpoint(Struct, frozen=True, tag_field="operation", tag="checkpoint"):
@@ -357,6 +375,57 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all segments."""
 
 
+class CompactedRange(Struct, frozen=True, gc=False):
+    """Offsets [start_offset, end_offset) of a partition: whole parts of listed segments, in whose place a compacted segment comes."""
+
+    partition: PartitionNumber
+    start_offset: Count
+    end_offset: Count
+    """Exclusive; at most the end of what segment lists describe."""
+    revision: Count
+    """Of the partition before this operation."""
+    runs: Count
+    """Rows of the .runs."""
+    records: Count
+    size: Count
+    """Compressed bytes of the records."""
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
+    old_records: Count
+    """Sums over the parts that are replaced; they leave the totals of the partition."""
+    old_size: Count
+    old_aborted_records: Count
+    old_aborted_size: Count
+
+
+class CompactedSegment(Struct, frozen=True):
+    """A segment whose records were written together, and its partitions in the order in which its .runs holds them."""
+
+    index: ObjectRecord
+    """The .runs."""
+    partitions: Annotated[
+        tuple[CompactedRange, ...], Meta(min_length=1, description="at least one partition")
+    ]
+
+
+class ReplacedList(Struct, frozen=True, gc=False):
+    """A segment list, and what takes its place."""
+
+    replaced: Text
+    """Key of the list before."""
+    segment_list: SegmentListRecord
+    """It describes the same segments, and begins where the list before began."""
+
+
+class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
+    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same."""
+
+    topic_id: Uuid
+    segments: Annotated[tuple[CompactedSegment, ...], Meta(min_length=1, description="at least one segment")]
+    lists: Annotated[tuple[ReplacedList, ...], Meta(min_length=1, description="at least one list")]
+    intent: Count = 0
+
+
 class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):
     """What was idle for long leaves the state: transactional ids, producers without one, blocks of ids."""
 
@@ -384,6 +453,9 @@ Operation = (
     | Seal
     | Expire
     | Trim
+    | VacuumMark
+    | DeleteTopic
+    | Replace
     | JoinGroup
     | CommitOffsets
     | DeleteGroup

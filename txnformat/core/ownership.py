@@ -10,8 +10,9 @@ from itertools import chain
 from typing import NoReturn, TypeVar
 
 from txnformat.core.folding import At, corrupt
-from txnformat.core.state import LogState, TopicState
-from txnformat.errors import ConflictError, CorruptDataError
+from txnformat.core.operations import CreateTopic
+from txnformat.core.state import DeletedTopic, LogState, TopicState, topic_gone
+from txnformat.errors import ConflictError, CorruptDataError, TxnLogError
 from txnformat.field_types import LOG_TIME_MS_MAX
 from txnformat.keys import (
     check_topics_file,
@@ -27,6 +28,7 @@ __all__ = [
     "check_segment",
     "check_snapshot",
     "directories",
+    "directory_in_use",
     "shares_directory",
     "topic_exists",
 ]
@@ -52,6 +54,20 @@ def topic_exists(name: str) -> ConflictError:
     """Return what to raise about a topic that cannot be created: it, or its directory, is there."""
     return ConflictError(
         "the topic exists already", kind="topic-exists", hint="use it, or choose another name", topic=name
+    )
+
+
+def directory_in_use(wanted: CreateTopic, gone: DeletedTopic) -> TxnLogError:
+    """Return what to raise about a topic that cannot be created since a deleted topic had its directory, or since it is that topic."""
+    if gone.topic_id == wanted.topic_id:
+        return topic_gone("the topic was created, and then deleted", wanted.topic_id, topic=wanted.name)
+    return ConflictError(
+        "the topic would have the directory of a topic that was deleted",
+        kind="directory-in-use",
+        hint="try again: the topic gets another id then",
+        topic=wanted.name,
+        directory=wanted.directory,
+        deleted_topic_id=gone.topic_id,
     )
 
 

@@ -17,14 +17,14 @@ from txnformat.arguments import is_text
 from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.drafts import drafted_set, put, replace, without
 from txnformat.core.groups.state import GroupState
-from txnformat.core.operations import Checkpoint, CreateTopic
+from txnformat.core.operations import Checkpoint, CreateTopic, TopicSetting
 from txnformat.core.records.state import PartitionState
 from txnformat.core.subscriptions.operations import SubscriptionKey
 from txnformat.core.subscriptions.state import PartitionAcks, SubscriptionState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.transactions.state import MAX_TRANSACTION_TIMEOUT_MS, UNDECIDED, TransactionalIdState
 from txnformat.errors import NotFoundError, UnsupportedFeatureError, repr_of
-from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text
+from txnformat.field_types import LOG_PARTITIONS_MAX, Count, LogTime, Text, Uuid
 from txnformat.persistent import Vector
 from txnformat.types import FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
 
@@ -33,6 +33,7 @@ __all__ = [
     "INTENT_WINDOW_ENTRIES",
     "KNOWN_FEATURES",
     "LIFECYCLE",
+    "DeletedTopic",
     "Features",
     "IntentWindow",
     "LogState",
@@ -40,6 +41,7 @@ __all__ = [
     "TopicState",
     "UsedAt",
     "check_features",
+    "topic_gone",
 ]
 
 INTENT_WINDOW_ENTRIES = 1_000
@@ -62,6 +64,17 @@ KNOWN_FEATURES = Features(*(names | {LIFECYCLE} for names in FEATURES))
 """The features that this version knows."""
 
 
+def topic_gone(what: str, topic_id: str, **values: object) -> NotFoundError:
+    """Return the error about a topic that was found by its name before, and is not there any more."""
+    return NotFoundError(
+        what,
+        kind="topic-gone",
+        hint="a topic that has the same name now is another one: look it up by its name to use that",
+        topic_id=topic_id,
+        **values,
+    )
+
+
 def check_features(of: Literal["reader", "writer"], names: Iterable[str]) -> None:
     """Raise UnsupportedFeatureError about features that this version does not have and a log needs of readers, or of writers."""
     unknown = sorted(set(names) - getattr(KNOWN_FEATURES, of))
@@ -82,6 +95,8 @@ class TopicState:
     created: CreateTopic = field(repr=False)
     """The operation that made it."""
     created_entry: int
+    settings: tuple[TopicSetting, ...] = ()
+    """Those that are not as by default, by name, ascending."""
 
     @property
     def shown_partitions(self) -> str:
@@ -98,6 +113,15 @@ class TopicState:
                 topic=self.name,
                 partition=number if type(number) is int else repr_of(number),
             )
+
+
+class DeletedTopic(msgspec.Struct, frozen=True, gc=False):
+    """A topic that was deleted: objects may still be in its directory, so no other topic gets that. A snapshot has it as it is."""
+
+    directory: Text
+    topic_id: Uuid
+    entry: Count
+    """That deleted it."""
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True, gc=False):
@@ -162,6 +186,8 @@ class LogState(msgspec.Struct, frozen=True):
     """By topic id."""
     topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
     """Topic id by name."""
+    deleted: dict[str, DeletedTopic] = msgspec.field(default_factory=dict)
+    """Topics that were deleted since the vacuum's floor, by directory."""
     partition_count: int = 0
     """Number of partitions of all topics, with those that hold nothing."""
     partitions: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
@@ -200,6 +226,8 @@ class LogState(msgspec.Struct, frozen=True):
     checkpoints: tuple[Checkpoint, ...] = ()
     """The newest two named snapshots, oldest first."""
     window: IntentWindow = msgspec.field(default_factory=IntentWindow)
+    vacuum_floor: int = 0
+    """No operation names an object any more that was born below this entry."""
 
     def with_transactional_id(self, name: str, known: TransactionalIdState, at: object = None) -> LogState:
         """Return the state with what is known of one transactional id replaced, in the fold ``at``; outside of one without it."""
@@ -255,12 +283,10 @@ class LogState(msgspec.Struct, frozen=True):
         return self.topics[topic_id]
 
     def topic_of(self, topic_id: str, what: str) -> TopicState:
-        """Return a topic by its id, or raise NotFoundError: the topic of ``what`` does not exist."""
+        """Return a topic by its id, or raise NotFoundError of kind ``topic-gone``: the topic of ``what`` was deleted."""
         topic = self.topics.get(topic_id)
         if topic is None:
-            raise NotFoundError(
-                f"the topic of {what} does not exist", kind="unknown-topic", topic_id=topic_id
-            )
+            raise topic_gone(f"the topic of {what} was deleted", topic_id)
         return topic
 
     def subscription(self, topic_id: str, name: str) -> SubscriptionState:
@@ -278,7 +304,7 @@ class LogState(msgspec.Struct, frozen=True):
         return known
 
     def acks(self, subscription: SubscriptionState, key: TopicPartition) -> PartitionAcks:
-        """Return a subscription's part in a partition of its topic. What lies below the log start counts as acknowledged."""
+        """Return a subscription's part in a partition of its topic. Records below the log start count as acknowledged."""
         return subscription.partition(key.partition).from_log_start(self.partition(key).log_start)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionState:

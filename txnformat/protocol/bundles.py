@@ -20,7 +20,7 @@ from txnformat.store.base import CreateOutcome
 __all__ = ["bundle_due", "write_bundles"]
 
 FILL_IN_MAX = 10
-"""Bundles that are looked back over: whoever completes a hundred writes what others before have failed to write."""
+"""Bundles that are looked back over: the writer that completes a hundred writes those that earlier writers have failed to write."""
 
 
 def bundle_due(own_entries: Iterable[int]) -> int | None:

@@ -7,7 +7,7 @@
 
 Rules: no verdict is delivered before the entry that it depends on is known to be ours; no rejection comes from
 a view that was not refreshed since the call began; no answer rests on entries of others that a power cut could take
-away (a slot that is ours made all before it durable); an intent moves to another slot only when somebody else holds the
+away (a slot that is ours made all before it durable); an intent moves to another slot only when another process holds the
 slot it was sent to.
 """
 
@@ -141,7 +141,7 @@ def commit_group(
         while group.waiting:
             view = group.seen = yield from _commit_once(view, group, settings, pace, watch)
     except TxnLogError as error:
-        # Those who still wait were sent nowhere, or to slots that are known to be somebody else's; those who were
+        # Intents that still wait were sent nowhere, or to slots that are known to be another process's; those that were
         # answered keep their answers.
         group.fail_all(error)
     with suppress(StorageError):
@@ -230,7 +230,7 @@ def _with_ends(
 def _after_loss(view: View, slot: int, outcome: Lost | Gone, sent: Times, group: _Group) -> Steps[View]:
     """Fold what won the slot, wait, and catch up.
 
-    Whoever has slept between its decision and its attempt looks at once, and so does whoever has nothing more to win on what
+    A call that has slept between its decision and its attempt looks at once, and so does one that can win nothing more on what
     it sees: a producer that was fenced meanwhile learns it without a wait.
     """
     if isinstance(outcome, Gone):
@@ -356,7 +356,7 @@ class _Group:
     def move_to(self, slot: int) -> None:
         """Say that the next attempt goes to ``slot``.
 
-        An intent that was sent to nothing but slots that somebody else holds is in no entry before: for its
+        An intent that was sent to nothing but slots that other processes hold is in no entry before: for its
         window, ``slot`` is the first that it is sent to.
         """
         self.waiting = [
@@ -398,7 +398,7 @@ class _Group:
             self._answer(intent.intent_id, error)
 
     def fail(self, assembled: Assembled, slot: int, error: TxnLogError) -> Steps[None]:
-        """Answer with ``error`` everybody whose verdict hangs on the entry that was sent to ``slot``."""
+        """Answer with ``error`` every intent whose verdict hangs on the entry that was sent to ``slot``."""
         for intent in list(self.waiting):
             verdict = assembled.verdicts.get(intent.intent_id)
             if isinstance(verdict, Done) and verdict.entry < slot:
@@ -419,9 +419,9 @@ class _Group:
         return late or self._losses >= self._settings.attempts_max
 
     def give_up(self, state: LogState, now: Times) -> Steps[None]:
-        """Answer everybody after too many losses; ``state`` is refreshed since the last one.
+        """Answer every intent after too many losses; ``state`` is refreshed since the last one.
 
-        This call's attempts are known not to have landed: every slot that they were sent to is somebody else's.
+        This call's attempts are known not to have landed: every slot that they were sent to is another process's.
         But what took a slot may be an earlier call's attempt that came late, so the state is asked once more.
         """
         contention = ConflictError(

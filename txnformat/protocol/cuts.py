@@ -19,7 +19,14 @@ from txnformat.protocol.reads import get_object, read_entry
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import IsolationLevel
 
-__all__ = ["check_isolation", "check_version_options", "cut_at", "entry_time_ms", "topic_as_of"]
+__all__ = [
+    "check_isolation",
+    "check_version_options",
+    "cut_at",
+    "entry_time_ms",
+    "last_entry_at",
+    "topic_as_of",
+]
 
 
 def check_isolation(value: str | IsolationLevel) -> IsolationLevel:
@@ -85,6 +92,19 @@ def cut_at(
     if version_as_of is not None and not history_floor(state) <= entry <= state.entry:
         raise _unknown_version(state, entry)
     return entry
+
+
+def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
+    """Return the last entry at or before a time that has passed; -1: there is none, or it is no longer known.
+
+    Requests: those of :func:`cut_at`.
+    """
+    try:
+        return (yield from _last_at(state, timestamp_ms))
+    except NotFoundError as error:
+        if error.kind != "timestamp-before-log":
+            raise
+        return -1
 
 
 def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:

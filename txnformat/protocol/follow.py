@@ -21,7 +21,7 @@ from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.core.wire.small_documents import decode_format, decode_latest, decode_version
 from txnformat.core.wire.typed import check_version
 from txnformat.errors import CorruptDataError, FormatError, NotFoundError, StorageError
-from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps
+from txnformat.protocol.effects import GetObject, ListObjects, ReadClock, Steps, Times
 from txnformat.protocol.reads import (
     get_object,
     list_keys,
@@ -43,6 +43,8 @@ FAR_BEHIND = 31
 """Entries that were caught up with one by one, before bundles are asked for."""
 SEARCH_BATCH_MAX = 1_000
 """Entries read at once, at most, in search of one that names a snapshot."""
+TAIL_MAX = 20_000
+"""Entries after a snapshot that are read at once; of more, the rest is folded a few bundles at a time."""
 BUNDLES_AHEAD_MAX = 8
 """Bundles asked for at once while catching up."""
 
@@ -88,10 +90,32 @@ def confirm(view: View, *also: str) -> Steps[None]:
 
 def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | None]:
     """Return the view at the tip; None when what bundles held does not lead to the entries in their slots."""
-    state = view.state
+    try:
+        found = yield from _advance(view.state, ahead, through_bundles=through_bundles)
+    except CorruptDataError as error:
+        return (yield from _reload_after(error, view.state.entry + 1))
+    if found is None:
+        return None
+    state, proof = found
+    now = yield ReadClock()
+    if not view.is_fresh(now):
+        boundary = yield from read_boundary()
+        if boundary > state.entry + 1:
+            # What was followed is older than what may be deleted: start over from a snapshot.
+            return (yield from _open_view())
+    return View(state, proof)
+
+
+def _advance(
+    state: LogState, ahead: int, *, through_bundles: bool, far_behind: int = FAR_BEHIND
+) -> Steps[tuple[LogState, Times] | None]:
+    """Return the state after all entries that follow, and the clocks just before the GET that found no more; None as in :func:`_follow`.
+
+    Memory: a few bundles, however many entries there are. Raises CorruptDataError: an entry cannot be folded.
+    """
     # Of the last entry, if it came out of a bundle: its slot has to say the same.
     unvouched: bytes | None = None
-    bundles_from = state.entry + 1 + FAR_BEHIND if through_bundles else None
+    bundles_from = state.entry + 1 + far_behind if through_bundles else None
     while True:
         if bundles_from is not None and state.entry + 1 >= bundles_from:
             state, unvouched = yield from _fold_bundles(state)
@@ -106,20 +130,11 @@ def _follow(view: View, ahead: int, *, through_bundles: bool) -> Steps[View | No
         for data in answers:
             if not isinstance(data, bytes):
                 break
-            try:
-                state = fold_bytes(state, data)
-            except CorruptDataError as error:
-                return (yield from _reload_after(error, view.state.entry + 1))
+            state = fold_bytes(state, data)
         else:
             ahead = min(2 * ahead, AHEAD_MAX)
             continue
-        now = yield ReadClock()
-        if not view.is_fresh(now):
-            boundary = yield from read_boundary()
-            if boundary > state.entry + 1:
-                # What was followed is older than what may be deleted: start over from a snapshot.
-                return (yield from _open_view())
-        return View(state, proof)
+        return state, proof
 
 
 def _fold_bundles(state: LogState) -> Steps[tuple[LogState, bytes | None]]:
@@ -197,7 +212,9 @@ def _missing_format() -> Steps[bytes]:
     """Return the format.json that a creator has written since, with an entry; else raise: there is no log, or a damaged one."""
     try:
         entries = yield from list_keys(keys.LOG_PREFIX)
-    except StorageError:
+    except StorageError as error:
+        if error.transient:
+            raise  # whether there is a log is not known
         entries = []  # not every reader may list, and a bucket that is not there cannot be listed
     if not entries:
         raise NotFoundError(
@@ -235,7 +252,7 @@ def _open_without_hint(empty: LogState) -> Steps[tuple[View | None, list[str]]]:
 class _Search:
     """Looks for entries that name snapshots, from the newest entry down: each entry is read once.
 
-    An object under a snapshot's key means nothing until an entry names it, and whoever may create objects may create many.
+    An object under a snapshot's key means nothing until an entry names it, and a process that may create objects may create many.
     """
 
     def __init__(self, listed: Sequence[str]) -> None:
@@ -245,7 +262,7 @@ class _Search:
         """How many entries are read at once at least: ever more, for many snapshots lie close together."""
         self._named: set[str] = set()
         self.read: dict[int, bytes] = {}
-        """Entries that were read from their slots, by number."""
+        """The newest entries that were read from their slots, by number."""
 
     def names(self, key: str, born: int) -> Steps[bool]:
         """Return whether an entry that was listed names a snapshot of the state after entry ``born``."""
@@ -255,7 +272,8 @@ class _Search:
             slots, self._left = self._left[first:], self._left[:first]
             self._least *= 2
             found, bundled = yield from read_back(slots)
-            self.read |= found
+            if len(self.read) < TAIL_MAX:
+                self.read |= found
             for number, data in (bundled | found).items():
                 self._named |= _snapshots_named(data, number)
         return key in self._named
@@ -265,7 +283,7 @@ def _snapshots_named(data: bytes, number: int) -> set[str]:
     try:
         operations = decode_entry(data, number).operations
     except FormatError:
-        return set()  # whoever folds it says so
+        return set()  # the fold says so
     return {operation.key for operation in operations if isinstance(operation, Checkpoint)}
 
 
@@ -310,11 +328,21 @@ def _open_at(
             return None
         listed = after if isinstance(after, list) else []
     slots = _contiguous(listed, first)
-    tail, proof, has_bundled = yield from read_tail(slots, through_bundles=through_bundles, known=known)
+    is_long = len(slots) > TAIL_MAX
+    tail, proof, has_bundled = yield from read_tail(
+        slots[:TAIL_MAX], through_bundles=through_bundles, known=known, to_tip=not is_long
+    )
+    end = first + len(tail)
     state: LogState | None = None
     corrupt: CorruptDataError | None = None
     try:
         state = _fold_tail(empty, hint, snapshot, tail)
+        if state is not None and is_long:
+            del tail
+            advanced = yield from _advance(state, AHEAD_MAX, through_bundles=through_bundles, far_behind=0)
+            has_bundled = has_bundled or through_bundles
+            state, proof = advanced or (None, proof)
+            end = state.entry + 1 if state is not None else end
     except CorruptDataError as error:
         corrupt = error
     if state is None and has_bundled:
@@ -325,7 +353,6 @@ def _open_at(
     boundary = yield from read_boundary()
     if corrupt is not None and boundary <= first:
         raise corrupt
-    end = first + len(tail)
     newest = max((n for n in map(keys.parse_entry_key, listed) if n is not None), default=-1)
     if newest >= end and boundary <= end:
         # The newest was listed before the GET that found slot ``end`` empty, and it was made after that slot's entry.

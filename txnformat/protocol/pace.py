@@ -1,10 +1,10 @@
 """How long a process holds back after a commit, so that those it competes with get their turn. Pure.
 
-Who has just won a slot knows the new tip a round trip before anybody else, and would win the next slot, too, and the
+The winner of a slot knows the new tip a round trip before the others, and would win the next slot, too, and the
 one after: a process that commits without a break would starve all others. So a winner holds back about as long as the
 others need to have a slot each: the entries of others that it met during its commits are an estimate of their number.
-Nobody sees those who always lose; so who commits without a break and meets nobody waits a moment now and then, too.
-Who commits less often than that never waits.
+A process that always loses is not seen; so one that commits without a break and meets no other waits a moment now and then,
+too. One that commits less often than that never waits.
 
 No rule of the log depends on it: this is manners, not safety.
 """
@@ -22,7 +22,7 @@ ROUND_TRIP_WEIGHT = 0.2
 OTHERS_WEIGHT = 0.25
 """Weight of the newest commit in the mean number of others."""
 OTHERS_MIN = 0.2
-"""A mean below this is nobody."""
+"""A mean below this counts as no other process."""
 OTHERS_MAX = 64
 """Most others that are waited for."""
 ROUND_TRIP_MS_MAX = 1_000
@@ -61,7 +61,7 @@ class Pace:
         """Note that a commit has landed: when it was called, when the create that landed was sent, and when it was answered.
 
         ``others`` are entries between what the process knew at ``called`` and its own. They may have been there for
-        long, where nobody followed the log: they count for no more than can have landed since the call.
+        long, where this process did not follow the log: they count for no more than can have landed since the call.
         """
         took_ms = min(max(0, now.wall_ms - sent.wall_ms), ROUND_TRIP_MS_MAX)
         self._round_trip_ms += ROUND_TRIP_WEIGHT * (took_ms - self._round_trip_ms)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from txnformat.core.drafts import replace
 from txnformat.core.entry import CommitEntry
-from txnformat.core.intents import CommitResult, Done, Intent, Write, first_offsets
+from txnformat.core.intents import CommitResult, Done, Intent, RemoveTopic, Write, first_offsets
+from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.reads import read_boundary, read_entry
@@ -38,6 +39,9 @@ def _holder(intent: Intent, entry: CommitEntry) -> int | None:
     write = intent.action
     if isinstance(write, CreateTopic):
         return next((op.intent for op in entry.operations if op == replace(write, intent=op.intent)), None)
+    if isinstance(write, RemoveTopic):
+        deleted = (op for op in entry.operations if isinstance(op, DeleteTopic))
+        return next((op.intent for op in deleted if op.topic_id == write.topic_id), None)
     if not isinstance(write, Write):
         return None
     for op in entry.operations:

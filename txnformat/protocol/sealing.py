@@ -1,6 +1,6 @@
 """Sealing: offset ranges below the last stable offset move from the state into sidecars. When, what, and the steps.
 
-Without IO, like :mod:`txnformat.protocol.snapshots`. A log that nobody seals is complete; its state only grows. So every
+Without IO, like :mod:`txnformat.protocol.snapshots`. A log that is never sealed is complete; its state only grows. So every
 failure here leaves the log as it was, and objects that no entry came to name are left to the vacuum.
 """
 
@@ -37,6 +37,7 @@ from txnformat.types import ObjectRecord, OffsetRange, TopicPartition
 
 __all__ = [
     "SEAL_EXTENTS",
+    "list_segments",
     "merge_lists",
     "seal_due",
     "sealable",
@@ -191,6 +192,14 @@ def _create(key: str, data: bytes) -> Steps[ObjectRecord]:
 def merge_lists(state: LogState) -> Steps[Seal | None]:
     """Write the list that takes in those that writers left because they are large; the caller commits it. None: there are none."""
     if not taken_in(state.segment_lists, _segment_rows(state)):
+        return None
+    listed = yield from write_list(state)
+    return Seal((), listed.record, state.segments.end, replaced_lists=listed.replaced)
+
+
+def list_segments(state: LogState) -> Steps[Seal | None]:
+    """Write a list of the segments in the state; the caller commits it. None: there are none."""
+    if not len(state.segments):
         return None
     listed = yield from write_list(state)
     return Seal((), listed.record, state.segments.end, replaced_lists=listed.replaced)

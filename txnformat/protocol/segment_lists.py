@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from txnformat import keys
@@ -27,7 +29,7 @@ from txnformat.protocol.follow import get_object
 from txnformat.protocol.snapshots import create_object
 from txnformat.types import ObjectRecord, SegmentListRecord, TopicPartition
 
-__all__ = ["NewList", "write_list"]
+__all__ = ["Exchange", "NewList", "rewrite_list", "write_list"]
 
 LEAF_BYTES = 2**20
 """Decoded rows from which on a leaf ends: a reader keeps the leaves of several lists."""
@@ -42,7 +44,7 @@ class NewList(NamedTuple):
 
 
 def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
-    """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start.
+    """Write a list of the segments in the state, and of what the newest lists describe (:func:`~txnformat.core.sealing.lists.taken_in`), but for what lies below a log start, and for topics that were deleted.
 
     Requests: a GET for each object of the lists that it takes in, a PUT and a GET for each of its own. Memory: one leaf of
     each list. Raises CorruptDataError, StorageError.
@@ -63,13 +65,47 @@ def write_list(state: LogState, rows_max: int = ROWS_MAX) -> Steps[NewList]:
         for source in waiting:  # in the order of their segments
             while source.parts and source.parts[0][0] == key:
                 _, parts = source.parts.popleft()
-                yield from target.add(
-                    key, [part for part in parts if part.range.end > state.partition(key).log_start]
-                )
+                if key.topic_id in state.topics:
+                    log_start = state.partition(key).log_start
+                    yield from target.add(key, [part for part in parts if part.range.end > log_start])
                 yield from source.fill()
     first = replaced[0].first if replaced else state.listed_segments
     record = yield from target.finish(first)
     return NewList(record, tuple(one.key for one in replaced))
+
+
+class Exchange(NamedTuple):
+    """Parts of a partition that follow each other in a list, and what comes in their place."""
+
+    start: int
+    """First offset of the first of them."""
+    end: int
+    """End of the last (exclusive)."""
+    part: SegmentPart
+
+
+def rewrite_list(
+    state: LogState, named: SegmentListRecord, exchanges: Mapping[TopicPartition, Sequence[Exchange]]
+) -> Steps[SegmentListRecord]:
+    """Write a list anew with some of its parts exchanged; what it describes stays, and so do leaves without such parts.
+
+    ``exchanges``: by partition, ascending. Requests: a GET for the list, of a divided one a GET for each leaf with such parts, and a PUT and a GET
+    for each object that is written. Raises CorruptDataError, StorageError.
+    """
+    target = _Target(state)
+    known = directories(state)
+    if not named.leaves:
+        listed = decode_segment_list((yield from get_object(named.key)), named, known)
+        yield from target.exchange(listed, exchanges)
+        return (yield from target.finish(named.first))
+    for leaf in decode_root((yield from get_object(named.key)), named):
+        if any(leaf.first <= key <= leaf.last for key in exchanges):
+            listed = decode_leaf((yield from get_object(leaf.record.key)), leaf, known)
+            yield from target.exchange(listed, exchanges)
+            yield from target.end_leaf()
+        else:
+            target.share(leaf)
+    return (yield from target.finish(named.first))
 
 
 class _Source:
@@ -114,19 +150,43 @@ class _Target:
     def add(self, key: TopicPartition, parts: Sequence[SegmentPart]) -> Steps[None]:
         for part in parts:
             if self._bytes >= LEAF_BYTES:
-                yield from self._end_leaf()
+                yield from self.end_leaf()
             self._parts.setdefault(key, []).append(part)
             self._bytes += row_bytes(part, self._known)
 
+    def exchange(
+        self,
+        listed: ListedSegments,
+        exchanges: Mapping[TopicPartition, Sequence[Exchange]],
+    ) -> Steps[None]:
+        """Add listed parts, each exchange in the place of its first part."""
+        for key, parts in listed.items():
+            wanted = exchanges.get(key, ())
+            for part in parts:
+                place = bisect_right(wanted, part.range.start, key=attrgetter("start")) - 1
+                if place < 0 or part.range.start >= wanted[place].end:
+                    yield from self.add(key, [part])
+                elif part.range.start == wanted[place].start:
+                    yield from self.add(key, [wanted[place].part])
+
+    def share(self, leaf: ListLeaf) -> None:
+        """Take over a leaf of another list."""
+        self._leaves.append(leaf)
+        self._rows += leaf.rows
+
     def finish(self, first: int) -> Steps[SegmentListRecord]:
-        yield from self._end_leaf()
+        if self._parts or not self._leaves:
+            yield from self.end_leaf()
         if len(self._leaves) == 1:
             leaf = self._leaves[0].record
             return SegmentListRecord(leaf.key, leaf.size, leaf.sha256, first, self._rows)
         root = yield from self._create(encode_root(self._leaves))
         return SegmentListRecord(root.key, root.size, root.sha256, first, self._rows, len(self._leaves))
 
-    def _end_leaf(self) -> Steps[None]:
+    def end_leaf(self) -> Steps[None]:
+        """Write the leaf of what was added; an empty one only where the whole list is."""
+        if not self._parts and self._leaves:
+            return
         data = encode_segment_list({key: tuple(parts) for key, parts in self._parts.items()})
         record = yield from self._create(data)
         rows = sum(map(len, self._parts.values()))

@@ -34,7 +34,7 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Somebody else's bytes are in the slot."""
+    """Another process's bytes are in the slot."""
 
     data: bytes
     round_trip_ms: int = 0

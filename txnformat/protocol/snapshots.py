@@ -53,7 +53,7 @@ def snapshot_due(state: LogState, appended_by_us: bool, uniform: float) -> bool:
 
     The tail are the entries after the newest named snapshot, or after entry 0. The author of the entry that makes
     it longer than K writes the snapshot. Should that author die, others do once it is longer than 2 K, each with
-    probability 1/16 per own commit: soon somebody does, and rarely two at once. ``uniform`` is in [0, 1), drawn anew for every entry.
+    probability 1/16 per own commit: soon a process does, and rarely two at once. ``uniform`` is in [0, 1), drawn anew for every entry.
     """
     if not appended_by_us:
         return False
@@ -75,7 +75,7 @@ def write_snapshot(view: View) -> Steps[Checkpoint]:
         state.entry, keys.snapshot_key(state.entry, uuid), len(data), sha256_hex(data), state_digest(state)
     )
     found = yield from create_object(checkpoint.key, data)
-    # Whoever opens the log from it must arrive at our own fold: decoding compares the digests.
+    # A process that opens the log from it must arrive at our own fold: decoding compares the digests.
     decode_snapshot(found, checkpoint, state.log_id)
     return checkpoint
 

@@ -95,9 +95,9 @@ def read_back(slots: Sequence[int]) -> Steps[tuple[dict[int, bytes], dict[int, b
 
 
 def read_tail(
-    slots: range, *, through_bundles: bool, known: Mapping[int, bytes] | None = None
+    slots: range, *, through_bundles: bool, known: Mapping[int, bytes] | None = None, to_tip: bool = True
 ) -> Steps[Tail]:
-    """Return the bytes of the listed entries and of those after them; those that are ``known`` from their slots are not read again.
+    """Return the bytes of the listed entries and of those after them (``to_tip``); those that are ``known`` from their slots are not read again.
 
     The last entry of the last bundle is also read from its slot: so what bundles hold ends in what the slots hold,
     and everything before it is bound to it by the chain.
@@ -118,7 +118,7 @@ def read_tail(
     end = slots.stop
     while True:
         batch, pending = pending[:TAIL_BATCH], pending[TAIL_BATCH:]
-        wanted = batch if pending else [*batch, end]
+        wanted = [*batch, end] if to_tip and not pending else batch
         proof = yield ReadClock()
         asked = [bundle_key_of(first) for first in firsts] + [keys.entry_key(slot) for slot in wanted]
         answers = yield from simultaneous(*(GetObject(key) for key in asked))

@@ -34,6 +34,7 @@ from txnformat.errors import InvalidInputError, NotFoundError, OffsetOutOfRangeE
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.plan import Keep, plan_filter, read_tables, topic_predicate
+from txnformat.reading.run_commits import in_commit_order, planned_by_commit, run_commits
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import FileRecord, OffsetRange, TopicPartition
 
@@ -202,11 +203,21 @@ def _plan(
     later = end
     """The first offset that a later entry commits, as far as was looked."""
     stop = None
+    topic = state.topics[key.topic_id]
     for opened in _open(sidecars, state, key, window.offsets):
-        later = min(later, _first_later(opened.rows, opened.rows["commit_entry"], window))
-        rows = opened.rows[_inside(opened.rows["commit_entry"], window)]
-        rows = rows if keep is None else rows[keep(rows)]
-        parts.append(planned(rows, readable, rows["commit_entry"]))
+        rows = opened.rows
+        if opened.segment.is_compacted:
+            later = min(later, _first_later_run(sidecars, topic, opened, window))
+            rows = rows[
+                (rows["max_commit_entry"] > window.since) & (rows["min_commit_entry"] <= window.until)
+            ]
+            rows = rows if keep is None else rows[keep(rows)]
+            parts.append(planned_by_commit(rows, readable, window.since, window.until))
+        else:
+            later = min(later, _first_later(rows, rows["commit_entry"], window))
+            rows = rows[_inside(rows["commit_entry"], window)]
+            rows = rows if keep is None else rows[keep(rows)]
+            parts.append(planned(rows, readable, rows["commit_entry"]))
         files |= {number: opened.segment.files[number] for number in set(rows["file"].tolist())}
         if opened.is_behind(window.until):
             stop = opened.range.end
@@ -223,8 +234,7 @@ def _plan(
         rows = planned(batches, readable, commit_entries(partition, batches))
         parts.append(rows)
         files |= {number: state.files[number] for number in set(rows["file"].tolist())}
-    found = np.concatenate(parts)
-    found = found[np.lexsort((found["base_offset"], found["commit_entry"]))]
+    found = in_commit_order(sidecars, topic, files, np.concatenate(parts))
     return PartitionPlan(key.partition, OffsetRange(floor, stop), found), max(floor, min(later, stop))
 
 
@@ -234,11 +244,17 @@ class _Opened(NamedTuple):
     range: OffsetRange
     segment: SegmentIndex
     rows: Rows
-    """Of dtype INDEX_ROW, from the floor on."""
+    """Of dtype INDEX_ROW, or RUN_ROW of a compacted segment, from the floor on."""
+
+    @property
+    def newest(self) -> int:
+        """Return the entry that appended the last of its records: what lies further on is not older; 0 without records."""
+        name = "max_entry" if self.segment.is_compacted else "entry"
+        return int(self.rows[name][-1]) if len(self.rows) else 0
 
     def is_behind(self, entry: int) -> bool:
         """Return whether everything further on was appended after an entry."""
-        return len(self.rows) > 0 and bool(self.rows["entry"][-1] > entry)
+        return self.newest > entry
 
 
 def _open(
@@ -248,8 +264,13 @@ def _open(
     for part in sidecars.segments(state, key, wanted):
         if part.row["records"] > part.row["aborted_records"]:
             segment = sidecars.index(part.record.index)
-            rows = segment.partition(key.partition)
-            yield _Opened(part.range, segment, rows[rows["base_offset"] + rows["records"] > wanted.start])
+            if segment.is_compacted:
+                rows = segment.runs_of(key.partition, part.range)
+                rows = rows[rows["end_offset"] > wanted.start]
+            else:
+                rows = segment.partition(key.partition)
+                rows = rows[rows["base_offset"] + rows["records"] > wanted.start]
+            yield _Opened(part.range, segment, rows)
 
 
 def _appended(partition: PartitionState, window: _Window) -> tuple[Rows, int]:
@@ -270,6 +291,17 @@ def _first_later(rows: Rows, entries: Rows, window: _Window) -> int:
     """Return the first offset that an entry after the window commits; the log end where there is none."""
     later = np.flatnonzero(entries > window.until)
     return int(rows["base_offset"][later[0]]) if len(later) else window.offsets.end
+
+
+def _first_later_run(sidecars: SidecarCache, topic: TopicState, opened: _Opened, window: _Window) -> int:
+    """Return the first offset of a compacted segment that an entry after the window commits; the log end where there is none."""
+    runs = opened.rows
+    for place in np.flatnonzero(runs["max_commit_entry"] > window.until).tolist():
+        if runs["min_commit_entry"][place] > window.until:
+            return int(runs["start_offset"][place])
+        found = run_commits(sidecars, topic, opened.segment.files, runs[place : place + 1])
+        return int(found["start_offset"][found["entry"] > window.until].min())
+    return window.offsets.end
 
 
 def _newest(partition: PartitionState, state: LogState) -> int:
@@ -339,8 +371,11 @@ def _scan(
 ) -> Iterator[_Scanned]:
     """Yield what a partition has in a window, from its floor on."""
     for opened in _open(sidecars, state, key, window.offsets):
-        last = int(opened.rows["entry"][-1]) if len(opened.rows) else 0
-        yield _Scanned(_committed(opened.rows, opened.rows["commit_entry"], window), last)
+        if opened.segment.is_compacted:
+            rows = _committed_runs(sidecars, state.topics[key.topic_id], opened, window)
+        else:
+            rows = _committed(opened.rows, opened.rows["commit_entry"], window)
+        yield _Scanned(rows, opened.newest)
         if opened.is_behind(window.until):
             return
     partition = state.partition(key)
@@ -355,6 +390,22 @@ def _committed(rows: Rows, entries: Rows, window: _Window) -> Rows:
     for name in ("records", "size"):
         found[name] = rows[name][inside]
     return found
+
+
+def _committed_runs(sidecars: SidecarCache, topic: TopicState, opened: _Opened, window: _Window) -> Rows:
+    parts = [np.empty(0, COMMITTED)]
+    runs = opened.rows
+    for place in np.flatnonzero(
+        (runs["max_commit_entry"] > window.since) & (runs["min_commit_entry"] <= window.until)
+    ).tolist():
+        run = runs[place : place + 1]
+        commits = run_commits(sidecars, topic, opened.segment.files, run)
+        commits = commits[_inside(commits["entry"], window)]
+        rows = np.empty(len(commits), COMMITTED)
+        rows["entry"], rows["records"] = commits["entry"], commits["records"]
+        rows["size"] = run["size"] * commits["records"] // run["records"]
+        parts.append(rows)
+    return np.concatenate(parts)
 
 
 def _by_entry(rows: Rows) -> Rows:

@@ -21,11 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from txnformat.core.records.scan import Stored
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
 from txnformat.reading.plan import ReadPlan
 from txnformat.reading.row_groups import by_row_group
 from txnformat.reading.rows import METADATA_FIELDS, output_schema, read_rows
+from txnformat.reading.stored_rows import stored_schema
 from txnformat.segments.ranged_file import SeekableFile
 from txnformat.segments.reader import SegmentFileReader
 from txnformat.store.base import ObjectStore
@@ -101,7 +103,9 @@ def _fragment(store: ObjectStore, format_: Any, system: Any, plan: ReadPlan, pie
     file = plan.files[int(piece.rows["file"][0])]
     last = int(piece.rows["row_group"][-1]) + int(piece.rows["row_group_count"][-1]) - 1
     if last >= ROW_GROUPS_TRUSTED:
-        segment = SegmentFileReader(store, file, plan.topic.schema.of_file(file))
+        schema = plan.topic.schema
+        columns = stored_schema(schema, file) if piece.rows["stored"][0] else schema.of_file(file)
+        segment = SegmentFileReader(store, file, columns)
         segment.check_row_groups((last,))
     groups = [
         number
@@ -149,9 +153,10 @@ def _pieces(store: ObjectStore, plan: ReadPlan, may_be_cut: bool) -> Iterator[_P
         flags: list[npt.NDArray[np.bool_]] = []
         ends = part.rows["base_offset"] + part.rows["take"]
         doubtful = (part.rows["skip"] > 0) | ((ends == part.range.end) & may_be_cut)
+        doubtful &= part.rows["stored"] == Stored.NO
         for run in np.split(np.arange(len(doubtful)), np.flatnonzero(np.diff(doubtful)) + 1):
             rows = part.rows[run]
-            is_whole = np.ones(len(rows), np.bool_)
+            is_whole = (rows["stored"] == Stored.NO) | (rows["stored"] == Stored.WHOLE)
             if len(rows) and doubtful[run[0]]:
                 rows, is_whole = _split(store, plan, rows)
             parts.append(rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,11 @@ from txnformat.core.records.scan import (
     extents_in,
     extents_to_read,
     plan_partition,
+    plan_runs,
     plan_sealed,
 )
 from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
@@ -216,9 +218,16 @@ def _open_all(
     for part in parts:
         yield _open(sidecars, part, isolation, files, keep)
         if isolation is IsolationLevel.SNAPSHOT:
-            batches = sidecars.index(part.index).partition(part.partition)
-            if len(batches) and batches["entry"][-1] > part.as_of:
+            newest = _newest_entry(sidecars.index(part.index), part)
+            if newest > part.as_of:
                 return  # appends stand in the order of their entries: what follows is younger than the snapshot
+
+
+def _newest_entry(index: SegmentIndex, part: SealedRange) -> int:
+    """Return the entry that appended the last records of a partition in a segment; -1: there are none."""
+    if index.is_compacted:
+        return int(index.runs_of(part.partition, part.range)["max_entry"].max(initial=-1))
+    return int(index.partition(part.partition)["entry"].max(initial=-1))
 
 
 def _open(
@@ -229,10 +238,12 @@ def _open(
     keep: Keep | None,
 ) -> Rows:
     index = sidecars.index(part.index)
-    batches = index.partition(part.partition)
+    number = part.partition
+    found = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
     if keep is not None:
-        batches = batches[keep(batches)]
-    rows = plan_sealed(batches, part.range, isolation, part.owned, part.as_of)
+        found = found[keep(found)]
+    plan = plan_runs if index.is_compacted else plan_sealed
+    rows = plan(found, part.range, isolation, part.owned, part.as_of)
     files |= {number: index.files[number] for number in set(rows["file"].tolist())}
     return rows
 
@@ -248,25 +259,42 @@ def open_range(
     return _open(sidecars, part, isolation, files, keep), files
 
 
+class Since(NamedTuple):
+    """Offsets of which some record is not older than a time."""
+
+    range: OffsetRange
+    is_append: bool
+    """Whether all of them were appended by one entry."""
+
+
 def extents_since(
     sidecars: SidecarCache, state: LogState, key: TopicPartition, within: OffsetRange, timestamp_ms: int
-) -> Iterator[OffsetRange]:
-    """Yield the offsets, clipped to ``within``, of each extent whose newest record is not older than a time.
+) -> Iterator[Since]:
+    """Yield the offsets, clipped to ``within``, of each extent, or run of a compacted segment, whose newest record is not older than a time.
 
     Ascending. Requests: 1 GET for each sealed segment that has such records and is reached.
     """
     for part in sidecars.segments(state, key, within):
         if part.row["max_timestamp_ms"] >= timestamp_ms:
-            index = sidecars.index(part.record.index).partition(key.partition)
-            yield from _since(index, within, timestamp_ms)
-    yield from _since(extents_in(state.partition(key), within), within, timestamp_ms)
+            index = sidecars.index(part.record.index)
+            if index.is_compacted:
+                runs = index.runs_of(key.partition, part.range)
+                runs = runs[runs["max_timestamp_ms"] >= timestamp_ms]
+                yield from _since(runs["start_offset"], runs["end_offset"], within, is_append=False)
+            else:
+                yield from _appended_since(index.partition(key.partition), within, timestamp_ms)
+    yield from _appended_since(extents_in(state.partition(key), within), within, timestamp_ms)
 
 
-def _since(rows: Rows, within: OffsetRange, timestamp_ms: int) -> Iterator[OffsetRange]:
-    for row in rows[rows["max_timestamp_ms"] >= timestamp_ms]:
-        base, end = int(row["base_offset"]), int(row["base_offset"] + row["records"])
-        if base < within.end and end > within.start:
-            yield OffsetRange(max(base, within.start), min(end, within.end))
+def _appended_since(rows: Rows, within: OffsetRange, timestamp_ms: int) -> Iterator[Since]:
+    rows = rows[rows["max_timestamp_ms"] >= timestamp_ms]
+    yield from _since(rows["base_offset"], rows["base_offset"] + rows["records"], within, is_append=True)
+
+
+def _since(starts: Rows, ends: Rows, within: OffsetRange, *, is_append: bool) -> Iterator[Since]:
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if start < within.end and end > within.start:
+            yield Since(OffsetRange(max(start, within.start), min(end, within.end)), is_append)
 
 
 def read_plan(store: ObjectStore, plan: ReadPlan, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

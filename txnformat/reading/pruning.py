@@ -197,16 +197,32 @@ def plan_bounds(rows: Rows, *, topic: str, partition: int, timestamp_column: str
         if column == "_partition":
             return constant(partition)
         if column == "_offset":
-            last = rows["base_offset"] + rows["records" if "records" in names else "take"] - 1
-            return _between(rows["base_offset"], last, nulls=False)
+            first = rows["start_offset" if "start_offset" in names else "base_offset"]
+            if "stored" in names:
+                end = np.where(rows["stored"] != 0, rows["end_offset"], first + rows["take"])
+                return _between(first, end - 1, nulls=False)
+            if "end_offset" in names:
+                return _between(first, rows["end_offset"] - 1, nulls=False)
+            return _between(first, first + rows["records"] - 1, nulls=False)
         if column == (timestamp_column or "_timestamp"):
-            return _time_bounds(rows, names, may_be_null=timestamp_column is not None)
+            found = _time_bounds(rows, names, may_be_null=timestamp_column is not None)
+            return _unless_stored(rows, names, found)
         field = PLAN_FIELDS.get(column)
         if field is None or field not in names:
             return None
-        return _exact(rows[field], null=-1)
+        return _unless_stored(rows, names, _exact(rows[field], null=-1))
 
     return find
+
+
+def _unless_stored(rows: Rows, names: frozenset[str], bounds: Bounds | None) -> Bounds | None:
+    """Return the bounds, but none of a run of a compacted file: it has the column itself."""
+    if bounds is None or "stored" not in names or not rows["stored"].any():
+        return bounds
+    stored = rows["stored"] != 0
+    return Bounds(
+        bounds.lower, bounds.upper, bounds.known & ~stored, bounds.nulls | stored, bounds.values | stored
+    )
 
 
 PLAN_FIELDS = {

@@ -22,7 +22,10 @@ def narrowed(rows: Rows, segment: SegmentFileReader, where: Predicate, topic: st
 
     Requests: the footer's. Statistics are trusted as far as its hash goes: the writer of the data made both.
     """
-    split = by_row_group(rows, segment)
+    split = rows if len(rows) and rows["stored"][0] else by_row_group(rows, segment)
+    if (split["row_group_count"] > 1).any():
+        return split  # of a run of a compacted file; its rows are where its offsets say
+    segment.check_row_groups(split["row_group"].tolist())
     groups = split["row_group"].tolist()
     counts = [segment.row_group_rows(group) for group in groups]
     # The topic's timestamp column has its own statistics; only a time that the log gives is the plan's to know.

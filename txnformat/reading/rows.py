@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from txnformat.arguments import is_text, other_case
+from txnformat.core.records.scan import Stored
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
 from txnformat.persistent import Rows
 from txnformat.predicates.tree import Predicate
 from txnformat.reading.pruning import PLAN_FIELDS, may_match_plan
 from txnformat.reading.row_groups import narrowed, row_groups_of
+from txnformat.reading.stored_rows import StoredRun, Wanted, stored_schema
 from txnformat.segments.ahead import ahead
 from txnformat.segments.reader import WINDOW_BYTES, SegmentFileReader
 from txnformat.store.base import ObjectStore
@@ -29,6 +32,9 @@ __all__ = ["METADATA_FIELDS", "output_schema", "read_rows"]
 
 ROWS_PER_BATCH = 65_536
 """Most rows of one record batch: 10k to 64k serve Spark and Python best."""
+
+OPENED_MAX = 8
+"""Compacted files whose footers are kept during a read."""
 
 RUNS_AHEAD = 4
 """Most files on their way while the caller works on the one before them."""
@@ -91,7 +97,7 @@ def read_rows(
     where: Predicate | None = None,
     batch_rows_max: int = ROWS_PER_BATCH,
     files_ahead: int = RUNS_AHEAD,
-    open_file: Callable[[FileRecord], SegmentFileReader] | None = None,
+    open_file: Callable[[FileRecord, pa.Schema], SegmentFileReader] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of planned rows of one partition, in offset order.
 
@@ -99,7 +105,7 @@ def read_rows(
     this one. ``file_of``: gives the file record of a plan's file number. ``columns``: as in :func:`output_schema`. ``where``:
     only records for which it is true. Columns that only it needs are fetched, but not returned; row groups that it excludes by
     their statistics are not fetched. ``files_ahead``: files on their way while the caller works on the one before; 0 reads file
-    after file in the caller's thread. ``open_file``: gives the reader of a segment file, which may be used again: its footer is
+    after file in the caller's thread. ``open_file``: gives the reader of a segment file with some columns, which may be used again: its footer is
     then fetched once. Called by any thread. Raises CorruptDataError, NotFoundError, StorageError: a file is not what the log
     says, is gone, or cannot be read.
     """
@@ -115,26 +121,14 @@ def read_rows(
         )
         rows = rows[keep]
     runs = list(_runs(rows))
-
-    def begin(run: Rows) -> _Run | None:
-        file = file_of(int(run["file"][0]))
-        segment = (
-            open_file(file)
-            if open_file is not None
-            else SegmentFileReader(store, file, schema.of_file(file), alone=len(runs) == 1 or not files_ahead)
-        )
-        if where is not None:
-            run = narrowed(run, segment, where, topic, partition)
-            if not len(run):
-                return None
-        reader = _Run(segment, topic, schema, partition, run, file, meta)
-        reader.begin(fetched, batch_rows_max)
-        return reader
-
-    begun: Iterator[_Run | None] = map(begin, runs)
+    alone = len(runs) == 1 or not files_ahead
+    opener = _Opener(
+        store, topic, schema, partition, file_of, fetched, meta, where, batch_rows_max, open_file, alone
+    )
+    begun: Iterator[_Run | StoredRun | None] = map(opener.begin, runs)
     if files_ahead:
         begun = ahead(
-            begin,
+            opener.begin,
             runs,
             threads=files_ahead,
             weight=lambda run: min(int(run["size"].sum()), WINDOW_BYTES),
@@ -147,6 +141,62 @@ def read_rows(
                 yield _record_batch(count, arrays, wanted)
             elif (kept := _filtered(where, count, arrays, wanted)).num_rows:
                 yield kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    """Opens the files of runs. Used by several threads."""
+
+    store: ObjectStore
+    topic: str
+    schema: TopicSchema
+    partition: int
+    file_of: Callable[[int], FileRecord]
+    fetched: list[str]
+    """The topic's own columns,"""
+    meta: list[str]
+    """and metadata columns, that are read."""
+    where: Predicate | None
+    batch_rows_max: int
+    open_file: Callable[[FileRecord, pa.Schema], SegmentFileReader] | None
+    alone: bool
+    opened: dict[str, SegmentFileReader] = field(default_factory=dict)
+    """Compacted files: each of their runs may be read by itself."""
+
+    def begin(self, run: Rows) -> _Run | StoredRun | None:
+        """Fetch the beginning of a run; None: it has nothing that is wanted."""
+        file = self.file_of(int(run["file"][0]))
+        is_stored = bool(run["stored"][0])
+        segment = self._open(file, is_stored=is_stored)
+        if self.where is not None:
+            run = narrowed(run, segment, self.where, self.topic, self.partition)
+            if not len(run):
+                return None
+        if is_stored:
+            same = {
+                "_topic": pa.scalar(self.topic, pa.string()),
+                "_partition": pa.scalar(self.partition, pa.int32()),
+            }
+            stored = StoredRun(segment, run, file, Wanted(self.schema, self.fetched, self.meta), same)
+            stored.begin(self.batch_rows_max)
+            return stored
+        reader = _Run(segment, self.topic, self.schema, self.partition, run, file, self.meta)
+        reader.begin(self.fetched, self.batch_rows_max)
+        return reader
+
+    def _open(self, file: FileRecord, *, is_stored: bool) -> SegmentFileReader:
+        columns = stored_schema(self.schema, file) if is_stored else self.schema.of_file(file)
+        if self.open_file is not None:
+            return self.open_file(file, columns)
+        known = self.opened.get(file.key) if is_stored else None
+        if known is not None:
+            return known
+        segment = SegmentFileReader(self.store, file, columns, alone=self.alone)
+        if is_stored:
+            if len(self.opened) >= OPENED_MAX:
+                self.opened.clear()
+            self.opened[file.key] = segment
+        return segment
 
 
 def _filtered(where: Predicate, count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.RecordBatch:
@@ -164,11 +214,17 @@ def _record_batch(count: int, arrays: dict[str, Any], wanted: pa.Schema) -> pa.R
 
 
 def _runs(rows: Rows) -> Iterator[Rows]:
-    """Split planned rows where the file or the order of row groups changes, or rows are skipped inside."""
+    """Split planned rows where the file or the order of row groups changes, or what is taken of them."""
     if not len(rows):
         return
     ends = rows["row_group"].astype(np.int64) + rows["row_group_count"]
     breaks = (rows["file"][1:] != rows["file"][:-1]) | (rows["row_group"][1:] < ends[:-1])
+    if rows["stored"].any():
+        stored = rows["stored"]
+        breaks |= (stored[1:] == Stored.BY_COMMIT) | (stored[:-1] == Stored.BY_COMMIT)
+        breaks |= (stored[1:] == Stored.NO) != (stored[:-1] == Stored.NO)
+        for name in ("since", "until", "known_entry"):
+            breaks |= rows[name][1:] != rows[name][:-1]
     yield from np.split(rows, np.flatnonzero(breaks) + 1)
 
 

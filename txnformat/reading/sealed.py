@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ from txnformat.core.ownership import directories
 from txnformat.core.records.batch_table import decode_batch_table
 from txnformat.core.sealing.segment_list import (
     ListedSegments,
-    ListLeaf,
     SegmentPart,
     decode_leaf,
     decode_root,
@@ -31,7 +30,7 @@ from txnformat.types import ObjectRecord, OffsetRange, SegmentListRecord, TopicP
 __all__ = ["SidecarCache"]
 
 T = TypeVar("T")
-Kept = tuple[str, ObjectRecord | ListLeaf]
+Kept = tuple[str, Hashable]
 """What an object is read as, and all that the log says of it: other words about the same key are another object."""
 
 KEPT_BYTES = 64 * 2**20
@@ -72,7 +71,7 @@ class SidecarCache:
             named,
             ("index", named),
             lambda data: decode_index(data, named),
-            lambda index: index.rows.nbytes + FILE_BYTES * len(index.files),
+            lambda index: index.nbytes + FILE_BYTES * len(index.files),
         )
 
     def listed(
@@ -115,12 +114,16 @@ class SidecarCache:
         parse: Callable[[bytes | None], T],
         size_of: Callable[[T], int],
     ) -> T:
+        return self.kept(name, lambda: parse(self.store.get(named.key, named.size)), size_of)
+
+    def kept(self, name: Kept, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        """Return what is kept under a name, or make it and keep it."""
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 kept: T = self._kept[name][0]
                 return kept
-        found = parse(self.store.get(named.key, named.size))
+        found = make()
         size = size_of(found)
         with self._lock:
             _, replaced = self._kept.pop(name, (None, 0))  # another thread was as fast

@@ -42,9 +42,9 @@ def first_at(
     # The log has milliseconds, rounded down: of what has more, the millisecond of the time itself is looked at.
     time_ms = time_us // 1_000 if declared else -(-time_us // 1_000)
     for extent in extents_since(sidecars, state, key, within, time_ms):
-        if not declared:
-            return extent.start
-        found = _first_record_at(sidecars, state, topic, number, extent, time_us)
+        if not declared and extent.is_append:
+            return extent.range.start
+        found = _first_record_at(sidecars, state, topic, number, extent.range, time_us)
         if found is not None:
             return found
     return None

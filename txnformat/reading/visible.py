@@ -5,21 +5,23 @@ Below the last stable offset what a committed reader sees never changes, so it i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from txnformat.core.ranges import NO_RANGES, Ranges
-from txnformat.core.records.scan import committed, extents_in
+from txnformat.core.records.scan import Stored, committed, extents_in, planned_runs
 from txnformat.core.sealing.sidecar import BatchOutcome
-from txnformat.core.state import LogState
+from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.backlog import covering
 from txnformat.errors import InternalError, NotFoundError
 from txnformat.persistent import Rows
 from txnformat.reading.plan import plan_range
 from txnformat.reading.sealed import SidecarCache
-from txnformat.types import IsolationLevel, OffsetRange, TopicPartition
+from txnformat.reading.stored_rows import read_stored
+from txnformat.types import FileRecord, IsolationLevel, OffsetRange, TopicPartition
 
 __all__ = ["Visible", "count_records"]
 
@@ -51,7 +53,11 @@ class Visible:
         if end > self._to:
             plan = plan_range(sidecars, state, self._key, OffsetRange(self._to, end))
             rows = plan.partitions[0].rows
-            more = Ranges.between(rows["base_offset"], rows["base_offset"] + rows["take"])
+            plain = rows[rows["stored"] == Stored.NO]
+            more = Ranges.between(plain["base_offset"], plain["end_offset"])
+            for found in _stored_offsets(sidecars, plan.topic, rows[rows["stored"] != Stored.NO], plan.files):
+                breaks = np.flatnonzero(np.diff(found) != 1)
+                more |= Ranges.between(found[np.append(0, breaks + 1)], found[np.append(breaks, -1)] + 1)
             self._offsets, self._to = self._offsets | more, end
         if start > self._from:  # what is acknowledged need not be kept
             self._from, self._offsets = start, self._offsets.above(start)
@@ -89,7 +95,7 @@ def count_records(
     ``read_uncommitted`` counts the records of open and aborted transactions, too.
 
     Requests: none; 1 GET, kept afterwards, for each end of the range that lies inside a sealed segment, and that of the segment
-    list when the range begins among its segments.
+    list when the range begins among its segments; in a compacted segment also those of the offsets in the run that the range cuts.
     """
     partition = state.partition(key)
     is_committed = isolation is IsolationLevel.READ_COMMITTED
@@ -106,7 +112,12 @@ def count_records(
         if within.start <= part.range.start and part.range.end <= within.end:
             total += int(row["records"]) - hidden
         elif int(row["records"]) > hidden:
-            batches = sidecars.index(part.record.index).partition(key.partition)
+            index = sidecars.index(part.record.index)
+            if index.is_compacted:
+                runs = index.runs_of(key.partition, part.range)
+                total += _count_runs(sidecars, state.topics[key.topic_id], runs, index.files, within)
+                continue
+            batches = index.partition(key.partition)
             if is_committed:
                 batches = batches[batches["outcome"] != BatchOutcome.ABORTED]
             total += _inside(batches, within)
@@ -114,6 +125,29 @@ def count_records(
     if is_committed:
         extents = extents[committed(partition, extents)]
     return total + _inside(extents, within)
+
+
+def _count_runs(
+    sidecars: SidecarCache,
+    topic: TopicState,
+    runs: Rows,
+    files: Mapping[int, FileRecord],
+    within: OffsetRange,
+) -> int:
+    """Return how many records of runs lie in a range."""
+    rows = planned_runs(runs, within)
+    rows = rows[rows["base_offset"] < rows["end_offset"]]
+    cut = rows[rows["stored"] != Stored.WHOLE]
+    whole = int(rows["take"].sum() - cut["take"].sum())
+    return whole + sum(map(len, _stored_offsets(sidecars, topic, cut, files)))
+
+
+def _stored_offsets(
+    sidecars: SidecarCache, topic: TopicState, rows: Rows, files: Mapping[int, FileRecord]
+) -> Iterator[Int64s]:
+    """Yield the offsets of the records that planned runs take, ascending; none of them is empty."""
+    for batch in read_stored(sidecars.store, topic.schema, rows, files.__getitem__, ["_offset"]):
+        yield batch.column(0).to_numpy()
 
 
 def _inside(runs: Rows, within: OffsetRange) -> int:

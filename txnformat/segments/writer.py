@@ -9,7 +9,7 @@ written too, for other readers. Specification: section "Segment files".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -203,7 +203,7 @@ class SegmentFileWriter:
     timestamps. ``file``: index of this file among those of the same append; goes into the batch records. ``row_group_bytes_max``:
     a larger batch becomes several row groups. By default ROW_GROUP_BYTES_MAX, with lists LISTS_ROW_GROUP_BYTES_MAX. ``is_small``:
     all batches together are at most SMALL_BYTES in memory: nothing goes to the upload before :meth:`close`. ``is_compressed``:
-    False for batches that are uneven (:func:`is_uneven`).
+    False for batches that are uneven (:func:`is_uneven`). ``plain``: columns without dictionaries, for their values do not repeat.
     """
 
     def __init__(
@@ -218,6 +218,7 @@ class SegmentFileWriter:
         row_group_bytes_max: int | None = None,
         is_compressed: bool = True,
         compression_level: int = COMPRESSION_LEVEL,
+        plain: Collection[str] = (),
     ) -> None:
         self._out = out
         self._key = key
@@ -227,6 +228,7 @@ class SegmentFileWriter:
         self._bounds = _bounds(schema, row_group_bytes_max)
         self._is_compressed = is_compressed
         self._compression_level = compression_level
+        self._plain = {name.encode() for name in plain}
         self._parquet: Any = None
         self._sink: StreamSink | WholeSink = WholeSink(out) if is_small else StreamSink(out)
         self._row_groups = 0
@@ -342,7 +344,7 @@ class SegmentFileWriter:
                 self._schema,
                 compression="zstd" if self._is_compressed else "none",
                 compression_level=self._compression_level if self._is_compressed else None,
-                use_dictionary=self._is_compressed and first_batch_rows >= DICTIONARY_ROWS_MIN,
+                use_dictionary=self._dictionaries(first_batch_rows),
                 data_page_size=max(PAGE_BYTES_MIN, min(PAGE_BYTES, PAGES_BYTES // max(1, len(self._schema)))),
                 store_schema=True,
                 write_page_checksum=True,
@@ -350,6 +352,14 @@ class SegmentFileWriter:
                 metadata_collector=self._metadata,
             )
         return self._parquet
+
+    def _dictionaries(self, first_batch_rows: int) -> bool | list[str]:
+        if not self._is_compressed or first_batch_rows < DICTIONARY_ROWS_MIN:
+            return False
+        if not self._plain:
+            return True
+        paths = (leaf.path for leaf in shape_of(self._schema).leaves)
+        return [b".".join(path).decode() for path in paths if path[0] not in self._plain]
 
     def _timestamps(self, table: pa.Table) -> tuple[int, int]:
         """Return the smallest and largest timestamp, ms since the epoch, both rounded down."""

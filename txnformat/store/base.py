@@ -29,6 +29,7 @@ __all__ = [
     "ObjectStore",
     "ObjectWriter",
     "check_range",
+    "lists_by_scanning",
     "make_durable",
     "place_of",
     "too_large",
@@ -159,6 +160,14 @@ def make_durable(store: ObjectStore, keys: Sequence[str]) -> None:
     method = getattr(store, "make_durable", None)
     if method is not None:
         method(keys)
+
+
+def lists_by_scanning(store: ObjectStore) -> bool:
+    """Return whether a listing after a key looks at every object under the prefix, as one of a directory does.
+
+    A store says so by an attribute of this name.
+    """
+    return bool(getattr(store, "lists_by_scanning", False))
 
 
 def too_large(url: str, key: str, expected: int, got: int | None) -> StorageError:

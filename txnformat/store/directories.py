@@ -61,7 +61,7 @@ class Directories:
         """Make ``path`` and its ancestors, and every name on the way durable.
 
         An ancestor that another process has just made may not be durable yet: on the first use of a directory
-        its whole way from the root is synced, whoever made it.
+        its whole way from the root is synced, whichever process made it.
         """
         if path in self._durable:
             return
@@ -154,7 +154,7 @@ class Directories:
                 self._posix.mkdir(str(path))
             self._sync(str(path.parent))
         if not missing:
-            # Whoever made the root may have done so a moment ago. Where its parent is closed to us, it was not us.
+            # The root may have been made a moment ago. Where its parent is closed to us, it was not us.
             with contextlib.suppress(OSError):
                 self._sync(str(path.parent))
 

@@ -14,7 +14,7 @@ raises (:mod:`txnformat.shield`).
 Up to 4 an error means: not created. After 4 an error means: perhaps created, perhaps not durable. A repeated
 fsync may then succeed although the data is lost (Rebello et al., USENIX ATC 2020), so this instance is done with
 writing (kind ``store-poisoned``), and does not show the object in question either: what it would read comes from
-the page cache, and somebody would take it for a durable commit.
+the page cache, and a reader would take it for a durable commit.
 
 A process that dies leaves at most a temporary file, which nothing ever looks at; or, between 4 and the end of 5, an
 object that others see and that a power cut takes away. Before others answer from it they make it durable
@@ -42,6 +42,7 @@ from txnformat.store.beneath import Tree, Way, identity, nothing_there, read_exa
 from txnformat.store.directories import Directories
 from txnformat.store.object_sizes import bytes_max as object_bytes_max
 from txnformat.store.posix import LINK_NOT_APPLIED, Posix, storage_error
+from txnformat.store.unfinished import UnfinishedUpload, temporary_files
 from txnformat.store.writer import Writer, object_exists, writer_ended
 
 __all__ = ["TEMPORARY_PREFIX", "LocalStore"]
@@ -53,7 +54,7 @@ PATHS_KEPT = 64
 """Paths of keys that were asked for last."""
 
 DIRECTORY_ATTEMPTS_MAX = 3
-"""How often a directory is made anew when somebody removes it under us."""
+"""How often a directory is made anew when another process removes it under us."""
 
 
 class _Poison(NamedTuple):
@@ -112,6 +113,11 @@ class LocalStore:
     def reads_in_flight(self) -> int:
         """1: a read is a system call."""
         return 1
+
+    @property
+    def lists_by_scanning(self) -> bool:
+        """True: a directory has no order."""
+        return True
 
     def store_time_ms(self) -> int:
         return self._clock.now().wall_ms
@@ -239,7 +245,9 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. Directories stay."""
-        path = self._path(key)
+        self._remove(self._path(key))
+
+    def _remove(self, path: str) -> None:
         self._check_writable()
         try:
             self._posix.delete(path)
@@ -247,6 +255,17 @@ class LocalStore:
             return
         except OSError as error:
             raise storage_error(error, "delete", path) from error
+
+    def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
+        """Return the temporary files that were not written to since a time: their process was killed."""
+        return temporary_files(self._tree, self._root, before_ms)
+
+    def discard_upload(self, upload: UnfinishedUpload) -> None:
+        """Remove a temporary file."""
+        directory, _, name = upload.key.rpartition("/")
+        if not name.startswith(TEMPORARY_PREFIX):
+            raise InvalidInputError(f"{upload.key!r} is not a temporary file", kind="invalid-key")
+        self._remove(f"{self._path(directory)}/{name}")
 
     def _scan(
         self, directory: str, above: Way, prefix: str, start_after: str | None, found: dict[str, int]
@@ -266,7 +285,7 @@ class LocalStore:
                 return  # neither a file nor a directory of this name has anything to list
             if not key.startswith(prefix) or not _is_key_part(entry.name):
                 return
-            # Somebody may delete it between the scan and the stat; then it is not there.
+            # Another process may delete it between the scan and the stat; then it is not there.
             with nothing_there():
                 if entry.is_dir(follow_symlinks=follow):
                     itself = identity(entry.stat()) if follow else None
@@ -383,7 +402,7 @@ class _Upload:
         self.end()
 
     def __del__(self) -> None:
-        with contextlib.suppress(BaseException):  # its maker was cut short, and nobody is there to be told
+        with contextlib.suppress(BaseException):  # its maker was cut short, and no caller is there to be told
             self.end()
 
     def write(self, data: bytes | memoryview) -> int:
@@ -435,7 +454,7 @@ class _Upload:
         """Remove the temporary name and close the descriptors; idempotent; never raises."""
         if self._generation == generation():  # else the file is that of the process which forked this one
             self._remove_temporary()
-        # Forgotten first: closed twice, a number might be somebody else's file by then.
+        # Forgotten first: closed twice, a number might be another file's by then.
         with contextlib.suppress(OSError):
             descriptor, self._file = self._file, -1
             if descriptor >= 0:
@@ -461,7 +480,7 @@ class _Upload:
             # A leftover is harmless; the verdict on the object is not its business.
             with contextlib.suppress(OSError):
                 self._posix.unlink(self._temporary, self._directory)
-        self._temporary = ""  # last: the name is nobody else's, and may be removed twice
+        self._temporary = ""  # last: no other process has this name, and it may be removed twice
 
 
 class _LocalWriter(Writer):

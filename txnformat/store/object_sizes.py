@@ -1,6 +1,6 @@
 """How many bytes an object of each class of key may have: a store stops reading there. Pure.
 
-What is above is refused before it is in memory, whoever wrote it. Objects that an entry names have their size there, and
+What is above is refused before it is in memory, from any writer. Objects that an entry names have their size there, and
 are asked for with it.
 """
 
@@ -10,6 +10,7 @@ from txnformat import keys
 
 __all__ = [
     "BUNDLE_BYTES_MAX",
+    "CONDEMNED_BYTES_MAX",
     "ENTRY_BYTES_MAX",
     "METADATA_BYTES_MAX",
     "OTHER_BYTES_MAX",
@@ -28,6 +29,8 @@ METADATA_BYTES_MAX = 256 * 1024 * 1024
 """Largest decompressed metadata object: more is refused before it fills the memory."""
 SMALL_BYTES_MAX = 64 * 1024
 """Largest of the documents that have some hundred bytes: format.json, ``latest``, a block of producer ids."""
+CONDEMNED_BYTES_MAX = 1024 * 1024
+"""Largest list of condemned objects."""
 SNAPSHOT_BYTES_MAX = 2 * METADATA_BYTES_MAX
 """Of a snapshot: its columns and its JSON."""
 OTHER_BYTES_MAX = 1024 * 1024 * 1024
@@ -51,6 +54,8 @@ def bytes_max(key: str) -> int:
         return BUNDLE_BYTES_MAX
     if key.startswith(keys.SNAPSHOT_PREFIX):
         return SNAPSHOT_BYTES_MAX
+    if key.startswith(keys.CONDEMNED_PREFIX):
+        return CONDEMNED_BYTES_MAX
     if key.startswith(keys.TABLE_PREFIX) or key.endswith(_SIDECARS):
         return METADATA_BYTES_MAX
     return OTHER_BYTES_MAX

@@ -39,7 +39,7 @@ Location = str | os.PathLike[str] | ObjectStore
 _OF_STORES = ("get", "get_range", "head", "create", "put", "list")
 """What every store can be asked for, and nothing else can."""
 
-# Hadoop writes one slash (file:/tmp/log, dbfs:/log), everybody else two.
+# Hadoop writes one slash (file:/tmp/log, dbfs:/log), all others two.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 

@@ -43,6 +43,8 @@ class KeyClass(StrEnum):
     """Of a sealed segment."""
     PROBE = "probe"
     """What tries a store before a process's first write; no part of the log."""
+    CONDEMNED = "condemned"
+    """A vacuum's list of objects that it may delete later."""
     OTHER = "other"
 
 
@@ -53,6 +55,7 @@ _PREFIXES = (
     (keys.TABLE_PREFIX, KeyClass.TABLE),
     (keys.BOUNDARY_PREFIX, KeyClass.BOUNDARY),
     (keys.PROBE_PREFIX, KeyClass.PROBE),
+    (keys.CONDEMNED_PREFIX, KeyClass.CONDEMNED),
 )
 
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnformat.store.base import CreateResult, ObjectInfo, ObjectStore, ObjectWriter, make_durable, place_of
+from txnformat.store.base import (
+    CreateResult,
+    ObjectInfo,
+    ObjectStore,
+    ObjectWriter,
+    lists_by_scanning,
+    make_durable,
+    place_of,
+)
 from txnformat.store.requests import Operation
+from txnformat.store.unfinished import UnfinishedUpload, discard_upload, unfinished_uploads
 
 __all__ = ["WrappedStore"]
 
@@ -35,6 +44,11 @@ class WrappedStore(ObjectStore):
     @property
     def reads_in_flight(self) -> int:
         return self._inner.reads_in_flight
+
+    @property
+    def lists_by_scanning(self) -> bool:
+        """See :func:`~txnformat.store.base.lists_by_scanning`."""
+        return lists_by_scanning(self._inner)
 
     def store_time_ms(self) -> int:
         return self._inner.store_time_ms()
@@ -65,3 +79,11 @@ class WrappedStore(ObjectStore):
 
     def delete(self, key: str) -> None:
         self._request(Operation.DELETE, key, lambda: self._inner.delete(key))
+
+    def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
+        """See :func:`~txnformat.store.unfinished.unfinished_uploads`."""
+        return self._request(Operation.LIST, "", lambda: unfinished_uploads(self._inner, before_ms))
+
+    def discard_upload(self, upload: UnfinishedUpload) -> None:
+        """See :func:`~txnformat.store.unfinished.discard_upload`."""
+        self._request(Operation.DELETE, upload.key, lambda: discard_upload(self._inner, upload))

@@ -24,10 +24,10 @@ from txnformat.core.wire.entry_bytes import has_checksum
 from txnformat.errors import CorruptDataError, FormatError, StorageError, TxnLogError, UnsupportedFeatureError
 from txnformat.types import TopicPartition
 from txnformat.verify.bytes import decode_problem, decoded, present
+from txnformat.verify.lifecycle import LifecycleCheck
 from txnformat.verify.offsets import OffsetDerivation
 from txnformat.verify.report import ProblemKind, Record
 from txnformat.verify.sidecars import ExpectedSegment, expected_segments
-from txnformat.verify.trims import TrimCheck
 
 __all__ = ["ChainCheck"]
 
@@ -74,8 +74,8 @@ class ChainCheck:
         self.log_id = empty.log_id if empty is not None else None
         self.sealed: dict[str, ExpectedSegment] = {}
         """What sealed segments must hold, by the key of their ``.index``."""
-        self.trims = TrimCheck(record)
-        """The trims, to be compared with the segments."""
+        self.lifecycle = LifecycleCheck(record)
+        """Trims and compactions, to be compared with the segments."""
         self.distrusted: set[int] = set()
         """Entries that are not what the next one follows: what they say counts for nothing."""
         self.hashes: dict[int, str] = {}
@@ -202,7 +202,7 @@ class ChainCheck:
         if expected:
             self._compare(state)  # what the seal takes out of the state is looked at before it is gone
             self.sealed |= expected
-        self.trims.add(before, entry)
+        self.lifecycle.add(before, entry)
         self.state = after
         if self._derivation is not None:
             self._derivation.add(entry)

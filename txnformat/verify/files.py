@@ -26,6 +26,7 @@ from txnformat.types import FileRecord
 from txnformat.verify.bytes import decode_problem, decoded
 from txnformat.verify.references import FileUse, TableUse
 from txnformat.verify.report import ProblemKind, Record
+from txnformat.verify.stored_runs import StoredRuns
 
 __all__ = ["RESTORE_TABLE", "check_patiently", "check_table", "patiently", "size_of_unlisted"]
 
@@ -166,9 +167,12 @@ def _check_content(
     if deep:
         rows = 0
         texts = _Texts()
+        runs = StoredRuns(use, counts)
         for batch in reader.read(range(len(counts)), schema.names, ROWS_MAX):
             texts.look(batch, rows)
+            runs.look(batch)
             rows += batch.num_rows
+        runs.report(record)
         record.checked["records"] += rows
         texts.report(record, file.key)
     if deep and is_large:

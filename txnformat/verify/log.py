@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from typing import TypeVar
@@ -40,6 +39,7 @@ from txnformat.core.wire.small_documents import decode_latest
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
 from txnformat.protocol.follow import empty_state, parse_hint
+from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
 from txnformat.types import ObjectRecord, SegmentRecord
@@ -47,20 +47,19 @@ from txnformat.verify.bytes import check_bundle, decode_problem, decoded, presen
 from txnformat.verify.chain import ChainCheck
 from txnformat.verify.deep_child import Asked
 from txnformat.verify.deep_files import NoProcessError, check_apart
-from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, patiently, size_of_unlisted
+from txnformat.verify.files import RESTORE_TABLE, check_patiently, check_table, size_of_unlisted
+from txnformat.verify.live import Live
 from txnformat.verify.references import FileUse, References
-from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyProgress, VerifyReport
+from txnformat.verify.report import ProblemKind, Progress, Record, VerifyNote, VerifyReport
+from txnformat.verify.requests import Requests
 from txnformat.verify.sidecars import RESTORE, check_index, check_markers, check_txnindex
 
 __all__ = ["verify_log"]
 
-THREADS = 8
-ENTRIES_AT_ONCE = 256
 EXAMPLES_MAX = 5
 
 logger = logging.getLogger("txnlog")
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -87,29 +86,37 @@ class _Verification:
     def __init__(self, store: ObjectStore, deep: bool, progress: Progress | None, clock: Clock) -> None:
         self._store = store
         self._deep = deep
-        self._progress = progress
         self._clock = clock
+        self._requests = Requests(store, clock, progress)
         self._record = Record()
         self._references = References(self._record)
         self._schemas: dict[str, TopicSchema] = {}
         self._directories: dict[str, str] = {}
         self._deleted_below = 0
+        self._anchored = False
+        """Whether the fold began with a snapshot, whose topics are known."""
         self._table_rows: dict[str, Rows] = {}
         self._sizes: dict[str, int] = {}
         self._named: set[str] = {keys.FORMAT_KEY, keys.LATEST_KEY}
+        self._live: Live | None = None
+        """What the newest state leads to; None while that is unknown."""
+        self._vacuumed: set[str] = set()
+        """What entries name and a vacuum has deleted, since no reader needs it any more."""
 
     def run(self) -> VerifyReport:
-        hint = self._fetch(keys.LATEST_KEY)
+        hint = self._requests.fetch(keys.LATEST_KEY)
         boundary = self._boundary()
         listed = [
-            number for number in map(keys.parse_entry_key, self._list(keys.LOG_PREFIX)) if number is not None
+            number
+            for number in map(keys.parse_entry_key, self._requests.list(keys.LOG_PREFIX))
+            if number is not None
         ]
-        objects = self._list("").items()
+        objects = self._requests.list("").items()
         self._sizes = {key: size for key, size in objects if not key.startswith(keys.PROBE_PREFIX)}
         empty = self._format(bool(listed))
         last = max((number for number in listed if number >= boundary), default=boundary - 1)
         snapshots = {name.born for name in map(keys.parse_snapshot_key, self._sizes) if name is not None}
-        chain = ChainCheck(self._record, empty if boundary == 0 else None, snapshots, self._fetch)
+        chain = ChainCheck(self._record, empty if boundary == 0 else None, snapshots, self._requests.fetch)
         if empty is not None:
             chain.log_id = empty.log_id
         self._read_chain(chain, range(boundary, last + 1))
@@ -123,6 +130,8 @@ class _Verification:
             self._references.add_state(anchor)
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
             self._directories |= directories(anchor)
+        self._anchored = bool(chain.anchors)
+        self._live = None if chain.state is None else Live(chain.state)
         self._check_tables()
         self._check_segments(chain)
         self._check_files()
@@ -138,39 +147,15 @@ class _Verification:
             dict(self._record.checked),
         )
 
-    # Requests. Reads that fail transiently are repeated.
-
-    def _attempt(self, request: Callable[[], T]) -> T:
-        return patiently(self._clock, request)
-
-    def _fetch(self, key: str) -> bytes | StorageError | None:
-        try:
-            return self._attempt(lambda: self._store.get(key))
-        except StorageError as error:
-            return error
-
-    def _list(self, prefix: str) -> dict[str, int]:
-        return self._attempt(lambda: {info.key: info.size for info in self._store.list(prefix)})
-
     def _boundary(self) -> int:
-        found = map(keys.parse_boundary_key, self._list(keys.BOUNDARY_PREFIX))
+        found = map(keys.parse_boundary_key, self._requests.list(keys.BOUNDARY_PREFIX))
         return max((number for number in found if number is not None), default=0)
-
-    def _parallel(self, stage: str, call: Callable[[S], T], items: list[S]) -> Iterator[T]:
-        """Yield ``call`` of each item, in order; several at a time."""
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="txnlog-verify") as pool:
-            for first in range(0, len(items), ENTRIES_AT_ONCE):
-                part = items[first : first + ENTRIES_AT_ONCE]
-                for index, result in enumerate(pool.map(call, part), first + 1):
-                    yield result
-                    if self._progress is not None:
-                        self._progress(VerifyProgress(stage, index, len(items)))
 
     # The parts.
 
     def _format(self, has_entries: bool) -> LogState | None:
         """Return the empty state that format.json gives."""
-        data = self._fetch(keys.FORMAT_KEY)
+        data = self._requests.fetch(keys.FORMAT_KEY)
         if data is None and not has_entries:
             raise NotFoundError(
                 "there is no log here",
@@ -194,7 +179,9 @@ class _Verification:
     def _read_chain(self, chain: ChainCheck, numbers: range) -> None:
         wanted = [keys.entry_key(number) for number in numbers]
         held: CommitEntry | None = None  # counts once the next one follows it
-        for number, data in zip(numbers, self._parallel("entries", self._fetch, wanted), strict=True):
+        for number, data in zip(
+            numbers, self._requests.parallel("entries", self._requests.fetch, wanted), strict=True
+        ):
             if data is None and self._is_deleted(number):
                 chain.skip()
                 continue
@@ -229,16 +216,17 @@ class _Verification:
                 self._schemas[op.topic_id] = newer or self._schemas[op.topic_id]
 
     def _check_snapshots(self, chain: ChainCheck, boundary: int) -> None:
-        """Named snapshots must be there, but for those that a truncation may have deleted."""
+        """Named snapshots must be there, but for those that a truncation or a vacuum may have deleted."""
         newest = {named.key for named in chain.checkpoints[-2:]}
+        floor = max(boundary, 0 if chain.state is None else chain.state.vacuum_floor)
         for named in chain.checkpoints:
             self._named.add(named.key)
-            if named.key not in self._sizes and (named.key in newest or named.entry >= boundary):
+            if named.key not in self._sizes and (named.key in newest or named.entry >= floor):
                 what = "a snapshot that the log names is gone"
                 hint = "the log is complete without it; restore it from a copy, or wait for the next snapshot"
                 look = partial(size_of_unlisted, self._record, self._store, named.key, what, hint)
                 try:
-                    self._attempt(look)
+                    self._requests.attempt(look)
                 except StorageError as error:
                     self._record.add_error(ProblemKind.UNREADABLE, named.key, error)
         if chain.state is None and boundary > 0 and not self._record.problems:
@@ -280,7 +268,7 @@ class _Verification:
             if (name := _named_after(key)) is not None and name.born > last
         ]
         missing = keys.entry_key(last + 1)
-        found = self._fetch(missing)
+        found = self._requests.fetch(missing)
         if isinstance(found, StorageError):
             advice = "remove the object in its place: readers and writers cannot pass it"
             self._record.add_error(ProblemKind.UNREADABLE, missing, found, advice)
@@ -294,7 +282,9 @@ class _Verification:
         """Compare bundles with the entries that they repeat, and those of deleted entries with the chain."""
         bundles = {key: parsed for key in self._sizes if (parsed := keys.parse_bundle_key(key)) is not None}
         wanted = sorted((key for key in bundles if bundles[key][1] <= last), reverse=True)
-        for key, data in zip(wanted, self._parallel("bundles", self._fetch, wanted), strict=True):
+        for key, data in zip(
+            wanted, self._requests.parallel("bundles", self._requests.fetch, wanted), strict=True
+        ):
             if check_bundle(self._record, key, bundles[key][0], data, chain.hashes):
                 self._record.advise(
                     {keys.entry_key(number) for number in range(bundles[key][0], bundles[key][1] + 1)},
@@ -305,8 +295,12 @@ class _Verification:
         uses = list(self._references.tables.values())
         self._named |= self._references.tables.keys()
         wanted = [use.record.key for use in uses]
-        for use, data in zip(uses, self._parallel("tables", self._fetch, wanted), strict=True):
+        for use, data in zip(
+            uses, self._requests.parallel("tables", self._requests.fetch, wanted), strict=True
+        ):
             key, what = use.record.key, "a batch table that the log names is gone"
+            if data is None and self._is_vacuumed(key):
+                continue
             found = present(self._record, key, data, what, RESTORE_TABLE)
             rows = None if found is None else check_table(self._record, use, found)
             if rows is not None:
@@ -316,17 +310,32 @@ class _Verification:
 
     def _check_segments(self, chain: ChainCheck) -> None:
         """Compare segment lists, and the sidecars of every sealed segment."""
-        for one in self._references.segment_lists.values():
+        newest = (
+            () if self._live is None else self._live.lists
+        )  # first: older lists may share objects with them
+        for one in {
+            named.key: named for named in (*newest, *self._references.segment_lists.values())
+        }.values():
+            is_live = one in newest
             if not one.leaves:
-                self._check_list(one, partial(decode_segment_list, named=one, directories=self._directories))
+                self._check_list(
+                    one, partial(decode_segment_list, named=one, directories=self._directories), is_live
+                )
                 continue
             for leaf in self._list_object(one, partial(decode_root, named=one)) or ():
-                self._check_list(leaf.record, partial(decode_leaf, leaf=leaf, directories=self._directories))
+                if self._live is not None and is_live:
+                    self._live.keys.add(leaf.record.key)
+                decode = partial(decode_leaf, leaf=leaf, directories=self._directories)
+                self._check_list(leaf.record, decode, is_live)
         uses = list(self._references.segments.values())
         wanted = [(use, kind, named) for use in uses for kind, named in _sidecars(use.record)]
         self._named |= {named.key for _, _, named in wanted}
-        fetched = self._parallel("sidecars", self._fetch, [named.key for _, _, named in wanted])
+        fetched = self._requests.parallel(
+            "sidecars", self._requests.fetch, [named.key for _, _, named in wanted]
+        )
         for (use, kind, named), answer in zip(wanted, fetched, strict=True):
+            if answer is None and self._is_vacuumed(named.key):
+                continue
             data = self._object(named.key, answer)
             expected = chain.sealed.get(use.record.index.key)
             if data is None:
@@ -337,12 +346,14 @@ class _Verification:
                     index = check_index(self._record, named, data, expected, self._table_rows)
                     if index is not None:
                         self._references.sealed_batches(use, index)
-                        chain.trims.index(named.key, index)
+                        if self._live is not None:
+                            self._live.index(named.key, index)
+                        chain.lifecycle.index(named.key, index)
                 case "markers":
                     check_markers(self._record, named, data, expected)
                 case _:
                     check_txnindex(self._record, named, data, expected)
-        chain.trims.finish()
+        chain.lifecycle.finish()
 
     def _object(self, key: str, answer: bytes | StorageError | None) -> bytes | None:
         """Return a sidecar's bytes, or note why there are none."""
@@ -351,18 +362,34 @@ class _Verification:
     def _list_object(self, named: ObjectRecord, decode: Callable[[bytes], T]) -> T | None:
         """Return what an object of a segment list holds, or note what is wrong with it."""
         self._named.add(named.key)
-        data = self._object(named.key, self._fetch(named.key))
+        answer = self._requests.fetch(named.key)
+        if answer is None and self._is_vacuumed(named.key):
+            return None
+        data = self._object(named.key, answer)
         if data is None:
             return None
         self._record.checked["segment_lists"] += 1
         advice = "restore the object from a copy; offsets that it describes cannot be read without it"
         return decoded(self._record, named, data, advice, decode)
 
-    def _check_list(self, named: ObjectRecord, decode: Callable[[bytes], ListedSegments]) -> None:
+    def _is_vacuumed(self, key: str) -> bool:
+        """Return whether an object that is not there may have been deleted by a vacuum; then it is counted."""
+        if self._live is None or not self._live.may_be_gone(key):
+            return False
+        self._vacuumed.add(key)
+        return True
+
+    def _check_list(
+        self, named: ObjectRecord, decode: Callable[[bytes], ListedSegments], is_live: bool
+    ) -> None:
         """Compare a segment list, or a leaf of it, with the seals; where those are deleted, learn the segments from it."""
         listed = self._list_object(named, decode)
+        if listed is not None and is_live and self._live is not None:
+            self._live.listed(listed)
         for part in (part for parts in (listed or {}).values() for part in parts):
             known = self._references.segments.get(part.record.index.key)
+            if self._is_gone(part.record.topic_id):
+                continue  # left out by the next list that takes this one in
             if known is None:
                 self._references.segment(part.record, 0)
             elif known.record != part.record:
@@ -371,9 +398,14 @@ class _Verification:
                     ProblemKind.CONFLICTING_REFERENCE, named.key, what, known.record, part.record
                 )
 
+    def _is_gone(self, topic_id: str) -> bool:
+        """Return whether a topic was deleted: by an entry that is there, or before the snapshot that the fold began with."""
+        return topic_id in self._references.deleted or (self._anchored and topic_id not in self._directories)
+
     def _check_files(self) -> None:
-        uses = list(self._references.files.values())
         self._named |= self._references.files.keys()
+        named = self._references.files.items()
+        uses = [use for key, use in named if key in self._sizes or not self._is_vacuumed(key)]
         with closing(self._files(uses)) as files:
             for found in files:
                 self._record.problems += found.problems
@@ -391,12 +423,11 @@ class _Verification:
                 with closing(check_apart(open_store, asked)) as records:
                     for index, record in enumerate(records, 1):
                         yield record
-                        if self._progress is not None:
-                            self._progress(VerifyProgress("files", index, len(uses)))
+                        self._requests.advance("files", index, len(uses))
                 return
             except NoProcessError as error:
                 logger.warning("no process can be started, so this process decodes the data files: %s", error)
-        yield from self._parallel("files", self._file, uses)
+        yield from self._requests.parallel("files", self._file, uses)
 
     def _way_to_store(self) -> Callable[[], ObjectStore] | None:
         """Return what opens the store in another process; None where it, or the clock, is part of this one."""
@@ -406,8 +437,9 @@ class _Verification:
 
     def _schema_of(self, use: FileUse) -> pa.Schema | None:
         topic = self._schemas.get(use.topic_id or "")
-        known = topic is not None and use.record.schema_id <= topic.schema_id
-        return topic.version(use.record.schema_id) if topic is not None and known else None
+        if topic is None or use.record.schema_id > topic.schema_id:
+            return None
+        return stored_schema(topic, use.record) if use.runs else topic.version(use.record.schema_id)
 
     def _file(self, use: FileUse) -> Record:
         schema = self._schema_of(use)
@@ -418,6 +450,10 @@ class _Verification:
         unnamed = {key: size for key, size in self._sizes.items() if key not in self._named}
         ours = {key for key in unnamed if _named_after(key) is not None}
         strange = {key for key in unnamed.keys() - ours if not _is_control(key)}
+        if self._vacuumed:
+            what = "objects that entries name and a vacuum has deleted"
+            examples = tuple(sorted(self._vacuumed)[:EXAMPLES_MAX])
+            self._record.notes.append(VerifyNote("vacuumed", what, len(self._vacuumed), 0, examples))
         self._note("orphans", "objects that no entry names: uploads under way or given up", ours)
         self._note("strange", "objects that txnlog did not make", strange)
         if boundary:
@@ -433,15 +469,7 @@ class _Verification:
 
 def _named_after(key: str) -> keys.ObjectName | None:
     """Return what the key of a snapshot, batch table, segment file or sidecar says."""
-    parsers = (
-        keys.parse_snapshot_key,
-        keys.parse_table_key,
-        keys.parse_data_key,
-        keys.parse_index_key,
-        keys.parse_markers_key,
-        keys.parse_txnindex_key,
-    )
-    return next((name for parse in parsers if (name := parse(key)) is not None), None)
+    return keys.parse_snapshot_key(key) or keys.named_after(key)
 
 
 def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
@@ -450,5 +478,5 @@ def _sidecars(record: SegmentRecord) -> list[tuple[str, ObjectRecord]]:
 
 
 def _is_control(key: str) -> bool:
-    parsers = (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key)
+    parsers = (keys.parse_entry_key, keys.parse_boundary_key, keys.parse_bundle_key, keys.parse_condemned_key)
     return any(parse(key) is not None for parse in parsers)

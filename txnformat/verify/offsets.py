@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from txnformat.core.entry import CommitEntry
+from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import Append, EndTxn, InitProducer, Marker
 from txnformat.core.records.state import PartitionState, Transaction
 from txnformat.core.state import LogState
@@ -88,6 +89,9 @@ class OffsetDerivation:
                     is_abort = op.outcome is Outcome.ABORT
                     self._placed(op, entry.entry)
                     self._markers(op.markers, (op.producer_id, op.epoch), is_abort, entry.entry)
+                case DeleteTopic():
+                    for key in [key for key in self._tracks if key.topic_id == op.topic_id]:
+                        del self._tracks[key]
                 case InitProducer():
                     self._markers(op.aborted, (op.producer_id, op.epoch - 1), True, entry.entry)
                 case _:

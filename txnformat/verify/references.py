@@ -7,14 +7,26 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.core.entry import CommitEntry
-from txnformat.core.operations import Append, Seal, Stage
+from txnformat.core.lifecycle.operations import DeleteTopic
+from txnformat.core.operations import Append, Replace, Seal, Stage
 from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows
 from txnformat.types import BatchRecord, FileRecord, ObjectRecord, SegmentListRecord, SegmentRecord
 from txnformat.verify.report import ProblemKind, Record
 
-__all__ = ["FileUse", "References", "SegmentUse", "TableUse"]
+__all__ = ["STORED_RUN", "FileUse", "References", "SegmentUse", "TableUse"]
+
+STORED_RUN = (
+    "partition",
+    "records",
+    "start_offset",
+    "end_offset",
+    "min_entry",
+    "max_entry",
+    "min_commit_entry",
+    "max_commit_entry",
+)
 
 
 class _Batch(NamedTuple):
@@ -31,6 +43,8 @@ class FileUse:
     topic_id: str | None
     """None when only a snapshot names it and nothing says whose it is."""
     batches: set[_Batch] = field(default_factory=set)
+    runs: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of a compacted file, by first row group: the fields STORED_RUN of each run."""
 
 
 @dataclass(slots=True)
@@ -60,6 +74,8 @@ class References:
         self.segments: dict[str, SegmentUse] = {}
         """By the key of the ``.index``."""
         self.segment_lists: dict[str, SegmentListRecord] = {}
+        self.deleted: set[str] = set()
+        """Topics that were deleted."""
         self._record = record
 
     def add(self, entry: CommitEntry) -> None:
@@ -67,6 +83,12 @@ class References:
         for op in entry.operations:
             if isinstance(op, Seal):
                 self._seal(op, entry.entry)
+            elif isinstance(op, DeleteTopic):
+                self.forget(op.topic_id)
+            elif isinstance(op, Replace):
+                for one in op.segments:
+                    self.segment(SegmentRecord(op.topic_id, one.index), entry.entry)
+                self.segment_lists |= {one.segment_list.key: one.segment_list for one in op.lists}
             if not isinstance(op, Append | Stage):
                 continue
             for file in op.files:
@@ -76,6 +98,17 @@ class References:
             elif isinstance(op, Append):
                 self.batches(op, list(op.batches))
                 self._check_totals(op, entry.entry, list(op.batches))
+
+    def forget(self, topic_id: str) -> None:
+        """Ask nothing more of the objects of a topic that was deleted."""
+        self.deleted.add(topic_id)
+        self.files = {key: use for key, use in self.files.items() if use.topic_id != topic_id}
+        self.segments = {key: use for key, use in self.segments.items() if use.record.topic_id != topic_id}
+        for key, use in [*self.tables.items()]:
+            left = [one for one in use.appends if one[1].topic_id != topic_id]
+            if use.appends and not left:
+                del self.tables[key]
+            use.appends = left
 
     def _seal(self, op: Seal, entry: int) -> None:
         for segment in op.segments:
@@ -90,7 +123,15 @@ class References:
             self._conflict(record.index.key, entry, use.record, record)
 
     def sealed_batches(self, use: SegmentUse, index: SegmentIndex) -> None:
-        """Take in what the ``.index`` of a segment names."""
+        """Take in what the ``.index`` or ``.runs`` of a segment names."""
+        if index.is_compacted:
+            names = ("row_group", "row_group_count", *STORED_RUN)
+            for row in index.runs:
+                file = self._file(index.files[int(row["file"])], use.record.topic_id, use.entry)
+                group, count, *run = (int(row[name]) for name in names)
+                file.batches.add(_Batch(group, count, run[1]))
+                file.runs[group] = tuple(run)
+            return
         for number, group, count, records in index.rows[
             ["file", "row_group", "row_group_count", "records"]
         ].tolist():
@@ -98,21 +139,28 @@ class References:
             file.batches.add(_Batch(group, count, records))
 
     def add_state(self, state: LogState) -> None:
-        """Take in what a snapshot names: it stands for entries that are not there any more."""
+        """Take in what a snapshot names: it stands for entries that are not there any more. Call it after all entries."""
         files = state.files
+        gone: set[int] = set()
+        """Numbers of files of topics that were deleted later."""
         for table in state.tables:
             self._table(table, state.entry)
         for segment in state.segments:
-            self.segment(segment, state.entry)
+            if segment.topic_id not in self.deleted:
+                self.segment(segment, state.entry)
         self.segment_lists |= {one.key: one for one in state.segment_lists}
         for key, partition in state.partitions.items():
             extents = partition.extents.array()
+            if key.topic_id in self.deleted:
+                runs = extents[["first_file", "file_count"]].tolist()
+                gone.update(number for first, count in runs for number in range(first, first + count))
+                continue
             for row in extents[extents["file"] >= 0]:
                 file = files[int(row["file"])]
                 batch = _Batch(int(row["row_group"]), int(row["row_group_count"]), int(row["records"]))
                 self._file(file, key.topic_id, state.entry).batches.add(batch)
-        for file in files:
-            if file.key not in self.files:
+        for number, file in zip(files.numbers(), files, strict=True):
+            if file.key not in self.files and number not in gone:
                 self._file(file, None, state.entry)
 
     def _file(self, file: FileRecord, topic_id: str | None, entry: int) -> FileUse:

@@ -187,6 +187,11 @@ def _sealed(log: TxnLog, record: SegmentRecord, number: int, within: OffsetRange
     from txnformat.core.sealing.sidecar import BatchOutcome, decode_markers
 
     index = log.sidecars.index(record.index)
+    if index.is_compacted:
+        return [
+            _run(row, index.files[int(row["file"])].key, record.index.key)
+            for row in index.runs_of(number, within)
+        ]
     lines = [
         {
             **_batch(row, index.files[int(row["file"])].key, None),
@@ -203,6 +208,25 @@ def _sealed(log: TxnLog, record: SegmentRecord, number: int, within: OffsetRange
         ]
     # A batch at the edge is in two segments, whole.
     return [line for line in lines if within.start <= line["baseOffset"] < within.end]
+
+
+def _run(row: Any, file: str, sealed_in: str) -> dict[str, Any]:
+    """Return a run of row groups of a compacted file: committed records of many batches."""
+    return {
+        "baseOffset": int(row["start_offset"]),
+        "lastOffset": int(row["end_offset"]) - 1,
+        "count": int(row["records"]),
+        "isControl": False,
+        "isCompacted": True,
+        "CreateTime": int(row["max_timestamp_ms"]),
+        "size": int(row["size"]),
+        "firstEntry": int(row["min_entry"]),
+        "lastEntry": int(row["max_entry"]),
+        "firstCommitEntry": int(row["min_commit_entry"]),
+        "lastCommitEntry": int(row["max_commit_entry"]),
+        "file": file,
+        "sealedIn": sealed_in,
+    }
 
 
 def _in_order(lines: list[dict[str, Any]], wanted: OffsetRange) -> Iterator[dict[str, Any]]:
@@ -266,7 +290,7 @@ def _marker(row: Any) -> dict[str, Any]:
 def object_(key: str, place: Place, as_json: bool) -> None:
     """Show one object of the log, or a copy of one as a local file.
 
-    By its name: .txnindex (aborted transactions), .index, .markers and .arrow (Arrow tables), .parquet (row groups),
+    By its name: .txnindex (aborted transactions), .index, .runs, .markers and .arrow (Arrow tables), .parquet (row groups),
     anything else as JSON; a commit entry is checked first (dump entries --raw does not). With --json one line per row.
     """
     path = Path(key)
@@ -305,9 +329,9 @@ def _arrow_table(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     from txnformat.columns.arrow_messages import ArrowFileError, read_arrow_file
     from txnformat.core.records.batch_table import BATCH_TABLE_SCHEMA
     from txnformat.core.sealing.segment_list import ROOT_SCHEMA, SCHEMA
-    from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA
+    from txnformat.core.sealing.sidecar import INDEX_SCHEMA, MARKERS_SCHEMA, RUNS_SCHEMA
 
-    schemas = {".index": [INDEX_SCHEMA], ".markers": [MARKERS_SCHEMA]}
+    schemas = {".index": [INDEX_SCHEMA], ".runs": [RUNS_SCHEMA], ".markers": [MARKERS_SCHEMA]}
     problem = ""
     for schema in schemas.get(Path(key).suffix, [BATCH_TABLE_SCHEMA, SCHEMA, ROOT_SCHEMA]):
         try:
@@ -371,6 +395,7 @@ def _json_object(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 _DECODERS = {
     ".txnindex": _abort_index,
     ".index": _arrow_table,
+    ".runs": _arrow_table,
     ".markers": _arrow_table,
     ".arrow": _arrow_table,
     ".parquet": _parquet,

@@ -1,18 +1,36 @@
-"""``txnlog maintain``: the work that keeps a log small, now. Writers do it themselves as they go."""
+"""``txnlog maintain`` and ``txnlog vacuum``: the work that keeps a log small. Writers do all but the vacuum themselves as they go."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Place, with_place
-from txnlog.cli.output import counted, print_json, say
+from txnlog.cli.ending import dry_run_option
+from txnlog.cli.options import Duration, Integer, Place, with_place
+from txnlog.cli.output import Table, counted, print_json, say, show_lines
+from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
-    from txnformat.client.maintenance import MaintenanceReport
+    from txnformat.admin.compaction import CompactedTopic, CompactionProgress
+    from txnformat.admin.garbage import VacuumReport
+    from txnformat.admin.maintenance import MaintenanceReport
+    from txnformat.verify.report import VerifyProgress
 
-__all__ = ["maintain"]
+__all__ = ["compact", "maintain", "vacuum"]
+
+COMPACTED = Table(
+    "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests"
+)
+
+VACUUMED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row.examples[0])
 
 
 @click.group()
@@ -30,6 +48,120 @@ def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
     return None
 
 
+ROUND = Table("Task Done", task=lambda task, _: task, done=lambda _, done: done)
+REMOVED = Table("Topic Partition PreviousEarliest Earliest")
+
+
+def _timed_out(report: MaintenanceReport) -> str:
+    names = f": {', '.join(report.timed_out)}" if report.timed_out else ""
+    return f"ended {counted(len(report.timed_out), 'transaction')}{names}"
+
+
+def _sealed(report: MaintenanceReport) -> str:
+    if not report.segments:
+        return "nothing to seal"
+    return (
+        f"sealed {counted(report.batches, 'batch')} of {counted(report.partitions, 'partition')} in "
+        f"{counted(report.segments, 'segment')}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
+    )
+
+
+def _expired(report: MaintenanceReport) -> str:
+    return (
+        f"forgot {counted(report.expired_transactional_ids, 'transactional id')} and "
+        f"{counted(report.expired_producers, 'producer')} without one"
+    )
+
+
+def _removed(report: MaintenanceReport) -> str:
+    return f"removed records of {counted(len(report.removed), 'partition')}"
+
+
+def _compacted(report: MaintenanceReport) -> str:
+    files = sum(one.files_before for one in report.compacted)
+    return f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
+
+
+def _vacuumed(report: MaintenanceReport) -> str:
+    if report.vacuum is None:
+        return "done less than 24 hours ago"
+    return _counts(report.vacuum)
+
+
+SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
+    "timeouts": _timed_out,
+    "seal": _sealed,
+    "expire": _expired,
+    "retention": _removed,
+    "compact": _compacted,
+    "vacuum": _vacuumed,
+}
+"""What is said of each task that was done."""
+
+
+@maintain.command("all")
+@with_place
+@click.option(
+    "--watch",
+    type=Integer(),
+    metavar="SECONDS",
+    help="Go on, with so many seconds between the rounds, until SIGTERM or SIGINT.",
+)
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write metrics in Prometheus' text format after each round.",
+)
+def everything(place: Place, watch: int | None, metrics_file: Path | None, as_json: bool) -> None:
+    """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour compaction, and once in 24 hours vacuum.
+
+    Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
+    """
+    if watch is not None and watch < 1:
+        raise click.UsageError("--watch takes at least 1 second")
+    from txnformat.admin.upkeep import Upkeep
+
+    stop = threading.Event()
+    if watch is not None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+    with place.open() as log:
+        upkeep = Upkeep(log.maintain, log.committer.clock)
+        while True:
+            report = upkeep.round() if watch is not None else upkeep.once()
+            if report is not None:
+                _show_round(report, as_json, is_line=watch is not None)
+            else:
+                show_lines(f"round {upkeep.rounds} failed: {upkeep.failure}", sys.stderr)
+            if metrics_file is not None:
+                _write(metrics_file, upkeep.to_prometheus(log.url))
+            if watch is None or stop.wait(watch):
+                return
+
+
+def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> None:
+    if as_json:
+        print_json(report, indent=None if is_line else 2)
+        return
+    skipped = {one.task: one.reason for one in report.skipped}
+    ROUND.show(
+        [
+            (task, f"skipped: {skipped[task]}" if task in skipped else say_of(report))
+            for task, say_of in SHOWN.items()
+        ]
+    )
+    if report.removed:
+        say("")
+        REMOVED.show(report.removed)
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file in one step, as a collector of text files wants it."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)
+
+
 @maintain.command("timeouts")
 @with_place
 def timeouts(place: Place, as_json: bool) -> None:
@@ -39,8 +171,7 @@ def timeouts(place: Place, as_json: bool) -> None:
     """
     report = _report("timeouts", place, as_json)
     if report is not None:
-        names = f": {', '.join(report.timed_out)}" if report.timed_out else ""
-        say(f"ended {counted(len(report.timed_out), 'transaction')}{names}")
+        say(_timed_out(report))
 
 
 @maintain.command("seal")
@@ -53,13 +184,7 @@ def seal(place: Place, as_json: bool) -> None:
     report = _report("seal", place, as_json)
     if report is None:
         return
-    if report.segments:
-        say(
-            f"sealed {counted(report.batches, 'batch')} of {counted(report.partitions, 'partition')} in "
-            f"{counted(report.segments, 'segment')}, {counted(report.sidecar_bytes, 'byte')} of sidecars"
-        )
-    else:
-        say("nothing to seal")
+    say(_sealed(report))
     if report.merged_lists:
         say(f"merged {counted(report.merged_lists, 'segment list')} into larger ones")
 
@@ -74,7 +199,153 @@ def expire(place: Place, as_json: bool) -> None:
     """
     report = _report("expire", place, as_json)
     if report is not None:
-        say(
-            f"forgot {counted(report.expired_transactional_ids, 'transactional id')} and "
-            f"{counted(report.expired_producers, 'producer')} without one"
-        )
+        say(_expired(report))
+
+
+@maintain.command("retention")
+@with_place
+def retention(place: Place, as_json: bool) -> None:
+    """Remove the oldest records of topics, as their settings retention.ms and retention.bytes say.
+
+    The log needs `txnlog upgrade` once before.
+    """
+    report = _report("retention", place, as_json)
+    if report is None:
+        return
+    for one in report.skipped:
+        say(f"skipped: {one.reason}")
+    if report.removed:
+        REMOVED.show(report.removed)
+    elif not report.skipped:
+        say("nothing to remove")
+
+
+@click.command()
+@with_place
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="7d",
+    show_default=True,
+    help="How long readers may go on by what they have planned, and writers may take from an upload to its commit: 7d, 12h, 30m.",
+)
+@dry_run_option
+@click.option(
+    "--allow-short-grace",
+    is_flag=True,
+    help="Allow a grace below 2h: reads, uploads and jobs that take longer fail. Nothing of the log is lost.",
+)
+def vacuum(
+    place: Place, grace: datetime.timedelta, dry_run: bool, allow_short_grace: bool, as_json: bool
+) -> None:
+    """Delete the objects that nothing names any more.
+
+    That is what removed records left, lists that newer ones replace, uploads that never became part of the log, and old
+    snapshots. It takes two runs, the grace apart: the first condemns, the second deletes. Run the command every day; it may run in several places at
+    once. Objects that txnlog did not make stay. The log needs `txnlog upgrade` once before.
+    """
+    with progress(wanted=not as_json) as advance, place.open() as log:
+
+        def show(at: VerifyProgress) -> None:
+            advance(
+                at.done, at.total or None, f"{at.stage} {at.done:,} of {at.total:,}" if at.total else at.stage
+            )
+
+        report = log.vacuum(grace, dry_run=dry_run, allow_short_grace=allow_short_grace, progress=show)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show_vacuum(report)
+
+
+def _counts(report: VacuumReport) -> str:
+    from txnformat.admin.garbage import Fate
+
+    fates = (Fate.DELETED, Fate.CONDEMNED)
+    return ", ".join(f"{counted(report.count(fate), 'object')} {fate.value}" for fate in fates)
+
+
+def _show_vacuum(report: VacuumReport) -> None:
+    VACUUMED.show(report.rows)
+    for note in report.notes:
+        say(f"note: {note}")
+    say(f"{_counts(report)}; floor {report.floor}, entry {report.entry}")
+    if report.dry_run:
+        say("this is the effect; nothing was changed")
+
+
+@click.command()
+@click.argument("topic", required=False)
+@with_place
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=Integer(),
+    multiple=True,
+    help="Only this partition of TOPIC; repeat the option for more.",
+)
+@click.option(
+    "--target-bytes",
+    type=Integer(),
+    help="Compressed bytes of a new file, about; the topic's compact.target.bytes unless you say so.",
+)
+@click.option(
+    "--min-lag-ms",
+    type=Integer(),
+    help="Leave alone what has records of a transaction that was aborted less than so long ago; the topic's min.compaction.lag.ms unless you say so.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be written anew; change nothing.")
+@click.option(
+    "--spark",
+    "with_spark",
+    is_flag=True,
+    help="Let Spark's tasks write the files: those of the session that the environment describes.",
+)
+def compact(
+    topic: str | None,
+    place: Place,
+    partitions: tuple[int, ...],
+    dry_run: bool,
+    with_spark: bool,
+    as_json: bool,
+    **settings: Any,  # target_bytes and min_lag_ms
+) -> None:
+    """Write small files of old records together, in all topics or in TOPIC.
+
+    Readers see what they saw before, with fewer requests. What can be sealed is sealed first. The old files stay until a vacuum.
+    The log needs `txnlog upgrade` once before.
+    """
+    given = {name: value for name, value in settings.items() if value is not None}
+    with progress(wanted=not as_json) as advance:
+
+        def show(at: CompactionProgress) -> None:
+            advance(at.done, at.total, f"{at.topic}: {at.done:,} of {at.total:,} bytes")
+
+        if with_spark and not dry_run:
+            done = _compacted_by_spark(place, topic, partitions or None, progress=show, **given)
+        else:
+            with place.open() as log:
+                done = log.compact(topic, partitions or None, dry_run=dry_run, progress=show, **given)
+    if as_json:
+        print_json({"dry_run": dry_run, "topics": [asdict(one) for one in done]})
+    else:
+        COMPACTED.show(done)
+
+
+def _compacted_by_spark(
+    place: Place, topic: str | None, partitions: tuple[int, ...] | None, **settings: Any
+) -> list[CompactedTopic]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise click.UsageError("--spark needs PySpark: pip install 'txnlog[spark]'") from None
+    from spark_datasource.compact import compact as compact_by_spark
+
+    running = SparkSession.getActiveSession()
+    spark = running or SparkSession.builder.appName("txnlog compact").getOrCreate()
+    try:
+        return compact_by_spark(spark, place.root, topic, partitions, **settings, **place.arguments())
+    finally:
+        if running is None:
+            spark.stop()

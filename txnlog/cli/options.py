@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NUMBER",
+    "Duration",
     "Integer",
     "IntegerRange",
     "Place",
     "binary_option",
     "parse_numbers",
     "parse_offsets",
+    "parse_settings",
     "with_optional_place",
     "with_place",
 ]
@@ -33,9 +36,17 @@ __all__ = [
 NUMBER = re.compile("[0-9]{1,19}")
 """A number in an argument: digits of ASCII, as many as an offset can have."""
 
+_DURATION = re.compile("([0-9]{1,6})([dhms])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 Command = Callable[..., Any]
+
+
+if TYPE_CHECKING:
+    _DurationType = click.ParamType[datetime.timedelta]
+else:
+    _DurationType = click.ParamType  # that of click 8.2 takes no type
 
 
 class Integer(click.types.IntParamType):
@@ -46,6 +57,21 @@ class Integer(click.types.IntParamType):
         if isinstance(value, str) and not _INTEGER.fullmatch(value):
             self.fail(f"{value!r:.80} is not a valid integer.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Duration(_DurationType):
+    """A number and its unit: 7d, 12h, 30m, 45s."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the duration as a timedelta."""
+        if isinstance(value, datetime.timedelta):
+            return value
+        found = _DURATION.fullmatch(value)
+        if found is None:
+            self.fail(f"{value!r:.80} is not a duration such as 7d, 12h or 30m.", param, ctx)
+        return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 class IntegerRange(click.IntRange, Integer):
@@ -81,6 +107,21 @@ class Place:
     def arguments(self) -> dict[str, Any]:
         """Return what opens the log takes besides the root."""
         return {"storage_options": dict(self.storage)} if self.storage else {}
+
+
+def parse_settings(
+    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, int | str]:
+    """Return settings of a topic from texts NAME=VALUE."""
+    found: dict[str, int | str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r:.80} is not NAME=VALUE, as in retention.ms=604800000")
+        if name in found:
+            raise click.BadParameter(f"{name!r:.80} is given twice")
+        found[name] = int(value) if _INTEGER.fullmatch(value) else value
+    return found
 
 
 def with_place(function: Command, *, required: bool = True) -> Command:

@@ -1,15 +1,17 @@
-"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``, ``delete-records``, ``upgrade``: a log and its topics."""
+"""``create``, ``topics``, ``create-topic``, ``alter-topic``, ``describe``, ``offsets``, ``delete-records``, ``delete-topic``, ``upgrade``: a log and its topics."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from txnlog.cli.options import Integer, Place, parse_offsets, with_place
-from txnlog.cli.output import Table, instant, plain_values, print_json, say
+from txnformat.errors import printable
+from txnlog.cli.options import Integer, Place, parse_offsets, parse_settings, with_place
+from txnlog.cli.output import Table, counted, instant, plain_values, print_json, say
 from txnlog.cli.records.columns import parse_columns, read_schema
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ __all__ = [
     "create",
     "create_topic",
     "delete_records",
+    "delete_topic",
     "describe",
     "offsets",
     "topics",
@@ -103,6 +106,14 @@ def topics(place: Place, as_json: bool) -> None:
     help="Records with equal keys go to one partition; repeat the option.",
 )
 @click.option("--timestamp-column", metavar="NAME", help="The column that is the records' time.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_settings,
+    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+)
 @click.option("--exist-ok", is_flag=True, help="Accept a topic that exists already, if it is the same.")
 def create_topic(
     topic: str,
@@ -111,7 +122,7 @@ def create_topic(
     schema: str | None,
     keys: tuple[str, ...],
     as_json: bool,
-    **settings: Any,  # partitions, timestamp_column and exist_ok
+    **others: Any,  # partitions, timestamp_column, settings and exist_ok
 ) -> None:
     """Create TOPIC."""
     if columns and schema:
@@ -122,7 +133,7 @@ def create_topic(
     if schema and schema != "kafka":
         wanted = read_schema(Path(schema))
     with place.open() as log:
-        log.create_topic(topic, wanted, key_columns=keys or None, **settings)
+        log.create_topic(topic, wanted, key_columns=keys or None, **others)
         _show_topic(log, topic, as_json)
 
 
@@ -144,15 +155,26 @@ def create_topic(
     metavar="NAME:TYPE",
     help="A wider type for a column, as in id:int64 for an int32; repeat the option.",
 )
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_settings,
+    help="A setting, as in retention.ms=604800000; repeat the option. The log needs `txnlog upgrade` once before.",
+)
+@click.option("--unset", multiple=True, metavar="NAME", help="A setting to take back; repeat the option.")
 def alter_topic(
     topic: str,
     place: Place,
     partitions: int | None,
     added: tuple[str, ...],
     widened: tuple[str, ...],
+    settings: dict[str, int | str],
+    unset: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Let TOPIC grow, in one step: partitions, columns, wider types.
+    """Let TOPIC grow, or set something of it, in one step: partitions, columns, wider types, settings.
 
     Existing data is not rewritten. With more partitions, keys go to other partitions than before.
     """
@@ -161,7 +183,14 @@ def alter_topic(
         raise click.UsageError("--widen names a column twice")
     with place.open() as log:
         columns = parse_columns(added) if added else None
-        log.alter_topic(topic, partitions=partitions, add_columns=columns, widen=widths or None)
+        log.alter_topic(
+            topic,
+            partitions=partitions,
+            add_columns=columns,
+            widen=widths or None,
+            settings=settings or None,
+            unset=unset or None,
+        )
         _show_topic(log, topic, as_json)
 
 
@@ -171,7 +200,7 @@ def alter_topic(
 def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     """Describe the log and its topics.
 
-    Shows columns and partitions, and the transactional id that holds a partition's last stable offset back. As JSON
+    Shows columns and partitions, the transactional id that holds a partition's last stable offset back, and what makes the state grow. As JSON
     also which process may hand out which producer ids (producer_id_blocks).
     """
     with place.open() as log:
@@ -191,6 +220,10 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     if opened and not topics:
         say("")
         OPEN.show(opened)
+    if not topics:
+        for one in description.growing:
+            place_of_it = f"{one.topic}/{one.partition}: " if one.topic else ""
+            say(f"warning: the state grows ({one.kind}, {one.count:,}): {place_of_it}{one.cause}; {one.hint}")
 
 
 @click.command()
@@ -239,13 +272,15 @@ def _show(description: LogDescription) -> None:
             f"KeyColumns: {', '.join(topic.key_columns) or '-'}  TimestampColumn: {topic.timestamp_column or '-'}"
         )
         say(f"Columns: {columns}")
+        if topic.settings:
+            say(f"Settings: {', '.join(f'{name}={value}' for name, value in topic.settings.items())}")
         OFFSETS.show(topic.offsets)
 
 
 @click.command()
 @with_place
 def upgrade(place: Place, as_json: bool) -> None:
-    """Allow that records are removed from the log (delete-records).
+    """Allow that records are removed from the log (delete-records), and that files are written anew (compact).
 
     From then on, older versions of txnlog can neither read nor write this log: upgrade txnlog first in every process that uses it.
     """
@@ -290,3 +325,46 @@ def delete_records(
     DELETED.show(done)
     if dry_run:
         say("this is the effect; nothing was changed")
+
+
+@click.command("delete-topic")
+@click.argument("topic")
+@with_place
+@click.option("--yes", is_flag=True, help="Do not ask for the name again.")
+@click.option("--force", is_flag=True, help="Abort the open transactions that touch the topic.")
+@click.option(
+    "--prepared",
+    multiple=True,
+    metavar="TRANSACTIONAL_ID",
+    help="Give up what this prepared transaction has in the topic, and do as with --force; repeat the option.",
+)
+def delete_topic(
+    topic: str, place: Place, yes: bool, force: bool, prepared: tuple[str, ...], as_json: bool
+) -> None:
+    """Delete TOPIC with all its records, subscriptions and positions, for good.
+
+    A topic that is created under the same name afterwards is another one. The log needs `txnlog upgrade` once before.
+    """
+    with place.open() as log:
+        partitions = log.state.topic(topic).partitions
+        if not yes:
+            _ask_for_name(topic, partitions)
+        done = log.delete_topic(topic, force=prepared or force)
+    if as_json:
+        print_json(done)
+        return
+    say(f"deleted topic {topic} with {counted(done.partitions, 'partition')}")
+    for what, names in (
+        ("aborted the open", done.aborted),
+        ("gave up what it had of the prepared", done.given_up),
+    ):
+        if names:
+            say(f"{what} {'transaction' if len(names) == 1 else 'transactions'} {', '.join(names)}")
+
+
+def _ask_for_name(topic: str, partitions: int) -> None:
+    what = f"deletes topic {printable(topic)} with {counted(partitions, 'partition')} for good"
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError(f"this {what}: add --yes to do it")
+    if click.prompt(f"This {what}. Type its name to go on", err=True) != topic:
+        raise click.UsageError("that is not the name of the topic; nothing was deleted")

@@ -6,6 +6,7 @@ What once crashed Arrow runs in a process of its own.
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,9 +97,8 @@ def test_an_unsound_arrow_value_in_a_row_is_refused(name: str, form: str) -> Non
             pd.DataFrame({"x": objects(value)}) if as_frame else [{"x": value}], pa.schema([("x", type_)])
         )
 
-    for type_ in (TEXT, TEXTS, DEEP, struct_of("a", [TEXTS])):
-        ends_well(lambda type_=type_: work(type_, as_frame=False))  # type: ignore[misc]
-    ends_well(lambda: work(TEXTS, as_frame=True))
+    types = (TEXT, TEXTS, DEEP, struct_of("a", [TEXTS]))
+    ends_well(*(partial(work, type_, as_frame=False) for type_ in types), lambda: work(TEXTS, as_frame=True))
 
 
 @pytest.mark.parametrize("name", ["scalar", "struct scalar", "index", "pandas", "chunked"])

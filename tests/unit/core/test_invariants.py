@@ -29,7 +29,7 @@ from txnformat.core.invariants import INVARIANTS, check_state, check_whole
 from txnformat.core.operations import PendingPartition
 from txnformat.core.ranges import NO_RANGES, Ranges
 from txnformat.core.records.state import PartitionState
-from txnformat.core.state import IntentWindow, LogState, ProducerIdBlock
+from txnformat.core.state import DeletedTopic, IntentWindow, LogState, ProducerIdBlock
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
     AckMode,
@@ -268,6 +268,9 @@ WHOLE: list[tuple[str, State]] = [
     ("I6", known("third", subscriptions=frozenset({BILLING}))),
     ("I20", foreign_files),
     ("I20", shared_directory),
+    ("I22", of_state(topics={}, topic_ids={}, partition_count=0)),
+    ("I22", of_state(deleted={ORDERS.directory: DeletedTopic(ORDERS.directory, "gone", 3)})),
+    ("I22", of_state(deleted={"elsewhere": DeletedTopic("elsewhere", ORDERS.topic_id, 3)})),
 ]
 
 STEP: list[tuple[str, State]] = [
@@ -314,6 +317,7 @@ STEP: list[tuple[str, State]] = [
     ("I19", of_state(subscriptions=BEFORE.subscriptions)),
     ("I19", of_state(subscriptions={**BEFORE.subscriptions, BILLING: AFTER.subscriptions[BILLING]})),
     ("I20", moved_topic),
+    ("I21", of_state(vacuum_floor=10**6)),
 ]
 
 

@@ -26,7 +26,7 @@ from txnformat.core.intents import (
 from txnformat.core.operations import Checkpoint
 from txnformat.core.records.state import EXTENT
 from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot, state_digest
-from txnformat.core.state import Features, LogState
+from txnformat.core.state import DeletedTopic, Features, LogState
 from txnformat.core.wire.document import encode_json, plain_text
 from txnformat.errors import CorruptDataError, StorageError, UnsupportedFeatureError
 from txnformat.persistent import Columns, Vector
@@ -124,8 +124,10 @@ def test_the_digest_covers_every_field(name: str) -> None:
         "features": Features(frozenset(), frozenset(), frozenset()),
         "segment_lists": (SegmentListRecord(*structs.astuple(TABLE)),),
         "listed_segments": 1,
+        "deleted": {"gone-00000000": DeletedTopic("gone-00000000", LOG_ID, 1)},
         "max_transaction_timeout_ms": 1,
         "retired_generation": 7,
+        "vacuum_floor": 7,
     }
     changes: dict[str, Any] = {name: others.get(name, getattr(LogState(""), name))}
     changed = replace(FULL, **changes)

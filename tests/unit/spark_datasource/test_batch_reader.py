@@ -12,7 +12,7 @@ import pytest
 
 from spark_datasource.datasource import TxnLogDataSource
 from spark_datasource.read.splits import Split
-from txnformat.errors import ConflictError
+from txnformat.errors import ConflictError, NotFoundError
 from txnformat.log import TxnLog
 from writers.bulk import BulkAppend
 
@@ -29,13 +29,13 @@ def source(log: TxnLog, path: str) -> TxnLogDataSource:
 
 
 def test_topics_that_are_gone_are_named(source: TxnLogDataSource) -> None:
-    """A log that was restored to an older state, and has grown since, may be without them."""
+    """They were deleted; or the log was restored to an older state, and has grown since."""
     reader = source.reader(source.schema())
     pin = reader._pin
     reader._pin = replace(pin, topics=(pin.topics[0], replace(pin.topics[1], topic_id="gone")))
-    with pytest.raises(ConflictError, match="topics of this DataFrame are not in the log") as caught:
+    with pytest.raises(NotFoundError, match="topics of this DataFrame are no longer in the log") as caught:
         reader.partitions()
-    assert (caught.value.kind, caught.value.values["topics"]) == ("log-replaced", ["b"])
+    assert (caught.value.kind, caught.value.values["topics"]) == ("topic-gone", ["b"])
     assert not {"expected", "got"} & set(caught.value.values)
 
 

@@ -277,7 +277,7 @@ def test_a_topic_that_is_gone_is_an_alarm_and_one_that_is_not_read_any_more_is_n
         topics={key: topic for key, topic in memory_log.state.topics.items() if key != topic_id},
         topic_ids={"u": memory_log.state.topic_ids["u"]},
     )
-    with pytest.raises(ConflictError, match="deleted or recreated") as caught:
+    with pytest.raises(NotFoundError, match="deleted or recreated") as caught:
         without_loss(gone, offset, [], fail_on_data_loss=True)
     assert caught.value.kind == "topic-gone"
     assert without_loss(gone, offset, [], fail_on_data_loss=False).topics == {}

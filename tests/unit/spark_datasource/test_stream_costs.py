@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark.hundred_queries import SCHEMA, ManualClock, Query, billed, dollars
+from bench.cost import dollars
+from bench.spark.hundred_queries import SCHEMA, ManualClock, Query, looked
 from bench.spark.workers import Worker
 from spark_datasource.options.read import parse_read_options
 from spark_datasource.stream.followed_log import FollowedLog
@@ -78,7 +79,7 @@ def test_costs_are_requests_times_prices() -> None:
             RequestClass(Operation.DELETE, KeyClass.DATA): 9,
         }
     )
-    assert billed(counts) == {"read": 7, "write": 3}
+    assert looked(counts) == {"read": 7, "write": 3}
     month = 30 * 24 * 3600
     prices = {"read": 0.5, "write": 2.0}
     assert dollars({"read": 1_000 / month, "write": 0}, prices) == pytest.approx(0.5)

@@ -46,7 +46,7 @@ def test_records_that_were_removed_before_the_query_has_read_them_are_an_alarm(
 
 @pytest.mark.parametrize("order", ["offset", "commit"])
 def test_a_new_query_reads_what_is_left_batch_by_batch(memory_log: TxnLog, start: Open, order: str) -> None:
-    """What was removed before it began is no loss, however small its batches."""
+    """Records that were removed before it began are no loss, however small its batches."""
     memory_log.upgrade()
     append(memory_log, 9, partition=1)
     for number in range(4):

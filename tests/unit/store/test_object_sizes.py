@@ -28,6 +28,7 @@ MIB = 1024 * 1024
         (keys.LATEST_KEY, SMALL_BYTES_MAX),
         (keys.boundary_key(3), SMALL_BYTES_MAX),
         (keys.probe_key(UUID), SMALL_BYTES_MAX),
+        (keys.condemned_key(3, UUID), MIB),
         (keys.snapshot_key(3, UUID), SNAPSHOT_BYTES_MAX),
         (keys.table_key(3, UUID), 256 * MIB),
         (keys.sidecar_key("t-00000000", 3, UUID, "markers"), 256 * MIB),

@@ -8,9 +8,9 @@ from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX
 from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
 from txnformat.core.wire.document import check_text
-from txnformat.errors import InvalidInputError, StaleAppVersionError
+from txnformat.errors import InvalidInputError, NotFoundError, StaleAppVersionError
 
-__all__ = ["check_grows", "find_version"]
+__all__ = ["check_grows", "check_not_gone", "find_version"]
 
 _NEW_HISTORY = "do not repeat old batches with new data; use a new application id for a new history"
 
@@ -63,6 +63,22 @@ def check_grows(state: LogState, apps: Iterable[AppRef]) -> None:
                 app_id=app.app_id,
                 version=app.version,
                 newest=known.version,
+            )
+
+
+def check_not_gone(state: LogState, apps: Iterable[AppRef], names: Iterable[str]) -> None:
+    """Raise NotFoundError of kind ``topic-gone`` if an application has written to a topic that was deleted, and now writes to one of its name."""
+    for app in apps:
+        known = state.app_versions.get(app.key)
+        gone = sorted(set(known.gone).intersection(names)) if known is not None and known.gone else ()
+        if gone:
+            raise NotFoundError(
+                "a topic that the application has written to was deleted",
+                kind="topic-gone",
+                hint="nothing was written; to write to a new topic of this name, use a new application id, or a new checkpoint of a stream",
+                app_id=app.app_id,
+                version=app.version,
+                topic=gone[0],
             )
 
 

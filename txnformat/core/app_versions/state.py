@@ -49,17 +49,31 @@ class VersionAt(NamedTuple):
     entry: int
     instances: tuple[str, ...] = ()
     """The last runs of the application that said which they are, the newest first: at most INSTANCES_MAX."""
+    topics: tuple[str, ...] = ()
+    """Ids, ascending, of the topics that its versions were written to, as far as they say it."""
+    gone: tuple[str, ...] = ()
+    """Names, ascending, of those that were deleted."""
 
     def is_superseded(self, instance: str | None) -> bool:
         """Whether a newer run of the application has taken over from ``instance``."""
         return instance is not None and instance in self.instances[1:]
 
-    def followed_by(self, version: int, entry: int, instance: str | None) -> VersionAt:
-        """Return what is known once ``entry`` holds a version of ``instance``."""
+    def followed_by(
+        self, version: int, entry: int, instance: str | None, topics: tuple[str, ...] = ()
+    ) -> VersionAt:
+        """Return what is known once ``entry`` holds a version of ``instance`` that was written to ``topics``."""
         instances = self.instances
         if instance is not None and instances[:1] != (instance,):
             instances = (instance, *instances)[:INSTANCES_MAX]
-        return VersionAt(version, entry, instances)
+        known = tuple(sorted({*self.topics, *topics})) if topics else self.topics
+        return VersionAt(version, entry, instances, known, self.gone)
+
+    def without_topic(self, topic_id: str, name: str) -> VersionAt:
+        """Return what is known once a topic is deleted."""
+        if topic_id not in self.topics:
+            return self
+        topics = tuple(one for one in self.topics if one != topic_id)
+        return self._replace(topics=topics, gone=tuple(sorted({*self.gone, name})))
 
 
 NO_VERSION = VersionAt(-1, -1)

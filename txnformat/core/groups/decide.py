@@ -182,7 +182,7 @@ def reset_offsets(state: LogState, action: ResetOffsets) -> tuple[JoinGroup, Com
     check_group_offsets((action.offsets,))
     group = state.group(name)
     _check_idle(name, group, action.store_time_ms, force=action.force)
-    # Whoever was a member and only slept is fenced: it must not commit over what was set.
+    # A member that only slept is fenced: it must not commit over what was set.
     put_out = JoinGroup(group=name, generation=group.generation + 1, session_timeout_ms=0)
     return put_out, commit_offsets(state, action.offsets, None, None)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, GroupKey, JoinGroup
 from txnformat.core.groups.state import GroupState
+from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import EndTxn, Expire, InitProducer
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import UNDECIDED, TransactionStatus
@@ -45,6 +46,7 @@ def check_groups_step(before: LogState, entry: CommitEntry, after: LogState) -> 
             f"I18 entry {entry.entry}: generations up to {retired} are gone, not {after.retired_generation}"
         )
     problems += [f"I18 group {name}: it is still there" for name in sorted(gone) if name in after.groups]
+    deleted = {op.topic_id for op in entry.operations if isinstance(op, DeleteTopic)}
     for name in sorted(named - gone):
         old, new = before.group(name), after.groups.get(name)
         if new is None:
@@ -57,6 +59,7 @@ def check_groups_step(before: LogState, entry: CommitEntry, after: LogState) -> 
             or any(
                 key not in new.committed or new.committed[key].order < one.order
                 for key, one in old.committed.items()
+                if isinstance(key, str) or key.topic_id not in deleted
             )
         ):
             problems.append(f"I18 group {name}: a position goes back")

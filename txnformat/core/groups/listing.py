@@ -249,7 +249,7 @@ def _position(state: LogState, group: GroupState, key: TopicPartition, count: Co
     offset = None if found is None else int(found.value)
     lag = None
     if offset is not None:
-        # Whoever reads at read_uncommitted may have committed a position beyond the last stable offset.
+        # A consumer at read_uncommitted may have committed a position beyond the last stable offset.
         start = max(offset, partition.log_start)
         lag = count(key, OffsetRange(start, stable)) if start < stable else 0
     return GroupPosition(

@@ -1,6 +1,6 @@
 """What positions of a group are to be set to: what may be asked for, and what it means for each partition. Pure.
 
-The ways are those of ``kafka-consumer-groups.sh --reset-offsets``. But a position that nobody can read at is refused, not
+The ways are those of ``kafka-consumer-groups.sh --reset-offsets``. But a position at which no consumer can read is refused, not
 moved to the nearest one.
 """
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 
 from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
-from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition, VacuumMark
 from txnformat.core.operations import Expire
 from txnformat.core.records.state import PartitionState, SealedTotals
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import UNDECIDED
 from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition
 
-__all__ = ["apply_expire", "apply_trim"]
+__all__ = ["apply_expire", "apply_trim", "apply_vacuum_mark"]
 
 
 def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
@@ -119,3 +119,19 @@ def _trimmed(partition: PartitionState, part: TrimmedPartition, at: At) -> Parti
         sealed=rest,
         trimmed_entry=max(partition.trimmed_entry, part.commit_entry),
     )
+
+
+def apply_vacuum_mark(state: LogState, op: VacuumMark, at: At) -> LogState:
+    """Return the state with a higher floor, which no longer remembers what was deleted below it."""
+    if not state.vacuum_floor < op.floor < at.entry or LIFECYCLE not in state.features.reader:
+        corrupt(
+            at,
+            "a floor does not go up to an earlier entry, or the log lacks the feature",
+            expected=f"above {state.vacuum_floor}, below {at.entry}",
+            got=op.floor,
+            feature=LIFECYCLE,
+        )
+    # Of what was deleted below, no object can be named any more.
+    passed = [directory for directory, gone in state.deleted.items() if gone.entry < op.floor]
+    deleted = without(state.deleted, passed, at) if passed else state.deleted
+    return replace(state, vacuum_floor=op.floor, deleted=deleted)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from txnformat.field_types import Count, OrMinusOne, PartitionNumber, Positive, Uuid
+from txnformat.field_types import LEFT_OUT, Count, Item, OrMinusOne, PartitionNumber, Positive, Uuid
 
-__all__ = ["Trim", "TrimmedPartition"]
+__all__ = ["DeleteTopic", "Trim", "TrimmedPartition", "VacuumMark"]
 
 
 class TrimmedPartition(Struct, frozen=True, gc=False):
@@ -34,4 +34,21 @@ class Trim(Struct, frozen=True, tag_field="operation", tag="trim"):
     partitions: Annotated[
         tuple[TrimmedPartition, ...], Meta(min_length=1, description="at least one partition")
     ]
+    intent: Count = 0
+
+
+class VacuumMark(Struct, frozen=True, tag_field="operation", tag="vacuum_mark"):
+    """From here on no operation names an object that was born below the floor, so what nothing names there is garbage for good."""
+
+    floor: Positive
+    """Number of an entry; objects born in it or later may still be named."""
+    intent: Count = 0
+
+
+class DeleteTopic(Struct, frozen=True, tag_field="operation", tag="delete_topic"):
+    """A topic leaves the state with all that is its own. Its name may be given again, to a topic with another id."""
+
+    topic_id: Uuid
+    prepared: Annotated[tuple[Item, ...], LEFT_OUT] = ()
+    """Transactional ids, ascending, of the prepared transactions that touched the topic: they lose what they have in it, and keep the rest."""
     intent: Count = 0

@@ -15,8 +15,11 @@ from txnformat.core.intents import (
     EnableFeatures,
     EndTransaction,
     LeaveGroup,
+    MarkVacuum,
     PendingPartition,
     ProducerRef,
+    RemoveTopic,
+    ReplaceSegments,
     SealSegments,
     TakeCheckpoint,
     TrimTopic,
@@ -24,7 +27,7 @@ from txnformat.core.intents import (
 )
 from txnformat.core.operations import Cause, CreateTopic
 from txnformat.core.producers.state import SequenceWindow
-from txnformat.core.state import LogState
+from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.types import Outcome, TopicPartition
 
@@ -40,14 +43,19 @@ def is_absent(state: LogState, action: Action) -> bool:
     return proof is not None and proof(state, action)
 
 
+def topics_stay(state: LogState) -> bool:
+    """Return whether a topic that was created is there: topics of a log that was upgraded may have been deleted since."""
+    return LIFECYCLE not in state.features.reader
+
+
 def _write(state: LogState, write: Write) -> bool:
     versions = (*(() if write.app is None else (write.app,)), *write.apps_beside)
     if any(
         (known := state.app_versions.get(app.key)) is None or known.version < app.version for app in versions
     ):
         return True  # versions only grow, and are never forgotten
-    if any(wanted.name not in state.topic_ids for wanted in write.create):
-        return True  # topics stay
+    if topics_stay(state) and any(wanted.name not in state.topic_ids for wanted in write.create):
+        return True
     if write.producer is None:
         return False
     if write.producer.transactional_id is None:
@@ -87,10 +95,12 @@ def _lacks_sequences(state: LogState, write: Write, producer: ProducerRef) -> bo
     """Return whether the log would remember the sequences of an append, or cannot have taken them, and lacks them."""
     owner = state.transactional_ids.get(producer.transactional_id or "")
     # Perhaps by another process.
-    made = {wanted.topic_id: state.topic_ids[wanted.name] for wanted in write.create}
+    made = {wanted.topic_id: state.topic_ids.get(wanted.name, wanted.topic_id) for wanted in write.create}
     for append in write.appends:
         for part in append.partitions:
             key = TopicPartition(made.get(append.topic_id, append.topic_id), part.partition)
+            if key.topic_id not in state.topics:
+                continue  # it was deleted, with all that the log knew of it
             window = state.partition(key).sequences.get((producer.producer_id, producer.epoch), ())
             if owner is not None and key in owner.staged_sequences:
                 window = owner.staged_sequences[key]
@@ -127,28 +137,41 @@ def _end_for_another(state: LogState, action: EndTransaction) -> bool:
 
 def _seal(state: LogState, action: SealSegments) -> bool:
     return any(
-        state.partition(TopicPartition(segment.record.topic_id, part.partition)).sealed_end < part.end_offset
+        segment.record.topic_id in state.topics
+        and state.partition(TopicPartition(segment.record.topic_id, part.partition)).sealed_end
+        < part.end_offset
         for segment in action.seal.segments
         for part in segment.partitions
     )
 
 
 def _trim(state: LogState, action: TrimTopic) -> bool:
-    return any(
+    return action.trim.topic_id in state.topics and any(
         state.partition(TopicPartition(action.trim.topic_id, part.partition)).log_start < part.log_start
         for part in action.trim.partitions
     )
 
 
+def _replace(state: LogState, action: ReplaceSegments) -> bool:
+    return any(
+        state.partition(TopicPartition(action.replace.topic_id, part.partition)).revision == part.revision
+        for segment in action.replace.segments
+        for part in segment.partitions
+    )
+
+
 _PROOFS: dict[type[Any], Callable[[LogState, Any], bool]] = {
-    CreateTopic: lambda state, action: action.topic_id not in state.topics,
+    CreateTopic: lambda state, action: topics_stay(state) and action.topic_id not in state.topics,
     EnableFeatures: lambda state, action: not state.features.reader.issuperset(action.features),
     EndTransaction: _end_for_another,
+    RemoveTopic: lambda state, action: action.topic_id in state.topics,
     LeaveGroup: lambda state, action: state.group(action.group).generation <= action.generation,
+    MarkVacuum: lambda state, action: state.vacuum_floor < action.floor,
     SealSegments: _seal,
     TakeCheckpoint: lambda state, action: (
         not state.checkpoints or state.checkpoints[-1].entry < action.checkpoint.entry
     ),
+    ReplaceSegments: _replace,
     TrimTopic: _trim,
     Write: _write,
 }

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from msgspec import structs
 
-from txnformat.core.app_versions.decide import check_grows, find_version
+from txnformat.core.app_versions.decide import check_grows, check_not_gone, find_version
 from txnformat.core.app_versions.state import Content
 from txnformat.core.drafts import replace
 from txnformat.core.groups.checks import check_group_offsets
@@ -28,9 +28,9 @@ from txnformat.core.operations import (
     PendingPartition,
     Stage,
 )
-from txnformat.core.ownership import directories, shares_directory, topic_exists
+from txnformat.core.ownership import directories, directory_in_use, shares_directory, topic_exists
 from txnformat.core.producers.state import AppendedRange, SequenceVerdict, SequenceWindow, classify
-from txnformat.core.state import LogState
+from txnformat.core.state import LIFECYCLE, LogState, topic_gone
 from txnformat.core.subscriptions.decide import acknowledge
 from txnformat.core.transactions.decide import check_identity, end, prepare
 from txnformat.core.transactions.state import TransactionalIdState, TransactionStatus
@@ -83,7 +83,10 @@ def decide_write(state: LogState, write: Write) -> tuple[Operation, ...] | Done:
         operations.append(prepare(write.producer, owner, added=added))
     if write.app is not None:
         apps = (write.app, *write.apps_beside)
-        operations += [_version(app, renamed) for app in apps]
+        topics = _written(write, owner, renamed)
+        check_not_gone(state, apps, _names(state, topics, created))
+        known = topics if LIFECYCLE in state.features.reader else ()
+        operations += [_version(app, renamed, known) for app in apps]
     if not operations:
         raise InvalidInputError("a write without any effect", kind="empty-write")
     return tuple(operations)
@@ -100,6 +103,8 @@ def _created(state: LogState, create: tuple[CreateTopic, ...]) -> tuple[list[Cre
     for wanted in create:
         topic_id = state.topic_ids.get(wanted.name)
         if topic_id is None:
+            if (gone := state.deleted.get(wanted.directory)) is not None:
+                raise directory_in_use(wanted, gone)
             if shares_directory(wanted.directory, taken):
                 raise topic_exists(wanted.name)
             created.append(replace(wanted, intent=0))
@@ -130,12 +135,28 @@ def _renamed(appends: tuple[TopicAppend, ...], renamed: dict[str, str]) -> tuple
     )
 
 
-def _version(app: AppRef, renamed: dict[str, str]) -> AppVersion:
+def _written(write: Write, owner: TransactionalIdState | None, renamed: dict[str, str]) -> tuple[str, ...]:
+    """Return the ids of the topics that a write creates, or that it, or its transaction, adds records to."""
+    found = {wanted.topic_id for wanted in write.create} | {append.topic_id for append in write.appends}
+    written = {renamed.get(topic_id, topic_id) for topic_id in found}
+    if owner is not None:
+        written |= {key.topic_id for key in owner.partitions} | {flush.topic_id for flush in owner.staged}
+    return tuple(sorted(written))
+
+
+def _names(state: LogState, topic_ids: tuple[str, ...], created: list[CreateTopic]) -> set[str]:
+    made = {wanted.topic_id: wanted.name for wanted in created}
+    return {made[one] if one in made else state.topics[one].name for one in topic_ids}
+
+
+def _version(app: AppRef, renamed: dict[str, str], topics: tuple[str, ...]) -> AppVersion:
     """Return the operation of an application's version, its content with the ids that topics have in the log."""
     content = app.content
     if content is not None:
         content = Content(replace(one, topic_id=renamed.get(one.topic_id, one.topic_id)) for one in content)
-    return AppVersion(app.namespace, app.app_id, app.version, instance=app.instance, content=content)
+    return AppVersion(
+        app.namespace, app.app_id, app.version, instance=app.instance, content=content, topics=topics
+    )
 
 
 class _Placing:
@@ -253,9 +274,7 @@ def _check_topic(
     made = next((op for op in created if op.topic_id == append.topic_id), None)
     count = topic.partitions if topic else made.partitions if made else None
     if count is None:
-        raise NotFoundError(
-            "the topic of an append does not exist", kind="unknown-topic", topic_id=append.topic_id
-        )
+        raise topic_gone("the topic of an append was deleted", append.topic_id)
     if count != append.partition_count and not _is_repeat(state, producer, owner, append):
         raise ConflictError(
             "the topic's partition count has changed since the records were distributed",

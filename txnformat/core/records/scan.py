@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from txnformat.types import IsolationLevel, OffsetRange
 __all__ = [
     "PLANNED",
     "PartitionPlan",
+    "Stored",
     "check_not_trimmed",
     "check_range",
     "commit_entries",
@@ -30,8 +32,10 @@ __all__ = [
     "extents_in",
     "extents_to_read",
     "plan_partition",
+    "plan_runs",
     "plan_sealed",
     "planned",
+    "planned_runs",
     "readable_end",
 ]
 
@@ -49,8 +53,29 @@ PLANNED: np.dtype[Any] = np.dtype(
         ("entry", "<i8"),  # of the append
         ("commit_entry", "<i8"),  # of the end, or of an append by itself; -1 while undecided or aborted
         ("timestamp_ms", "<i8"),  # log time of the append
+        ("end_offset", "<i8"),  # behind the last row taken
+        # Of a run of a compacted file: the rows themselves say their offsets, producers and entries, and which of them are taken.
+        ("stored", "<i4"),  # Stored
+        ("since", "<i8"),  # commit entries of the rows taken, exclusive
+        ("until", "<i8"),  # inclusive
+        ("known_entry", "<i8"),  # commit entries above it are told as null
     ]
 )
+INT64_MAX = 2**63 - 1
+
+
+class Stored(IntEnum):
+    """How a planned row gets its metadata columns."""
+
+    NO = 0
+    """It is of an appended batch: from this row."""
+    WHOLE = 1
+    """From columns of its file; every row is taken."""
+    PART = 2
+    """Likewise; the rows with offsets of this row and commit entries in its window are taken, of ``take`` at most."""
+    BY_COMMIT = 3
+    """Likewise, and they are sorted by commit entry."""
+
 
 HALF = 2**31
 """Below it, a producer id and an epoch fit into one number of 64 bits."""
@@ -75,7 +100,7 @@ def readable_end(partition: PartitionState, isolation: IsolationLevel) -> int:
 
 
 def check_not_trimmed(partition: PartitionState, entry: int, topic: str, number: int) -> None:
-    """Raise NotFoundError of kind ``version-trimmed``: records that were committed after an entry are removed, so that nothing from there on is whole."""
+    """Raise NotFoundError of kind ``version-trimmed``: a record that was committed after an entry was removed."""
     if entry < partition.trimmed_entry:
         raise NotFoundError(
             "records of this version, or later ones, were removed",
@@ -208,6 +233,47 @@ def plan_sealed(
     return planned(found, wanted, found["commit_entry"])
 
 
+def plan_runs(
+    runs: Rows,
+    wanted: OffsetRange,
+    isolation: IsolationLevel,
+    owned: OffsetRange | None = None,
+    as_of: int = -1,
+) -> Rows:
+    """Return what to read of a partition's part of a compacted segment, whose rows are RUN_ROW; otherwise as :func:`plan_sealed`.
+
+    All of its records are committed, so that the isolation levels differ in a snapshot alone.
+    """
+    begins = np.maximum(runs["start_offset"], wanted.start)
+    chosen = (begins < runs["end_offset"]) & (runs["start_offset"] < wanted.end)
+    if isolation is IsolationLevel.SNAPSHOT:
+        chosen &= in_cut(runs["min_commit_entry"], as_of)
+    if owned is not None:
+        chosen &= (begins >= owned.start) & (begins < owned.end)
+    until = as_of if isolation is IsolationLevel.SNAPSHOT else INT64_MAX
+    return planned_runs(runs[chosen], wanted, until=until)
+
+
+def planned_runs(runs: Rows, wanted: OffsetRange, *, until: int = INT64_MAX) -> Rows:
+    """Return runs (RUN_ROW) clipped to a range and to a largest commit entry, as rows of dtype PLANNED."""
+    rows = np.zeros(len(runs), PLANNED)
+    rows["base_offset"] = np.maximum(runs["start_offset"], wanted.start)
+    rows["end_offset"] = np.minimum(runs["end_offset"], wanted.end)
+    rows["take"] = runs["records"]
+    for name in ("file", "row_group", "row_group_count", "size"):
+        rows[name] = runs[name]
+    for name in ("producer_id", "epoch", "entry", "commit_entry"):
+        rows[name] = -1
+    rows["since"], rows["until"], rows["known_entry"] = -1, until, INT64_MAX
+    is_whole = (
+        (rows["base_offset"] == runs["start_offset"])
+        & (rows["end_offset"] == runs["end_offset"])
+        & (runs["max_commit_entry"] <= until)
+    )
+    rows["stored"] = np.where(is_whole, Stored.WHOLE, Stored.PART)
+    return rows
+
+
 def in_cut(entries: Rows, as_of: int) -> Rows:
     """Tell for each commit entry (-1: undecided or aborted) whether the snapshot at entry ``as_of`` shows its records.
 
@@ -238,6 +304,8 @@ def planned(extents: Rows, wanted: OffsetRange, committed_by: Rows) -> Rows:
     rows["skip"] = skip
     rows["base_offset"] = extents["base_offset"] + skip
     rows["take"] = np.minimum(extents["base_offset"] + extents["records"], wanted.end) - rows["base_offset"]
+    rows["end_offset"] = rows["base_offset"] + rows["take"]
+    rows["since"], rows["until"], rows["known_entry"] = -1, INT64_MAX, INT64_MAX
     for name in (
         "file",
         "row_group",

@@ -93,7 +93,7 @@ SEGMENT: np.dtype[Any] = np.dtype(
 
 
 class SealedTotals(msgspec.Struct, frozen=True, gc=False):
-    """What the sealed segments of a partition hold that do not lie below its log start, all together. A snapshot has it as it is."""
+    """Totals of a partition's sealed segments, but for those below its log start. A snapshot has them as they are."""
 
     records: Count
     size: Count
@@ -127,6 +127,8 @@ class PartitionState(msgspec.Struct, frozen=True):
     sealed: SealedTotals = _NOTHING_SEALED
     trimmed_entry: int = -1
     """Largest entry that committed a record below the log start; -1: none did. A version below it is no longer whole."""
+    revision: int = 0
+    """How often sealed segments were replaced: sums over them that were counted at another revision are counted anew."""
     open: dict[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
     sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)

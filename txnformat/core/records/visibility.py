@@ -101,7 +101,7 @@ def _aborted_batches(
     next_first = heap[0][0]
     never = int(np.iinfo(np.int64).max)
     # A producer has one transaction at a time, so the set is a map: producer id -> (first, last) of the active one.
-    # Whoever ended is replaced by the producer's next, or found to have ended when the producer is next seen.
+    # An ended one is replaced by the producer's next, or found to have ended when the producer is next seen.
     active: dict[int, tuple[int, int]] = {}
     found: list[int] = []
     batches = zip(

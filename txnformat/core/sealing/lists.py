@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
-from txnformat.core.operations import Seal
+from txnformat.core.operations import Replace, Seal
 from txnformat.core.state import LogState
 from txnformat.types import SegmentListRecord
 
-__all__ = ["LISTS_MAX", "ROWS_MAX", "lists_with", "taken_in"]
+__all__ = ["LISTS_MAX", "ROWS_MAX", "lists_replaced", "lists_with", "taken_in"]
 
 RATIO = 2
 """A list that is at most so many times as large as all newer rows together is taken in."""
@@ -56,3 +56,14 @@ def lists_with(state: LogState, op: Seal) -> tuple[SegmentListRecord, ...] | Non
     if op.replaced_lists != tuple(one.key for one in gone) and not (is_of_all and not op.replaced_lists):
         return None
     return (*kept, added)
+
+
+def lists_replaced(state: LogState, op: Replace) -> tuple[SegmentListRecord, ...] | None:
+    """Return the lists after a compaction; None: others have changed one that it replaces, or the new one begins elsewhere."""
+    lists = {one.key: one for one in state.segment_lists}
+    for one in op.lists:
+        known = lists.get(one.replaced)
+        if known is None or known.first != one.segment_list.first or known.key != one.replaced:
+            return None
+        lists[one.replaced] = one.segment_list
+    return tuple(lists.values())

@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS
+from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, TopicSetting
 from txnformat.core.producers.state import AppendedRange
 from txnformat.core.records.state import SealedTotals
 from txnformat.core.snapshot.groups import GroupRow
 from txnformat.core.snapshot.subscriptions import SubscriptionRow
-from txnformat.core.state import ProducerIdBlock
+from txnformat.core.state import DeletedTopic, ProducerIdBlock
 from txnformat.core.transactions.state import (
     MAX_TRANSACTION_TIMEOUT_MS,
     LastEnd,
@@ -35,6 +35,7 @@ from txnformat.field_types import (
     Sha256,
     Text,
     TimeoutMs,
+    TopicName,
     Uuid,
 )
 from txnformat.types import SegmentListRecord, SegmentRecord
@@ -76,6 +77,8 @@ class TopicRow(Struct, frozen=True, gc=False, omit_defaults=True):
     partitions: PartitionCount | None = None
     """None: those that it was created with."""
     schemas: tuple[Any, ...] = ()
+    settings: tuple[TopicSetting, ...] | None = None
+    """None: those that it was created with."""
 
 
 class StartRow(Struct, frozen=True, gc=False):
@@ -140,6 +143,8 @@ class AppVersionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     version: Count
     entry: Count
     instances: tuple[Item, ...] = ()
+    topics: tuple[Uuid, ...] = ()
+    gone: tuple[TopicName, ...] = ()
 
 
 class WindowRow(Struct, frozen=True, gc=False):
@@ -182,6 +187,7 @@ class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     aborted: Count
     segments: Count
     trimmed_entry: OrMinusOne = -1
+    revision: Count = 0
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):
@@ -235,3 +241,5 @@ class StateRow(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     listed_segments: Count
     files: NumberedRow
     tables: NumberedRow
+    vacuum_floor: Count = 0
+    deleted: tuple[DeletedTopic, ...] = ()

@@ -14,6 +14,7 @@ from msgspec import UNSET, structs
 from txnformat.core.app_versions.state import VersionAt
 from txnformat.core.operation_codec import (
     check_segment_keys,
+    check_settings_order,
     check_table_key,
     decode_operation,
     stored_operation,
@@ -42,6 +43,7 @@ from txnformat.core.snapshot.rows import (
 )
 from txnformat.core.snapshot.subscriptions import decode_subscription, encode_subscription
 from txnformat.core.state import (
+    DeletedTopic,
     Features,
     IntentWindow,
     LogState,
@@ -105,7 +107,7 @@ def encode_state(state: LogState) -> StateRow:
         ),
         retired_generation=state.retired_generation,
         app_versions=tuple(
-            AppVersionRow(*key, known.version, known.entry, known.instances)
+            AppVersionRow(*key, known.version, known.entry, known.instances, known.topics, known.gone)
             for key, known in sorted(state.app_versions.items())
         ),
         checkpoints=tuple(stored_operation(checkpoint) for checkpoint in state.checkpoints),
@@ -123,6 +125,8 @@ def encode_state(state: LogState) -> StateRow:
         listed_segments=state.listed_segments,
         files=NumberedRow(len(state.files), state.files.end),
         tables=NumberedRow(len(state.tables), state.tables.end),
+        vacuum_floor=state.vacuum_floor,
+        deleted=tuple(one for _, one in sorted(state.deleted.items())),
     )
 
 
@@ -138,6 +142,7 @@ def _encode_topic(topic: TopicState) -> TopicRow:
         stored_operation(topic.created),
         topic.partitions if topic.partitions != topic.created.partitions else None,
         tuple(map(fields_to_json, later)),
+        topic.settings if topic.settings != topic.created.settings else None,
     )
 
 
@@ -182,6 +187,7 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
         len(partition.aborted),
         len(partition.segments),
         partition.trimmed_entry,
+        partition.revision,
     )
 
 
@@ -212,6 +218,8 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
     bounds = [one.first for one in lists] + [row.listed_segments]
     if (lists or row.listed_segments) and (bounds[0] != 0 or any(b <= a for a, b in pairwise(bounds))):
         fail(name, "listed_segments", "end of lists that follow each other from segment 0 on", bounds)
+    if row.vacuum_floor >= max(row.entry, 1):
+        fail(name, "vacuum_floor", f"below {row.entry}", row.vacuum_floor)
     schemas: dict[bytes, TopicSchema] = {}  # topics may be many and alike: each schema is made once
     topics = {
         topic.topic_id: topic
@@ -230,6 +238,7 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         features=_features(row.features),
         topics=topics,
         topic_ids={topic.name: topic.topic_id for topic in topics.values()},
+        deleted=_deleted(row.deleted, topics, name),
         partition_count=partition_count,
         partitions=_partitions(row.partitions, tables, name),
         transactional_ids=transactional_ids,
@@ -240,7 +249,9 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
         producers={one.producer_id: UsedAt(one.entry, one.timestamp_ms) for one in row.producers},
         retired_below=row.retired_below,
         app_versions={
-            (one.namespace, one.app_id): VersionAt(one.version, one.entry, one.instances)
+            (one.namespace, one.app_id): VersionAt(
+                one.version, one.entry, one.instances, one.topics, one.gone
+            )
             for one in row.app_versions
         },
         retired_generation=row.retired_generation,
@@ -259,7 +270,18 @@ def decode_state(row: StateRow, tables: Tables, name: str) -> LogState:
             _checkpoint(one, f"{name}.checkpoints[{index}]") for index, one in enumerate(row.checkpoints)
         ),
         window=IntentWindow(row.window.first, row.window.entries),
+        vacuum_floor=row.vacuum_floor,
     )
+
+
+def _deleted(
+    rows: tuple[DeletedTopic, ...], topics: dict[str, TopicState], name: str
+) -> dict[str, DeletedTopic]:
+    taken = {topic.directory for topic in topics.values()}
+    found = {one.directory: one for one in rows}
+    if len(found) < len(rows) or taken & found.keys():
+        fail(name, "deleted", "directories of no other topic", sorted(taken & found.keys()))
+    return found
 
 
 def _vector(end: int, numbered: list[tuple[int, T]], path: str, count: int | None = None) -> Vector[T]:
@@ -290,8 +312,17 @@ def _topic(row: TopicRow, known: dict[bytes, TopicSchema], path: str) -> TopicSt
     partitions = created.partitions if row.partitions is None else row.partitions
     if partitions < created.partitions:
         fail(path, "partitions", f"at least {created.partitions}", partitions)
+    settings = created.settings if row.settings is None else row.settings
+    check_settings_order(settings, path)
     return TopicState(
-        created.topic_id, created.name, created.directory, partitions, schema, created, row.created_entry
+        created.topic_id,
+        created.name,
+        created.directory,
+        partitions,
+        schema,
+        created,
+        row.created_entry,
+        settings,
     )
 
 
@@ -372,6 +403,7 @@ def _partitions(
             sealed_end=row.sealed_end,
             sealed=row.sealed,
             trimmed_entry=row.trimmed_entry,
+            revision=row.revision,
             open={
                 (one.producer_id, one.epoch): one.first_offset
                 for one in sorted(row.open, key=attrgetter("first_offset"))

@@ -1,4 +1,4 @@
-"""Figures of subscriptions over the records that anybody can read, and what an acknowledgement covers. Pure.
+"""Figures of subscriptions over readable records, and what an acknowledgement covers. Pure.
 
 Offsets of markers and of aborted records hold nothing that is read. Where records are, the caller says: visible runs, ranges of
 consecutive offsets below the last stable offset, which never change. See the specification, section 5.11.

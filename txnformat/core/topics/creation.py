@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txnformat import keys
@@ -11,6 +11,7 @@ from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import TopicState
 from txnformat.core.topics.schema import as_topic_schema
+from txnformat.core.topics.settings import as_settings
 from txnformat.errors import ConflictError, InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX
 
@@ -25,6 +26,7 @@ def new_topic(
     partitions: int = 1,
     key_columns: Sequence[str] | None = None,
     timestamp_column: str | None = None,
+    settings: Mapping[str, int | str] | None = None,
 ) -> CreateTopic:
     """Return the operation that creates a topic; see :meth:`txnformat.log.TxnLog.create_topic`.
 
@@ -39,15 +41,25 @@ def new_topic(
     check_readable(topic_schema.arrow_schema)
     fields, key_names, timestamp = topic_schema.to_json()
     return CreateTopic(
-        topic_id, name, keys.topic_directory(name, topic_id), partitions, fields, key_names, timestamp
+        topic_id,
+        name,
+        keys.topic_directory(name, topic_id),
+        partitions,
+        fields,
+        key_names,
+        timestamp,
+        settings=as_settings({} if settings is None else settings),
     )
 
 
 def check_same_topic(wanted: CreateTopic, found: TopicState) -> None:
     """Raise ConflictError of kind ``topic-exists`` unless a topic is, or began as, the wanted one."""
-    same = replace(wanted, topic_id=found.topic_id, directory=found.directory)
+    same = replace(wanted, topic_id=found.topic_id, directory=found.directory, settings=())
     fields, _, _ = found.schema.to_json()
-    if same not in (found.created, replace(found.created, partitions=found.partitions, fields=fields)):
+    created = replace(
+        found.created, settings=()
+    )  # they may be others by now, and are what alter_topic is for
+    if same not in (created, replace(created, partitions=found.partitions, fields=fields)):
         raise ConflictError(
             "the topic exists already, and differs",
             kind="topic-exists",

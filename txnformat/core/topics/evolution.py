@@ -1,4 +1,4 @@
-"""How a topic may change: partitions are added, columns are added, types grow. Pure.
+"""How a topic may change: partitions are added, columns are added, types grow, settings are set. Pure.
 
 A change is only ever one that old files can be read under: a column that they lack is null, and each of their values
 has exactly one value of the wider type. So nothing is rewritten, and writers of an older version go on.
@@ -17,8 +17,9 @@ from txnformat.arguments import items
 from txnformat.columns.arrow_types import canonical_schema, check_readable, fields_from_json, fields_to_json
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.intents import ChangeTopic
-from txnformat.core.operations import AlterTopic
+from txnformat.core.operations import AlterTopic, TopicSetting
 from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.topics.settings import as_settings, changed_settings, is_setting
 from txnformat.errors import InvalidInputError, repr_of
 from txnformat.field_types import PARTITIONS_MAX, SCHEMAS_MAX
 
@@ -67,6 +68,8 @@ def as_change(
     partitions: int | None,
     add_columns: Any,
     widen: object,
+    settings: object = None,
+    unset: object = None,
 ) -> ChangeTopic:
     """Return the change that a user describes; whether the topic can take it is for :func:`evolve` to say.
 
@@ -98,13 +101,25 @@ def as_change(
         for name, type_ in wider
         if not isinstance(name, str) or not isinstance(type_, pa.DataType)
     ]
+    names: list[Any] = []
+    if isinstance(unset, str | bytes) or not isinstance(unset, Iterable | None):
+        problems.append(f"unset is {repr_of(unset, 80)}, not a list of names of settings")
+    else:
+        names = items(() if unset is None else unset, "unset")
+        problems += [f"there is no setting {repr_of(one, 80)}" for one in names if not is_setting(one)]
     if problems:
         raise _invalid(problems)
-    return ChangeTopic(topic_id, partitions, tuple(added), wider)
+    wanted = as_settings({} if settings is None else settings)
+    both = sorted({one.name for one in wanted} & set(names))
+    if both:
+        raise _invalid([f"{name} is to be set and unset" for name in both])
+    return ChangeTopic(topic_id, partitions, tuple(added), wider, wanted, tuple(names))
 
 
-def evolve(schema: TopicSchema, partitions: int, change: ChangeTopic) -> AlterTopic:
-    """Return the operation that changes a topic with this newest schema and so many partitions.
+def evolve(
+    schema: TopicSchema, partitions: int, change: ChangeTopic, settings: tuple[TopicSetting, ...] = ()
+) -> AlterTopic:
+    """Return the operation that changes a topic with this newest schema, so many partitions and these settings.
 
     Raises InvalidInputError of kind ``invalid-alter``, with every problem: the topic cannot change like that, or would stay as it is.
     """
@@ -114,8 +129,9 @@ def evolve(schema: TopicSchema, partitions: int, change: ChangeTopic) -> AlterTo
         problems.append(
             f"the topic has {partitions} partitions and cannot have {count}: they only grow, to at most {PARTITIONS_MAX}"
         )
-    if change.partitions is None and not change.add and not change.widen:
-        problems.append("nothing to change: give partitions, add_columns or widen")
+    sets = bool(change.settings or change.unset)
+    if change.partitions is None and not change.add and not change.widen and not sets:
+        problems.append("nothing to change: give partitions, add_columns, widen, settings or unset")
     fields = _columns(_widened(schema, change.widen, problems), change.add, problems)
     changes = bool(change.add or change.widen)
     if changes and schema.schema_id + 1 >= SCHEMAS_MAX:
@@ -127,6 +143,7 @@ def evolve(schema: TopicSchema, partitions: int, change: ChangeTopic) -> AlterTo
         count,
         schema.schema_id + int(changes),
         tuple(fields_to_json(fields)) if changes else None,
+        settings=changed_settings(settings, change.settings, change.unset) if sets else None,
     )
 
 

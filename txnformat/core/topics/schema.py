@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -53,6 +53,8 @@ class TopicSchema:
     """The column that is the records' time; None: the time of the append."""
     earlier: tuple[pa.Schema, ...] = field(default=(), repr=False)
     """The versions before this one, by schema id: their files are read as if they had this schema."""
+    later: tuple[pa.Schema, ...] = field(default=(), repr=False, compare=False)
+    """Versions after this one that a compaction may have given to old records; see :meth:`beside`."""
 
     @property
     def schema_id(self) -> int:
@@ -70,15 +72,20 @@ class TopicSchema:
 
     def of_file(self, file: FileRecord) -> pa.Schema:
         """Return the columns of a segment file. Raises CorruptDataError: the topic has no such version."""
-        if not 0 <= file.schema_id <= self.schema_id:
+        newest = self.schema_id + len(self.later)
+        if not 0 <= file.schema_id <= newest:
             raise CorruptDataError(
                 "a segment file is of a version of its topic's schema that there is not",
                 hint="run no writer on this log before its cause is known",
                 object=file.key,
-                expected=f"0 to {self.schema_id}",
+                expected=f"0 to {newest}",
                 got=file.schema_id,
             )
-        return self.version(file.schema_id)
+        return (*self.earlier, self.arrow_schema, *self.later)[file.schema_id]
+
+    def beside(self, newest: TopicSchema) -> TopicSchema:
+        """Return this version for reads of files that may have any version up to the newest one: a compaction writes old records with that."""
+        return replace(self, later=(*newest.earlier, newest.arrow_schema)[self.schema_id + 1 :])
 
     def __post_init__(self) -> None:
         """Replace near types and check the columns that are named."""

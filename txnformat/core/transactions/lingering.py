@@ -3,7 +3,7 @@
 Worker i of a job of p workers writes with the transactional id ``prefix-<i>``. When the job starts anew, perhaps with
 fewer workers, each worker i aborts what was left open under the ids ``prefix-<k>`` with k ≡ i (mod p) and
 k < p × factor: the ranges of the workers never overlap. A job that comes back with less than 1/factor of its workers
-leaves ids that nobody looks at; the list of all of them shows those.
+leaves ids that no worker looks at; the list of all of them shows those.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def _failure_of(error: BaseException, doing: str, url: str) -> Failure:
         # aiobotocore gives a connection that was refused and one that broke in mid-request the same name.
         inner = error.kwargs.get("error")
         if isinstance(inner, aiohttp.ClientConnectorError):
-            # boto's text has the endpoint, aiohttp's says why: no such name, or nobody listens.
+            # boto's text has the endpoint, aiohttp's says why: no such name, or no server listens.
             cause = f"{error} ({inner})"
             return Failure(_error(_UNREACHABLE, doing, url, cause, transient=True), True, False)
         return Failure(_error(_LOST, doing, url, str(error), transient=True), False, True)
@@ -284,7 +284,7 @@ def _answered(error: exceptions.ClientError, doing: str, url: str) -> Failure:
     if "expired" in f"{code} {message}".lower() and status in (400, 401, 403):
         meaning = _EXPIRED
     cause = " ".join(part for part in (str(status), code, message) if part)
-    # A full store stays full, so nobody waits for it; but a 507 may come when parts of an object have been written.
+    # A full store stays full, so no call waits for it; but a 507 may come when parts of an object have been written.
     transient = open_end and meaning is not _FULL
     return Failure(_error(meaning, doing, url, cause, transient=transient), not open_end, True, status, code)
 

@@ -1,6 +1,6 @@
 """HTTP sessions of the S3 client: one request, one host, and no answer without a bound.
 
-A redirect is never followed, for what it names may be anybody's: the request carries the object, the condition and the
+A redirect is never followed, for it may name any server: the request carries the object, the condition and the
 session token. Its answer becomes :class:`RedirectedError`, which says where it pointed.
 """
 
@@ -52,7 +52,7 @@ _AWS_REGIONAL = re.compile(
 class RedirectedError(Exception):
     """The store answered a request to ``asked`` with a redirect, 300 to 399: the request went no further.
 
-    ``location`` is what the answer named, anybody's text: only ``host`` may be shown. ``region`` is the one that it named. Empty without them.
+    ``location`` is what the answer named, text of any origin: only ``host`` may be shown. ``region`` is the one that it named. Empty without them.
     """
 
     def __init__(self, status: int, asked: str, location: str, region: str) -> None:

@@ -28,6 +28,7 @@ from txnformat.store.s3.patience import Patience
 from txnformat.store.s3.store_time import StoreTime
 from txnformat.store.s3.upload import S3Writer, checksum
 from txnformat.store.secrets import hide_in
+from txnformat.store.unfinished import UnfinishedUpload
 from txnformat.store.writer import Writer
 
 __all__ = ["S3Store"]
@@ -239,23 +240,53 @@ class S3Store:
                 or empty > EMPTY_PAGES_MAX
                 or len(found) > LISTED_KEYS_MAX
             ):
-                raise StorageError(
-                    "the store's listing does not end",
-                    kind="answer-too-large",
-                    hint="check the storage option endpoint_url: the server there is no object store, or is broken",
-                    store=self.url,
-                    keys=len(found),
-                )
+                raise self._endless(len(found))
         # Directory buckets of S3 Express are in no order, and ignore where to start.
         found.sort(key=lambda info: info.key.encode())
         if start_after is not None:
             found = [info for info in found if info.key.encode() > start_after.encode()]
         return found
 
+    def _endless(self, keys: int) -> StorageError:
+        return StorageError(
+            "the store's listing does not end",
+            kind="answer-too-large",
+            hint="check the storage option endpoint_url: the server there is no object store, or is broken",
+            store=self.url,
+            keys=keys,
+        )
+
     def delete(self, key: str) -> None:
         """Delete the object; a missing one is no error. In a versioned bucket its versions stay."""
         try:
             self.request("delete_object", key)
+        except RequestFailedError as error:
+            self._check_missing(error)
+
+    def unfinished_uploads(self, before_ms: int) -> Sequence[UnfinishedUpload]:
+        """Return the multipart uploads under the prefix that were initiated before a time. Requests: 1 per 1,000."""
+        arguments: dict[str, Any] = {"Prefix": self._full("")}
+        found: list[UnfinishedUpload] = []
+        while True:
+            try:
+                page = self.request("list_multipart_uploads", None, **arguments)
+            except RequestFailedError as error:
+                raise error.failure.error from None
+            for item in page.get("Uploads", ()):
+                key = self.field(item, "Key").removeprefix(self._full(""))
+                if self.field(item, "Initiated").timestamp() * 1000 < before_ms:
+                    found.append(UnfinishedUpload(key, self.field(item, "UploadId"), 0))
+            if not page.get("IsTruncated"):
+                return sorted(found)
+            markers = {name: self.field(page, f"Next{name}") for name in ("KeyMarker", "UploadIdMarker")}
+            if markers.items() <= arguments.items() or len(found) > LISTED_KEYS_MAX:
+                raise self._endless(len(found))
+            arguments |= markers
+
+    def discard_upload(self, upload: UnfinishedUpload) -> None:
+        """Abort a multipart upload; its parts go. One that is gone is no error."""
+        try:
+            self.request("abort_multipart_upload", upload.key, UploadId=upload.upload_id)
         except RequestFailedError as error:
             self._check_missing(error)
 

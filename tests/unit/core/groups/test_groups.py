@@ -183,7 +183,7 @@ def test_offsets_that_nobody_can_have_read_up_to_are_refused() -> None:
 def test_offsets_of_what_does_not_exist_are_refused() -> None:
     log, _ = with_records()
     unknown = GroupOffsets(GROUP, (OffsetCommit("00000000-0000-4000-8000-000000000000", 0, 0),))
-    for offsets, kind in ((unknown, "unknown-topic"), (at(0, partition=77), "unknown-partition")):
+    for offsets, kind in ((unknown, "topic-gone"), (at(0, partition=77), "unknown-partition")):
         error = log.refusal(Write(offsets=(offsets,)))
         assert isinstance(error, NotFoundError)
         assert error.kind == kind

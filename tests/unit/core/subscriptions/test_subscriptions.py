@@ -94,11 +94,11 @@ def test_acknowledgements_of_what_does_not_exist_are_refused() -> None:
     log, _ = subscribed()
     unknown = "00000000-0000-4000-8000-000000000000"
     actions: list[tuple[Write | CreateSubscription | DeleteSubscription, str]] = [
-        (now(replace(below(1), topic_id=unknown)), "unknown-topic"),
+        (now(replace(below(1), topic_id=unknown)), "topic-gone"),
         (now(below(1, partition=77)), "unknown-partition"),
         (now(below(1, partition=-1)), "unknown-partition"),
         (now(replace(below(1), subscription="nobody")), "unknown-subscription"),
-        (replace(CREATE, subscription="new", topic_id=unknown), "unknown-topic"),
+        (replace(CREATE, subscription="new", topic_id=unknown), "topic-gone"),
         (replace(CREATE, subscription="new", starts=(SubscriptionStart(77, 0),)), "unknown-partition"),
         (DeleteSubscription(TOPIC, "nobody"), "unknown-subscription"),
     ]

@@ -1,0 +1,109 @@
+"""maintain: every task by its policy, once or as a service; and the settings of topics that it follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.cli.conftest import PROGRAM, Command
+from txnlog import Producer, TxnLog
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def orders(log: TxnLog) -> TxnLog:
+    log.create_topic("orders", SCHEMA)
+    append(log)
+    return log
+
+
+def append(log: TxnLog) -> None:
+    with Producer(log) as producer:
+        producer.send("orders", pa.table({"id": [1, 2, 3]}), partition=0)
+
+
+def test_settings_are_set_shown_and_taken_back(txnlog: Command, orders: TxnLog) -> None:
+    refused = txnlog("alter-topic", "orders", "--set", "retention.bytes=0", "--json")
+    assert (refused.code, refused.error["kind"]) == (6, "upgrade-required")
+    txnlog("upgrade")
+    shown = txnlog(
+        "alter-topic", "orders", "--set", "retention.bytes=0", "--set", "retention.time=record"
+    ).out
+    assert "Settings: retention.bytes=0, retention.time=record\n" in shown
+    left = txnlog("alter-topic", "orders", "--unset", "retention.time", "--json").json["settings"]
+    assert left == {"retention.bytes": 0}
+    made = txnlog("create-topic", "new", "-c", "id:int64", "--set", "retention.ms=604800000", "--json").json
+    assert made["settings"] == {"retention.ms": 604_800_000}
+    bad = txnlog("alter-topic", "orders", "--set", "retention.ms=5", "--json")
+    assert (bad.code, bad.error["kind"]) == (2, "invalid-setting")
+
+
+@pytest.mark.parametrize("given", [["x"], ["=1"], [""], ["retention.ms=1", "retention.ms=2"]])
+def test_what_is_no_setting_is_a_usage_error(txnlog: Command, orders: TxnLog, given: list[str]) -> None:
+    options = [word for text in given for word in ("--set", text)]
+    answer = txnlog("alter-topic", "orders", *options, "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "usage")
+
+
+def test_everything_is_done_once_and_told_as_a_table(txnlog: Command, orders: TxnLog) -> None:
+    lines = txnlog("maintain", "all").out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "Task",
+        "timeouts",
+        "seal",
+        "expire",
+        "retention",
+        "compact",
+        "vacuum",
+    ]
+    assert "skipped" in lines[-1]
+    txnlog("upgrade")
+    txnlog("alter-topic", "orders", "--set", "retention.bytes=0")
+    lines = txnlog("maintain", "all").out.splitlines()
+    assert lines[4].split(maxsplit=1)[1] == "removed records of 1 partition"
+    assert lines[-1].split() == ["orders", "0", "0", "3"]
+    assert txnlog("maintain", "all", "--json").json["removed"] == []
+
+
+def test_retention_alone(txnlog: Command, orders: TxnLog) -> None:
+    assert txnlog("maintain", "retention").out.startswith("skipped: the log does not allow")
+    txnlog("upgrade")
+    assert txnlog("maintain", "retention").out == "nothing to remove\n"
+    txnlog("alter-topic", "orders", "--set", "retention.bytes=0")
+    txnlog("maintain", "seal")
+    assert txnlog("maintain", "retention").out.splitlines()[1].split() == ["orders", "0", "0", "3"]
+
+
+def test_a_service_goes_on_until_it_is_told_to_stop(root: Path, orders: TxnLog, tmp_path: Path) -> None:
+    orders.upgrade()
+    orders.alter_topic("orders", settings={"retention.bytes": 0})
+    metrics = tmp_path / "maintain.prom"
+    words = ["maintain", "all", "--watch", "1", "--metrics-file", str(metrics), "--json"]
+    with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, text=True, env=os.environ) as service:
+        assert service.stdout is not None
+        try:
+            first = json.loads(service.stdout.readline())
+            append(orders)
+            rounds = [first]
+            while sum(len(one["removed"]) for one in rounds) < 2:
+                rounds.append(json.loads(service.stdout.readline()))
+        finally:
+            service.send_signal(signal.SIGTERM)
+        service.communicate(timeout=300)
+        assert service.returncode == 0
+    assert orders.offsets("orders")[0].earliest == 6
+    text = metrics.read_text()
+    assert f'txnlog_maintain_done_total{{log="{orders.url}",what="trimmed_partitions"}} 2' in text
+    assert "txnlog_maintain_failures_total" in text
+
+
+def test_a_watch_takes_at_least_a_second(txnlog: Command, orders: TxnLog) -> None:
+    answer = txnlog("maintain", "all", "--watch", "0", "--json")
+    assert (answer.code, answer.error["kind"]) == (2, "usage")

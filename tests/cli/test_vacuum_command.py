@@ -1,0 +1,63 @@
+"""``txnlog vacuum``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from txnlog import TxnLog
+
+
+@pytest.fixture
+def upgraded(log: TxnLog) -> TxnLog:
+    log.upgrade()
+    return log
+
+
+def test_it_shows_what_there_is_and_what_became_of_it(txnlog: Command, upgraded: TxnLog) -> None:
+    root = Path(upgraded.url.removeprefix("file://"))
+    (root / "notes.txt").write_text("mine")
+    answer = txnlog("vacuum")
+    assert answer.code == 0
+    assert "Fate" in answer.out
+    assert "not a key of txnlog" in answer.out
+    assert "0 objects deleted, 0 objects condemned; floor 0, entry " in answer.out
+    assert "nothing was changed" in txnlog("vacuum", "--dry-run", "--grace", "2h").out
+
+
+def test_json_has_the_rows(txnlog: Command, upgraded: TxnLog) -> None:
+    report: dict[str, Any] = json.loads(txnlog("vacuum", "--json", "--dry-run", "--grace", "12h").out)
+    assert (report["dry_run"], report["grace_ms"], report["floor"]) == (True, 12 * 3_600_000, 0)
+    assert report["rows"][0]["fate"] == "kept"
+    assert {"fate", "kind", "why", "objects", "bytes", "examples"} == set(report["rows"][0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["--grace", "30m"], 2, "grace-too-short"),
+        (["--grace", "0s"], 2, "grace-too-short"),
+        (["--grace", "7"], 2, "usage"),
+        (["--grace", "7w"], 2, "usage"),
+        (["--grace", "-1d"], 2, "usage"),
+        (["--grace", ""], 2, "usage"),
+    ],
+)
+def test_a_grace_that_is_none_or_too_short_is_refused(
+    txnlog: Command, upgraded: TxnLog, arguments: list[str], code: int, kind: str
+) -> None:
+    answer = txnlog("vacuum", *arguments, "--json")
+    assert (answer.code, answer.error["kind"]) == (code, kind)
+
+
+def test_a_short_grace_with_consent(txnlog: Command, upgraded: TxnLog) -> None:
+    assert txnlog("vacuum", "--grace", "1s", "--allow-short-grace").code == 0
+
+
+def test_a_log_that_was_not_upgraded_says_what_to_do(txnlog: Command, log: TxnLog) -> None:
+    answer = txnlog("vacuum", "--json")
+    assert (answer.code, answer.error["kind"]) == (6, "upgrade-required")

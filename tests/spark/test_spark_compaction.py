@@ -1,0 +1,130 @@
+"""Spark reads a log that was compacted: batches, versions, conditions, and streams in both orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.histories import NUMBERS, Transactions, numbers
+from txnformat.admin.compaction import CompactionProgress
+from txnformat.log import TxnLog
+from txnformat.types import Outcome
+from txnlog import InvalidInputError, compact
+from txnlog.cli.app import application
+
+Read = Callable[..., DataFrame]
+COLUMNS = "n,_partition,_offset,_commit_entry,_producer_id"
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, frame.collect()))
+
+
+@pytest.fixture
+def busy(log: TxnLog) -> TxnLog:
+    """Topic "t": 20 transactions in two partitions, of which every fourth was aborted."""
+    log.create_topic("t", NUMBERS, partitions=2)
+    for number in range(20):
+        one = Transactions(log, f"p-{number}")
+        one.send(
+            "t", {0: [numbers(10 * number, 10 * number + 3)], 1: [numbers(1_000 + number, 1_001 + number)]}
+        )
+        one.end(Outcome.ABORT if number % 4 == 0 else Outcome.COMMIT)
+    log.upgrade()
+    return log
+
+
+def test_reads_and_streams_show_what_they_showed_before(
+    busy: TxnLog, read: Read, spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    options: list[dict[str, str]] = [
+        {},
+        {"order": "commit"},
+        {"versionAsOf": str(busy.state.entry // 2)},
+        {"where": "n > 50 AND _offset < 40"},
+    ]
+    before = [rows(read("t", columns=COLUMNS, **one)) for one in options]
+    pinned = read("t", columns=COLUMNS)
+    (found,) = busy.compact(min_lag_ms=0)
+    assert (found.files_before, found.files) == (15, 1)
+    assert rows(pinned) == before[0]
+    assert [rows(read("t", columns=COLUMNS, **one)) for one in options] == before
+    for order in ("offset", "commit"):
+        stream = spark.readStream.format("txnlog").options(
+            path=path, topic="t", columns="n", order=order, startingOffsets="earliest", maxRowsPerTrigger="9"
+        )
+        query = (
+            stream.load()
+            .writeStream.format("memory")
+            .queryName(f"compacted_{order}")
+            .option("checkpointLocation", str(tmp_path / order))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert rows(spark.table(f"compacted_{order}")) == sorted((row[0],) for row in before[0])
+
+
+def test_spark_writes_the_files_of_a_compaction(
+    busy: TxnLog, read: Read, spark: SparkSession, path: str
+) -> None:
+    before = rows(read("t", columns=COLUMNS))
+    seen: list[CompactionProgress] = []
+    (found,) = compact(spark, path, min_lag_ms=0, target_bytes=1, progress=seen.append)
+    assert (found.topic, found.partitions, found.files_before, found.files) == ("t", 2, 15, 2)
+    assert [one.done for one in seen] == sorted(one.done for one in seen)
+    assert seen[-1].done == seen[-1].total
+    assert rows(read("t", columns=COLUMNS)) == before
+    busy.refresh()
+    report = busy.verify(deep=True)
+    assert report.ok, report.problems
+    (again,) = compact(spark, path, "t", [0], min_lag_ms=0, target_bytes=1)
+    assert again.partitions == 0, "parts of the size are left alone"
+
+
+def test_a_task_that_fails_leaves_the_log_as_it_was(
+    busy: TxnLog, read: Read, spark: SparkSession, path: str
+) -> None:
+    before = rows(read("t", columns=COLUMNS))
+    busy.maintain("seal")
+    (*_, data) = sorted(Path(path).glob("t-*/data/*.parquet"))
+    held = data.read_bytes()
+    data.unlink()
+    with pytest.raises(Exception, match=data.name):
+        compact(spark, path, min_lag_ms=0)
+    data.write_bytes(held)
+    assert rows(read("t", columns=COLUMNS)) == before
+    assert compact(spark, path, min_lag_ms=0)[0].files == 1
+    assert rows(read("t", columns=COLUMNS)) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({"root": ""}, "invalid-compaction"),
+        ({"spark": None}, "invalid-compaction"),
+        ({"target_bytes": 0}, "invalid-target-bytes"),
+        ({"partitions": [0]}, "invalid-partitions"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_job(
+    busy: TxnLog, spark: SparkSession, path: str, arguments: dict[str, Any], kind: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        compact(**{"spark": spark, "root": path, **arguments})
+    assert caught.value.kind == kind
+
+
+def test_the_command_lets_spark_write(busy: TxnLog, read: Read, spark: SparkSession, path: str) -> None:
+    before = rows(read("t", columns=COLUMNS))
+    arguments = ["compact", "--root", path, "--spark", "--min-lag-ms", "0", "--json"]
+    answer = CliRunner().invoke(application, arguments, catch_exceptions=False)
+    (found,) = json.loads(answer.output)["topics"]
+    assert (found["files_before"], found["files"]) == (15, 1)
+    assert rows(read("t", columns=COLUMNS)) == before, "the session goes on"

@@ -1,0 +1,254 @@
+"""Listed segments get compacted ones in their place: every rule of the operation, in the decision and in the fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.unit.core.memory_log import COMMIT, ORDERS, Log, rows
+from txnformat.core.fold import apply_operation
+from txnformat.core.folding import At
+from txnformat.core.intents import (
+    EnableFeatures,
+    Included,
+    OpenProducer,
+    ReplaceSegments,
+    SealSegments,
+    TrimTopic,
+    Write,
+)
+from txnformat.core.invariants import check_whole
+from txnformat.core.lifecycle.compaction import groups_of
+from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
+from txnformat.core.operations import CompactedRange, CompactedSegment, Replace, ReplacedList, Seal
+from txnformat.core.producers.absence import is_absent
+from txnformat.core.records.state import SEGMENT, SealedTotals
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.state import LIFECYCLE, LogState
+from txnformat.errors import ConflictError, CorruptDataError, UnsupportedFeatureError
+from txnformat.keys import sidecar_key, table_key
+from txnformat.types import ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
+from txnlog_testing.seal_of import seal_of
+
+KEY = TopicPartition(ORDERS.topic_id, 0)
+UUID = "3e0f7d52-5f0b-4a0a-8f3c-2b0a3c4d5e6f"
+SHA = "ab" * 32
+
+
+def named(number: int, first: int = 0) -> SegmentListRecord:
+    return SegmentListRecord(table_key(0, f"00000000-0000-4000-8000-{number:012}"), 1, SHA, first, 1)
+
+
+OLD, NEW = named(1), named(2)
+INDEX = ObjectRecord(sidecar_key(ORDERS.directory, 0, UUID, "runs"), 10, SHA)
+
+
+def listed(*, upgraded: bool = True) -> Log:
+    """Return a log with 4 records and 2 markers in partition 0, sealed and listed."""
+    log = Log(ORDERS, OpenProducer("etl"))
+    log.commit(Write(log.producer(), rows(), end=COMMIT))
+    log.commit(Write(log.producer(), rows(content="more"), end=COMMIT))
+    seal = seal_of(log.state)
+    log.commit(SealSegments(Seal(seal.segments, OLD, len(seal.segments))))
+    if upgraded:
+        log.commit(EnableFeatures((LIFECYCLE,)))
+    return log
+
+
+def compacted(log: Log, **values: Any) -> CompactedRange:
+    sealed = log.state.partition(KEY).sealed
+    part = CompactedRange(0, 0, 6, 0, 1, 4, 50, 1, 2, sealed.records, sealed.size, 0, 0)
+    return msgspec.structs.replace(part, **values)
+
+
+def operation(*parts: CompactedRange, **values: Any) -> Replace:
+    op = Replace(ORDERS.topic_id, (CompactedSegment(INDEX, parts),), (ReplacedList(OLD.key, NEW),))
+    return msgspec.structs.replace(op, **values)
+
+
+def intent(op: Replace, log_start: int = 0) -> ReplaceSegments:
+    return ReplaceSegments(op, {0: log_start})
+
+
+def folded(state: LogState, op: Replace) -> LogState:
+    return apply_operation(state, op, At(state.entry + 1, state.timestamp_ms + 1))
+
+
+def test_a_compaction_changes_lists_totals_and_the_revision_and_nothing_else() -> None:
+    log = listed()
+    before = log.state.partition(KEY)
+    assert isinstance(log.commit(intent(operation(compacted(log)))), Included)
+    after = log.state.partition(KEY)
+    assert log.state.segment_lists == (NEW,)
+    assert (after.revision, before.revision) == (1, 0)
+    assert after.sealed == SealedTotals(4, 50, 0, 0, 0)
+    assert after == msgspec.structs.replace(before, sealed=after.sealed, revision=1)
+    assert check_whole(log.state) == []
+
+
+def test_a_log_must_be_upgraded_first() -> None:
+    log = listed(upgraded=False)
+    assert isinstance(log.refusal(intent(operation(compacted(log)))), UnsupportedFeatureError)
+    with pytest.raises(CorruptDataError, match="without the feature"):
+        folded(log.state, operation(compacted(log)))
+
+
+@pytest.mark.parametrize(
+    ("part", "lists", "log_start"),
+    [
+        ({"revision": 1}, {}, 0),
+        ({}, {}, 1),
+        ({}, {"lists": (ReplacedList(NEW.key, NEW),)}, 0),
+        ({}, {"lists": (ReplacedList(OLD.key, named(2, 1)),)}, 0),
+    ],
+    ids=["revision", "log start", "no such list", "another beginning"],
+)
+def test_what_another_client_has_changed_is_refused(
+    part: dict[str, int], lists: dict[str, Any], log_start: int
+) -> None:
+    log = listed()
+    error = log.refusal(intent(operation(compacted(log, **part), **lists), log_start))
+    assert isinstance(error, ConflictError)
+    assert error.kind == "replace-superseded"
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"revision": 1}, "another revision"),
+        ({"end_offset": 7}, "compacted offsets"),
+        ({"start_offset": 6}, "compacted offsets"),
+        ({"records": 5}, "more than what it replaces"),
+        ({"start_offset": 3}, "more than what it replaces"),
+        ({"old_aborted_records": 1}, "more than what it replaces"),
+        ({"runs": 0}, "more than what it replaces"),
+        ({"runs": 5}, "more than what it replaces"),
+        ({"old_records": 5}, "does not have"),
+        ({"size": 0, "old_size": 10**6}, "does not have"),
+        ({"old_records": 5, "records": 4, "old_aborted_records": 1}, "does not have"),
+    ],
+)
+def test_a_compaction_that_does_not_fit_its_partition_is_corrupt(values: dict[str, int], what: str) -> None:
+    log = listed()
+    with pytest.raises(CorruptDataError, match=what):
+        folded(log.state, operation(compacted(log, **values)))
+
+
+def test_ranges_of_a_partition_ascend() -> None:
+    log = listed()
+    size = log.state.partition(KEY).sealed.size
+    halves = [
+        compacted(log, end_offset=3, records=2, old_records=2, old_size=size // 2),
+        compacted(log, start_offset=3, records=2, old_records=2, old_size=size - size // 2),
+    ]
+    assert folded(log.state, operation(*halves)).partition(KEY).revision == 1
+    with pytest.raises(CorruptDataError, match="compacted offsets"):
+        folded(log.state, operation(*reversed(halves)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"topic_id": UUID}, "no topic"),
+        ({"lists": (ReplacedList(NEW.key, NEW),)}, "not there"),
+        ({"lists": (ReplacedList(OLD.key, NEW), ReplacedList(OLD.key, NEW))}, "not there"),
+    ],
+)
+def test_a_compaction_of_what_is_not_there_is_corrupt(changed: dict[str, Any], what: str) -> None:
+    log = listed()
+    with pytest.raises(CorruptDataError, match=what):
+        folded(log.state, operation(compacted(log), **changed))
+
+
+def test_runs_of_another_topic_are_corrupt() -> None:
+    log = listed()
+    other = ObjectRecord(sidecar_key("other-00000000", 0, UUID, "runs"), 10, SHA)
+    with pytest.raises(CorruptDataError, match="directory of another topic"):
+        folded(log.state, operation(segments=(CompactedSegment(other, (compacted(log),)),)))
+
+
+def test_a_trim_that_was_counted_before_a_compaction_is_refused() -> None:
+    log = listed()
+    log.commit(intent(operation(compacted(log))))
+    trim = Trim(ORDERS.topic_id, (TrimmedPartition(0, 6, 3, 4, 50, 0, 0),))
+    error = log.refusal(TrimTopic(trim, (0,)))
+    assert isinstance(error, ConflictError)
+    assert error.kind == "trim-superseded"
+    assert isinstance(log.commit(TrimTopic(trim, (0,), revisions=(1,))), Included)
+
+
+def test_a_seal_that_takes_in_a_list_which_was_replaced_leaves_it_out() -> None:
+    log = listed()
+    merged = Seal((), named(3), log.state.segments.end, replaced_lists=(OLD.key,))
+    log.commit(intent(operation(compacted(log))))
+    error = log.refusal(SealSegments(merged))
+    assert isinstance(error, ConflictError)
+    assert error.kind == "seal-superseded"
+
+
+def test_a_revision_proves_that_a_compaction_has_not_landed() -> None:
+    log = listed()
+    action = intent(operation(compacted(log)))
+    assert is_absent(log.state, action)
+    log.commit(action)
+    assert not is_absent(log.state, action)
+
+
+# --- what is written together ---------------------------------------------------------------------------------------
+
+
+def parts_of(*sizes: int) -> list[SegmentPart]:
+    """Return parts that follow each other; a negative size is that of a compacted one."""
+    found = []
+    for number, size in enumerate(sizes):
+        row = np.zeros(1, SEGMENT)
+        row["start_offset"], row["end_offset"] = number, number + 1
+        row["size"] = abs(size)
+        key = sidecar_key(ORDERS.directory, number, UUID, "runs" if size < 0 else "index")
+        found.append(SegmentPart(SegmentRecord(ORDERS.topic_id, ObjectRecord(key, 1, SHA)), row[0]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((), []),
+        ((5,), [(0, 1)]),
+        ((-5,), []),
+        ((500,), [(0, 1)]),
+        ((-500,), []),
+        ((5, 5, 5), [(0, 3)]),
+        ((60, 60, 60), [(0, 2), (2, 3)]),
+        ((5, -500, 5), [(0, 1), (2, 3)]),
+        ((-90, 5), [(1, 2)]),
+        ((-10, 5), [(0, 2)]),
+        ((-90, 20), [(0, 2)]),
+        ((-40, -5, 3), [(1, 3)]),
+        ((-40, -20, -10, 5), [(0, 4)]),
+        ((-5, -5), [(0, 2)]),
+    ],
+)
+def test_parts_are_written_together_up_to_the_target_and_rarely_twice(
+    sizes: tuple[int, ...], expected: list[tuple[int, int]]
+) -> None:
+    groups = groups_of(parts_of(*sizes), 100)
+    assert [(group[0].range.start, group[-1].range.end) for group in groups] == expected
+
+
+def test_each_record_is_written_a_few_times_however_often_a_log_is_compacted() -> None:
+    sizes: list[int] = []
+    written = 0
+    for _ in range(1_000):
+        sizes.append(1)
+        groups = groups_of(parts_of(*sizes), 200)
+        for group in reversed(groups):
+            first, last = group[0].range.start, group[-1].range.end
+            total = sum(map(abs, sizes[first:last]))
+            written += total
+            sizes[first:last] = [-total]
+    assert sum(map(abs, sizes)) == 1_000
+    assert written < 1_000 * 12
+    assert len(sizes) < 20

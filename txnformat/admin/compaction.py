@@ -1,0 +1,508 @@
+"""Compaction: small segment files of sealed records become few large ones, without a reader's notice.
+
+The records are written first; one entry then puts the new segments into the place of the old ones. A process that dies before leaves objects that no
+entry names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from txnformat import keys
+from txnformat.admin.compaction_policy import TARGET, Ages, target_of
+from txnformat.arguments import items
+from txnformat.client.committer import Committer
+from txnformat.core.entry import sha256_hex
+from txnformat.core.intents import ReplaceSegments, SealSegments
+from txnformat.core.lifecycle.compaction import groups_of
+from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.operations import CompactedRange, CompactedSegment, Replace, ReplacedList
+from txnformat.core.records.state import SEGMENT
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.sealing.sidecar import RUN_ROW, decode_markers, decode_txnindex, encode_runs
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.settings import value_of
+from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
+from txnformat.persistent import Rows
+from txnformat.protocol.effects import DrawId, Steps
+from txnformat.protocol.sealing import list_segments
+from txnformat.protocol.segment_lists import Exchange, rewrite_list
+from txnformat.protocol.snapshots import create_object
+from txnformat.reading.compacting import Source, Written, write_together
+from txnformat.reading.sealed import SidecarCache
+from txnformat.types import (
+    FileRecord,
+    ObjectRecord,
+    OffsetRange,
+    SegmentListRecord,
+    SegmentRecord,
+    TopicPartition,
+)
+
+__all__ = ["CompactedTopic", "CompactionProgress", "Groups", "Writer", "compact", "compact_by_settings"]
+
+ATTEMPTS = 20
+"""How often an entry is made anew because another client has changed segments, log starts or lists."""
+RANGES_MAX = 1_000
+"""Most ranges of one entry."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedTopic:
+    """The effect of a compaction on a topic: before, and afterwards, of what was written anew."""
+
+    topic: str
+    partitions: int
+    """Partitions with records that were written anew."""
+    segments_before: int
+    """Parts of sealed segments."""
+    segments: int
+    files_before: int
+    files: int
+    size_before: int
+    """Compressed bytes of the records; aborted ones are not counted."""
+    size: int
+    requests_before: int
+    """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file."""
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProgress:
+    """How far a compaction has come, in compressed bytes of records."""
+
+    topic: str
+    done: int
+    total: int
+
+
+Report = Callable[[CompactionProgress], None]
+Groups = Sequence[Sequence[Source]]
+"""Sources that become files of their own, group by group."""
+
+
+class Writer(NamedTuple):
+    """Who writes the files: this process, or others."""
+
+    write: Callable[[LogState, TopicState, Groups], Iterator[Written]]
+    """Writes groups of sources, as they are in a state; it yields in the order of the groups."""
+    at_once: int
+    """How many groups it gets in one call."""
+
+
+def compact(
+    committer: Committer,
+    sidecars: SidecarCache,
+    topic: str | None = None,
+    partitions: Sequence[int] | None = None,
+    *,
+    target_bytes: int | None = None,
+    min_lag_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Report | None = None,
+    writer: Writer | None = None,
+) -> list[CompactedTopic]:
+    """Compact topics; see :meth:`txnformat.log.TxnLog.compact`."""
+    partitions = items(partitions, "partitions")
+    _check(topic, partitions, target_bytes, min_lag_ms)
+    state = committer.refresh()
+    check_lifecycle(state)
+    names = [topic] if topic is not None else sorted(found.name for found in state.topics.values())
+    for name in names:
+        for number in partitions or ():
+            state.topic(name).check_partition(number)
+    if not dry_run:
+        _list_all(committer)
+    found = []
+    for name in names:
+        try:
+            settings = committer.state.topic(name).settings
+            target = target_of(settings) if target_bytes is None else target_bytes
+            ages = Ages.of(settings)
+            lag = int(value_of(settings, "min.compaction.lag.ms")) if min_lag_ms is None else min_lag_ms
+            one = _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer)
+            found.append(one.run(dry_run=dry_run))
+        except NotFoundError as error:
+            if topic is not None or not _is_deleted(error):
+                raise
+            logger.debug("not compacted: %s", error)
+    return found
+
+
+def _is_deleted(error: NotFoundError) -> bool:
+    """Return whether a topic is gone: it was there when the names were listed. Files that are gone are damage."""
+    return error.kind in ("unknown-topic", "topic-gone")
+
+
+def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> list[CompactedTopic]:
+    """Compact all topics that do not say otherwise; return those in which something was written anew."""
+    state = committer.refresh()
+    done: list[CompactedTopic] = []
+    for name in sorted(
+        topic.name for topic in state.topics.values() if value_of(topic.settings, TARGET) != -1
+    ):
+        try:
+            done += compact(committer, sidecars, name)
+        except (ConflictError, NotFoundError) as error:
+            if isinstance(error, NotFoundError) and not _is_deleted(error):
+                raise
+            # Other clients compact the same topic, or have deleted it: the next run looks again.
+            logger.debug("compaction of %s is left to the next run: %s", name, error)
+    return [one for one in done if one.partitions]
+
+
+def _check(
+    topic: str | None, partitions: Sequence[int] | None, target_bytes: int | None, min_lag_ms: int | None
+) -> None:
+    if partitions is not None and topic is None:
+        raise InvalidInputError(
+            "partitions are given without a topic", kind="invalid-partitions", hint="name the topic"
+        )
+    if partitions is not None and not isinstance(partitions, list):
+        raise InvalidInputError(
+            f"partitions is {repr_of(partitions)}, not a list of numbers", kind="invalid-partitions"
+        )
+    for name, value, least in (("target_bytes", target_bytes, 1), ("min_lag_ms", min_lag_ms, 0)):
+        if value is not None and (type(value) is not int or value < least):
+            raise InvalidInputError(
+                f"{name} is {repr_of(value)}, not a number from {least} on",
+                kind=f"invalid-{name.replace('_', '-')}",
+            )
+
+
+def _list_all(committer: Committer) -> None:
+    """Seal what can be sealed, and list what is sealed: only listed segments are compacted."""
+    committer.seal()
+    for _ in range(ATTEMPTS):
+        seal = committer.read(list_segments(committer.refresh()))
+        if seal is None:
+            return
+        try:
+            committer.commit(committer.intend(SealSegments(seal)))
+            return
+        except ConflictError as error:
+            logger.debug("not listed: %s", error)
+
+
+@dataclass(slots=True)
+class _Work:
+    """Sources that were written, with what came of them."""
+
+    source: Source
+    runs: Rows
+
+
+@dataclass(slots=True)
+class _Counts:
+    partitions: set[int] = field(default_factory=set)
+    segments_before: int = 0
+    segments: int = 0
+    files_before: set[str] = field(default_factory=set)
+    files: int = 0
+    size_before: int = 0
+    size: int = 0
+    indexes_before: set[str] = field(default_factory=set)
+    indexes: int = 0
+
+
+class _Topic:
+    """A compaction of one topic."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        sidecars: SidecarCache,
+        name: str,
+        partitions: Sequence[int] | None,
+        target_bytes: int,
+        min_lag_ms: int,
+        ages: Ages,
+        progress: Report | None,
+        writer: Writer | None,
+    ) -> None:
+        self._writer = writer or Writer(self._write_here, 1)
+        self._ages = ages
+        self._committer = committer
+        self._sidecars = sidecars
+        self._name = name
+        self._partitions = partitions
+        self._target_bytes = target_bytes
+        self._min_lag_ms = min_lag_ms
+        self._progress = progress
+        self._counts = _Counts()
+
+    def run(self, *, dry_run: bool) -> CompactedTopic:
+        state, now_ms = self._committer.refresh_with_time()
+        topic = state.topic(self._name)
+        sources = list(self._sources(state, topic, now_ms - self._min_lag_ms))
+        total, done = sum(source.size for source in sources), 0
+        groups = list(_together(sources, self._target_bytes))
+        for first in range(0, len(groups), self._writer.at_once):
+            wave = groups[first : first + self._writer.at_once]
+            if dry_run:
+                for together in wave:
+                    self._count(together, {}, [])
+            else:
+                self._compact(state, wave)
+            done += sum(source.size for together in wave for source in together)
+            if self._progress is not None:
+                self._progress(CompactionProgress(self._name, done, total))
+        counts = self._counts
+        before = len(counts.indexes_before) + 2 * len(counts.files_before)
+        return CompactedTopic(
+            self._name,
+            len(counts.partitions),
+            counts.segments_before,
+            counts.segments,
+            len(counts.files_before),
+            counts.files,
+            counts.size_before,
+            counts.size,
+            before,
+            counts.indexes + 2 * counts.files,
+        )
+
+    # What to write.
+
+    def _sources(self, state: LogState, topic: TopicState, ended_ms: int) -> Iterator[Source]:
+        numbers = range(topic.partitions) if self._partitions is None else sorted(set(self._partitions))
+        for number in numbers:
+            key = TopicPartition(topic.topic_id, number)
+            partition = state.partition(key)
+            if not partition.listed_end:
+                continue
+            for named in state.segment_lists:
+                parts = [
+                    part
+                    for part in self._sidecars.listed(named, state, key)
+                    if part.range.end > partition.log_start
+                ]
+                stays = [self._has_young_abort(state, key, part, ended_ms) for part in parts]
+                for settled in _between(parts, stays):
+                    for _, near in groupby(settled, partial(self._ages.of_part, self._sidecars, number)):
+                        for group in groups_of(list(near), self._target_bytes):
+                            yield Source(key, group)
+
+    def _has_young_abort(
+        self, state: LogState, key: TopicPartition, part: SegmentPart, ended_ms: int
+    ) -> bool:
+        """Return whether a transaction with aborted records in a part has ended after a time. Requests: its abort index, and the markers where it ends."""
+        if not part.row["aborted_records"] or part.record.txnindex is None:
+            return False
+        named = part.record.txnindex
+        data = self._sidecars.store.get(named.key, named.size)
+        aborted = decode_txnindex(data, named, int(part.row["first_aborted"]), int(part.row["aborted"]))
+        return any(self._ended_ms(state, key, one.last_offset) > ended_ms for one in aborted)
+
+    def _ended_ms(self, state: LogState, key: TopicPartition, offset: int) -> int:
+        """Return the log time of a marker; -1: it was compacted, so it is old."""
+        for part in self._sidecars.segments(state, key, OffsetRange(offset, offset + 1)):
+            if part.record.markers is None:
+                return -1
+            named = part.record.markers
+            rows = decode_markers(self._sidecars.store.get(named.key, named.size), named)
+            rows = rows[(rows["partition"] == key.partition) & (rows["offset"] == offset)]
+            return int(rows["timestamp_ms"].max(initial=-1))
+        rows = state.partition(key).markers.array()
+        return int(rows["timestamp_ms"][rows["offset"] == offset].max(initial=-1))
+
+    # Writing it.
+
+    def _compact(self, planned: LogState, wave: Groups) -> None:
+        # A run may take longer than the grace of a vacuum: what it writes is born now, and what it reads is there now.
+        state = self._committer.refresh()
+        found = [
+            [one for one in sources if self._is_there(state, one, planned.partition(one.key).log_start)]
+            for sources in wave
+        ]
+        left = [sources for sources in found if sources]
+        if not left:
+            logger.debug("nothing compacted: other clients have replaced or removed the segments")
+            return
+        topic = state.topics[left[0][0].key.topic_id]
+        for sources, written in zip(left, self._writer.write(state, topic, left), strict=True):
+            self._replace(state, topic, sources, written)
+
+    def _write_here(self, state: LogState, topic: TopicState, groups: Groups) -> Iterator[Written]:
+        for sources in groups:
+            yield write_together(self._sidecars, state, topic, sources, self._committer.ids.new)
+
+    def _replace(self, state: LogState, topic: TopicState, sources: Sequence[Source], found: Written) -> None:
+        """Put what was written, as of a state, into the place of its sources, as far as these are still there."""
+        works = [_Work(*one) for one in zip(sources, found.runs, strict=True)]
+        written = found.files
+        born = max(0, state.entry)
+        starts = {source.key: state.partition(source.key).log_start for source in sources}
+        index: ObjectRecord | None = None
+        for _ in range(ATTEMPTS):
+            state = self._committer.refresh()
+            left = [work for work in works if self._is_there(state, work.source, starts[work.source.key])]
+            if index is None or len(left) < len(works):
+                works = left
+                if not works:
+                    logger.debug("nothing compacted: other clients have replaced or removed the segments")
+                    return
+                index = self._committer.read(_create_runs(born, topic, works, written))
+            action = self._committer.read(_replacement(self._sidecars, state, topic, works, index))
+            try:
+                self._committer.commit(self._committer.intend(action))
+            except ConflictError as error:
+                logger.debug("made again: %s", error)
+                continue
+            self._count([work.source for work in works], written, [work.runs for work in works])
+            return
+        raise ConflictError(
+            "other clients change the segments all the time",
+            kind="replace-superseded",
+            hint="compact again; nothing was changed",
+            topic=topic.name,
+        )
+
+    def _is_there(self, state: LogState, source: Source, log_start: int) -> bool:
+        """Return whether the parts of a source are still listed, and none of them was removed since the log start that was known."""
+        known = state.partition(source.key).log_start
+        if source.key.topic_id not in state.topics or (known != log_start and known > source.range.start):
+            return False
+        return _list_of(self._sidecars, state, source) is not None
+
+    def _count(
+        self, sources: Sequence[Source], files: Mapping[int, FileRecord], runs: Sequence[Rows]
+    ) -> None:
+        counts = self._counts
+        for source in sources:
+            counts.partitions.add(source.key.partition)
+            counts.segments_before += len(source.parts)
+            counts.size_before += source.size
+            for part in source.parts:
+                index = self._sidecars.index(part.record.index)
+                number = source.key.partition
+                rows = index.runs_of(number, part.range) if index.is_compacted else index.partition(number)
+                rows = rows if index.is_compacted else rows[rows["commit_entry"] >= 0]
+                counts.files_before |= {index.files[file].key for file in set(rows["file"].tolist())}
+                counts.indexes_before.add(part.record.index.key)
+        counts.segments += len(sources)
+        counts.indexes += 1
+        counts.files += len(files) if runs else 1
+        counts.size += sum(int(one["size"].sum()) for one in runs) if runs else sum(s.size for s in sources)
+
+
+def _between(parts: Sequence[SegmentPart], stays: Sequence[bool]) -> Iterator[list[SegmentPart]]:
+    """Yield runs of parts between those that stay as they are."""
+    found: list[SegmentPart] = []
+    for part, remains in zip(parts, stays, strict=True):
+        if remains:
+            yield found
+            found = []
+        else:
+            found.append(part)
+    yield found
+
+
+def _together(sources: Sequence[Source], target_bytes: int) -> Iterator[list[Source]]:
+    """Yield sources that are written into one file, of about the target size."""
+    found: list[Source] = []
+    size = 0
+    for source in sources:
+        found.append(source)
+        size += source.size
+        if size >= target_bytes or len(found) == RANGES_MAX:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+def _list_of(sidecars: SidecarCache, state: LogState, source: Source) -> SegmentListRecord | None:
+    """Return the list that describes all parts of a source as they were; None: there is none any more."""
+    wanted = [(part.record, part.range) for part in source.parts]
+    for named in state.segment_lists:
+        found = sidecars.listed(named, state, source.key)
+        inside = [part for part in found if source.range.start <= part.range.start < source.range.end]
+        if inside:
+            return named if [(part.record, part.range) for part in inside] == wanted else None
+    return None
+
+
+def _create_runs(
+    born: int, topic: TopicState, works: Sequence[_Work], files: Mapping[int, FileRecord]
+) -> Steps[ObjectRecord]:
+    runs = np.concatenate([np.zeros(0, RUN_ROW), *(work.runs for work in works)])
+    runs = runs[np.lexsort((runs["start_offset"], runs["partition"]))]
+    data = encode_runs(runs, files)
+    uuid: str = yield DrawId()
+    key = keys.sidecar_key(topic.directory, born, uuid, "runs")
+    yield from create_object(key, data)
+    return ObjectRecord(key, len(data), sha256_hex(data))
+
+
+def _replacement(
+    sidecars: SidecarCache,
+    state: LogState,
+    topic: TopicState,
+    works: Sequence[_Work],
+    index: ObjectRecord,
+) -> Steps[ReplaceSegments]:
+    """Write the lists anew that describe the sources, and return the intent."""
+    lists: dict[str, SegmentListRecord] = {}
+    exchanges: dict[str, dict[TopicPartition, list[Exchange]]] = {}
+    ranges = []
+    for work in sorted(works, key=lambda work: (work.source.key, work.source.range)):
+        named = _list_of(sidecars, state, work.source)
+        assert named is not None  # it was there in this state
+        part = _compacted_part(work, SegmentRecord(topic.topic_id, index))
+        lists[named.key] = named
+        exchange = Exchange(*work.source.range, part)
+        exchanges.setdefault(named.key, {}).setdefault(work.source.key, []).append(exchange)
+        ranges.append(_range(state, work, part))
+    replaced = []
+    for key, named in lists.items():
+        record = yield from rewrite_list(state, named, exchanges[key])
+        replaced.append(ReplacedList(key, record))
+    op = Replace(topic.topic_id, (CompactedSegment(index, tuple(ranges)),), tuple(replaced))
+    starts = {
+        part.partition: state.partition(TopicPartition(topic.topic_id, part.partition)).log_start
+        for part in ranges
+    }
+    return ReplaceSegments(op, starts)
+
+
+def _compacted_part(work: _Work, record: SegmentRecord) -> SegmentPart:
+    row = np.zeros(1, SEGMENT)
+    row["start_offset"], row["end_offset"] = work.source.range
+    row["segment"] = work.source.parts[0].row["segment"]
+    row["batches"] = len(work.runs)
+    row["records"], row["size"] = work.runs["records"].sum(), work.runs["size"].sum()
+    if len(work.runs):
+        row["min_timestamp_ms"] = work.runs["min_timestamp_ms"].min()
+        row["max_timestamp_ms"] = work.runs["max_timestamp_ms"].max()
+    return SegmentPart(record, row[0])
+
+
+def _range(state: LogState, work: _Work, part: SegmentPart) -> CompactedRange:
+    old = {
+        name: sum(int(one.row[name]) for one in work.source.parts)
+        for name in ("records", "size", "aborted_records", "aborted_size")
+    }
+    return CompactedRange(
+        work.source.key.partition,
+        *work.source.range,
+        state.partition(work.source.key).revision,
+        len(work.runs),
+        int(part.row["records"]),
+        int(part.row["size"]),
+        int(part.row["min_timestamp_ms"]),
+        int(part.row["max_timestamp_ms"]),
+        old["records"],
+        old["size"],
+        old["aborted_records"],
+        old["aborted_size"],
+    )

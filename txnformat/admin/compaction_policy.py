@@ -1,0 +1,54 @@
+"""How a topic's settings shape its compaction: the size of files, and what stays apart because retention removes whole parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from txnformat.core.operations import TopicSetting
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.topics.settings import SETTINGS, value_of
+from txnformat.reading.sealed import SidecarCache
+
+__all__ = ["TARGET", "Ages", "target_of"]
+
+TARGET = "compact.target.bytes"
+RETENTION_SHARE = 8
+"""A part has at most this fraction of the time, and of the bytes, that retention keeps: it goes as a whole."""
+
+
+def target_of(settings: Sequence[TopicSetting]) -> int:
+    """Return the size that a topic's files shall have; a user who asks for a compaction gets one whatever maintenance does."""
+    found, most = (int(value_of(settings, name)) for name in (TARGET, "retention.bytes"))
+    target = int(SETTINGS[TARGET].default) if found < 0 else found
+    return target if most < 0 else min(target, max(1, most // RETENTION_SHARE))
+
+
+class Ages(NamedTuple):
+    """Which parts are too far apart in time to be written together: retention removes whole parts."""
+
+    span_ms: int
+    """0: none are."""
+    by_record: bool
+    """Time is the records' own, not that of their appends."""
+
+    @classmethod
+    def of(cls, settings: Sequence[TopicSetting]) -> Ages:
+        """Return what a topic's retention asks for."""
+        ms = int(value_of(settings, "retention.ms"))
+        return cls(
+            max(1, ms // RETENTION_SHARE) if ms >= 0 else 0, value_of(settings, "retention.time") == "record"
+        )
+
+    def of_part(self, sidecars: SidecarCache, partition: int, part: SegmentPart) -> int:
+        """Return the number of the span that the newest record of a part is in. Requests: 1 GET, none when it is kept or the records' times count."""
+        if not self.span_ms:
+            return 0
+        if self.by_record:
+            return int(part.row["max_timestamp_ms"]) // self.span_ms
+        index = sidecars.index(part.record.index)
+        if index.is_compacted:
+            times = index.runs_of(partition, part.range)["max_log_ms"]
+        else:
+            times = index.partition(partition)["timestamp_ms"]
+        return int(times.max(initial=0)) // self.span_ms

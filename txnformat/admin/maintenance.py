@@ -1,0 +1,156 @@
+"""What keeps a log small, on request: every task by the log's own policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from txnformat.admin.compaction import CompactedTopic, compact_by_settings
+from txnformat.admin.garbage import VacuumReport
+from txnformat.admin.retention import apply_retention
+from txnformat.admin.trimming import DeletedRecords
+from txnformat.admin.vacuum import vacuum
+from txnformat.arguments import is_text
+from txnformat.client.committer import Committer
+from txnformat.clock import waited_ms
+from txnformat.core.intents import EndTransaction
+from txnformat.core.operations import Expire, Seal
+from txnformat.core.state import LIFECYCLE
+from txnformat.errors import InvalidInputError, repr_of
+from txnformat.reading.sealed import SidecarCache
+
+__all__ = ["TASKS", "MaintenanceReport", "SkippedTask", "maintain"]
+
+
+class Task(NamedTuple):
+    """Something that can be done."""
+
+    run: Callable[[Committer, SidecarCache], Any]
+    """Does it; what it returns becomes part of the report."""
+    is_lossy: bool = False
+    """It removes or replaces something: only in logs that were upgraded."""
+    rest_ms: int = 0
+    """A process that is asked for all tasks does it again after this time: it costs more than the others."""
+
+
+COMPACT_REST_MS = 3_600_000
+"""A compaction looks at every list of segments."""
+VACUUM_REST_MS = 24 * 3_600_000
+"""A vacuum lists the whole root, and reads every sidecar that is in use."""
+
+TASKS: dict[str, Task] = {
+    "timeouts": Task(lambda committer, _: committer.end_expired()),
+    "seal": Task(lambda committer, _: committer.seal(merge=True)),
+    "expire": Task(lambda committer, _: committer.expire()),
+    "retention": Task(apply_retention, is_lossy=True),
+    "compact": Task(compact_by_settings, is_lossy=True, rest_ms=COMPACT_REST_MS),
+    "vacuum": Task(lambda committer, _: vacuum(committer), is_lossy=True, rest_ms=VACUUM_REST_MS),
+}
+"""By name, in the order in which they are done: what has ended can be sealed, what is sealed can be removed, and what is left be written together."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedTask:
+    """A task that was not done."""
+
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What :meth:`TxnLog.maintain` has done."""
+
+    segments: int
+    """Sealed segments: one for each topic that had something to seal, and 1,000 partitions."""
+    partitions: int
+    """Of all segments."""
+    batches: int
+    sidecar_bytes: int
+    expired_transactional_ids: int = 0
+    """Forgotten, since they were idle for long."""
+    expired_producers: int = 0
+    """Likewise, without a transactional id."""
+    timed_out: tuple[str, ...] = ()
+    """Transactional ids whose open transactions were ended, since their time was over."""
+    merged_lists: int = 0
+    """Segment lists that a new one took in."""
+    removed: tuple[DeletedRecords, ...] = ()
+    """Partitions whose oldest records were removed by the settings of their topic."""
+    skipped: tuple[SkippedTask, ...] = ()
+    """Tasks that were not done, and why."""
+    compacted: tuple[CompactedTopic, ...] = ()
+    """Topics whose small files were written together."""
+    vacuum: VacuumReport | None = None
+    """What a vacuum found and did, with the grace of 7 days; None: it was not asked for, or this process has done it in the last 24 hours."""
+
+    @classmethod
+    def of(
+        cls,
+        seals: Sequence[Seal] = (),
+        expired: Sequence[Expire] = (),
+        ended: Sequence[EndTransaction] = (),
+        removed: Sequence[DeletedRecords] = (),
+        skipped: Sequence[SkippedTask] = (),
+        compacted: Sequence[CompactedTopic] = (),
+        vacuum: VacuumReport | None = None,
+    ) -> Self:
+        """Return the report of some seals, expiries, ends, removals and compactions, and of a vacuum."""
+        segments = [segment for seal in seals for segment in seal.segments]
+        objects = [
+            named
+            for segment in segments
+            for named in (segment.record.index, segment.record.markers, segment.record.txnindex)
+            if named is not None
+        ]
+        parts = [part for segment in segments for part in segment.partitions]
+        return cls(
+            len(segments),
+            len(parts),
+            sum(part.batches for part in parts),
+            sum(one.size for one in objects),
+            sum(len(one.transactional_ids) for one in expired),
+            sum(len(one.producers) for one in expired),
+            tuple(one.transactional_id for one in ended),
+            sum(len(seal.replaced_lists) for seal in seals),
+            tuple(removed),
+            tuple(skipped),
+            tuple(compacted),
+            vacuum,
+        )
+
+
+def maintain(committer: Committer, sidecars: SidecarCache, tasks: Sequence[str]) -> MaintenanceReport:
+    """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`."""
+    unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
+    if unknown:
+        raise InvalidInputError(
+            [f"{repr_of(task)} is not a maintenance task" for task in unknown],
+            kind="unknown-task",
+            hint=f"use {', '.join(TASKS)}",
+        )
+    done: dict[str, Any] = {}
+    skipped = []
+    for name, task in TASKS.items():
+        if tasks and name not in tasks:
+            continue
+        if task.is_lossy and LIFECYCLE not in committer.state.features.reader:
+            skipped.append(
+                SkippedTask(name, "the log does not allow that anything is removed: txnlog upgrade")
+            )
+            continue
+        last = committer.tasks_done.get(name)
+        if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:
+            continue
+        done[name] = task.run(committer, sidecars)
+        committer.tasks_done[name] = committer.clock.now()
+    return MaintenanceReport.of(
+        done.get("seal", ()),
+        done.get("expire", ()),
+        done.get("timeouts", ()),
+        done.get("retention", ()),
+        skipped,
+        done.get("compact", ()),
+        done.get("vacuum"),
+    )

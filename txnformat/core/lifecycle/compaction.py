@@ -1,0 +1,87 @@
+"""Compaction: which listed segments get others in their place, and the decision about it. Pure.
+
+Parts of a partition that follow each other are written together until the new part has the target size; a compacted part of that size is left alone.
+At the end of a list, where less is left, a compacted part is taken in only if the newer ones together are at least half as large: so each record is
+written O(log n) times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txnformat.core.drafts import replace
+from txnformat.core.intents import ReplaceSegments
+from txnformat.core.lifecycle.trim import check_lifecycle
+from txnformat.core.operations import Replace
+from txnformat.core.sealing.lists import lists_replaced
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.state import LogState
+from txnformat.errors import ConflictError
+from txnformat.keys import is_runs_key
+from txnformat.types import TopicPartition
+
+__all__ = ["groups_of", "replace_segments"]
+
+RATIO = 2
+"""A compacted part that is more than so many times as large as all newer ones together is not taken in at the end of a list."""
+
+
+def groups_of(parts: Sequence[SegmentPart], target_bytes: int) -> list[Sequence[SegmentPart]]:
+    """Return the parts that are to be written together, of parts of one partition that follow each other in a list."""
+    groups: list[Sequence[SegmentPart]] = []
+    open_: list[SegmentPart] = []
+    size = 0
+    for part in parts:
+        if _is_compacted(part) and _size(part) >= target_bytes:
+            groups += _last(open_)
+            open_, size = [], 0
+            continue
+        open_.append(part)
+        size += _size(part)
+        if size >= target_bytes:
+            groups.append(open_)
+            open_, size = [], 0
+    return [*groups, *_last(open_)]
+
+
+def _last(parts: Sequence[SegmentPart]) -> list[Sequence[SegmentPart]]:
+    """Return the group of the last parts of a run, if there is one: all that are not compacted are in it."""
+    taken, total = 0, 0
+    for count, part in enumerate(reversed(parts), 1):
+        if not _is_compacted(part) or _size(part) <= RATIO * total:
+            taken = count
+        total += _size(part)
+    group = parts[len(parts) - taken :]
+    return [group] if len(group) > 1 or (group and not _is_compacted(group[0])) else []
+
+
+def _is_compacted(part: SegmentPart) -> bool:
+    return is_runs_key(part.record.index.key)
+
+
+def _size(part: SegmentPart) -> int:
+    return int(part.row["size"] - part.row["aborted_size"])
+
+
+def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
+    """Return the operation, if segments, log starts and segment lists are still those that the caller has compacted."""
+    op = action.replace
+    state.topic_of(op.topic_id, "a compaction")
+    check_lifecycle(state)
+    for part in (part for segment in op.segments for part in segment.partitions):
+        known = state.partition(TopicPartition(op.topic_id, part.partition))
+        seen = (part.revision, action.log_starts[part.partition])
+        if (known.revision, known.log_start) != seen:
+            raise _superseded(
+                "another client has compacted the partition, or moved its log start",
+                partition=part.partition,
+                expected=seen,
+                got=(known.revision, known.log_start),
+            )
+    if lists_replaced(state, op) is None:
+        raise _superseded("another client has written the segment lists anew")
+    return replace(op, intent=0)
+
+
+def _superseded(what: str, **values: object) -> ConflictError:
+    return ConflictError(what, kind="replace-superseded", hint="compact again", **values)

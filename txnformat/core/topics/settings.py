@@ -1,0 +1,117 @@
+"""Settings of topics: what they are called, which values they take, and what they are by default. Pure.
+
+Names and meanings are Kafka's where Kafka has them. A state may have settings of later versions, which this version leaves alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from txnformat.core.operations import TopicSetting
+from txnformat.errors import InvalidInputError, repr_of
+from txnformat.field_types import INT64_MAX
+
+__all__ = [
+    "SETTINGS",
+    "Setting",
+    "as_settings",
+    "changed_settings",
+    "check_settings",
+    "is_setting",
+    "value_of",
+]
+
+KIND = "invalid-setting"
+Value = int | str
+
+
+class Setting(NamedTuple):
+    """A setting of a topic."""
+
+    default: Value
+    values: tuple[str, ...] = ()
+    """The texts that it may be; empty: it is a whole number."""
+    least: int = 0
+    """The smallest such number,"""
+    minus_one: str | None = "no limit"
+    """but for -1, which stands for this; None: -1 is none of its values."""
+    is_time: bool = False
+    """It counts milliseconds, and is at least the longest timeout of a transaction."""
+
+
+SETTINGS: dict[str, Setting] = {
+    "retention.ms": Setting(-1, is_time=True),
+    "retention.bytes": Setting(-1),
+    "retention.time": Setting("append", ("append", "record")),
+    "retention.pinned.ms": Setting(0),
+    "compact.target.bytes": Setting(
+        128 * 2**20, least=1, minus_one="maintenance leaves the files as they are"
+    ),
+    "min.compaction.lag.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
+}
+"""By name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit."""
+
+
+def is_setting(name: object) -> bool:
+    """Return whether there is such a setting."""
+    return isinstance(name, str) and name in SETTINGS
+
+
+def value_of(settings: Iterable[TopicSetting], name: str) -> Value:
+    """Return what a topic has set, or the default."""
+    return next((one.value for one in settings if one.name == name), SETTINGS[name].default)
+
+
+def as_settings(settings: object) -> tuple[TopicSetting, ...]:
+    """Return settings that a user passes, by name in ascending order. Raises InvalidInputError of kind ``invalid-setting``: every problem but those of a log."""
+    if not isinstance(settings, Mapping):
+        raise _invalid([f"settings is {repr_of(settings, 80)}, not a mapping of names to values"])
+    problems = [problem for name, value in settings.items() for problem in _problems(name, value)]
+    if problems:
+        raise _invalid(problems)
+    return tuple(TopicSetting(name, value) for name, value in sorted(settings.items()))
+
+
+def _problems(name: object, value: object) -> Iterable[str]:
+    known = SETTINGS.get(name) if isinstance(name, str) else None
+    if known is None:
+        yield f"there is no setting {repr_of(name, 80)}; use {', '.join(SETTINGS)}"
+    elif known.values:
+        if value not in known.values:
+            yield f"{name} is {repr_of(value, 80)}, not {' or '.join(known.values)}"
+    elif type(value) is not int or not (
+        known.least <= value <= INT64_MAX or (value == -1 and known.minus_one)
+    ):
+        also = f", or -1 ({known.minus_one})" if known.minus_one else ""
+        yield f"{name} is {repr_of(value, 80)}, not a whole number from {known.least} on{also}"
+
+
+def changed_settings(
+    settings: tuple[TopicSetting, ...], changes: Iterable[TopicSetting], unset: Iterable[str]
+) -> tuple[TopicSetting, ...]:
+    """Return the settings of a topic after some were set, and some taken back to their defaults."""
+    known = {one.name: one for one in settings} | {one.name: one for one in changes}
+    gone = set(unset)
+    return tuple(one for name, one in sorted(known.items()) if name not in gone)
+
+
+def check_settings(settings: Iterable[TopicSetting], longest_timeout_ms: int) -> None:
+    """Raise InvalidInputError of kind ``invalid-setting`` about values that a log does not allow.
+
+    A time below the longest timeout of a transaction could remove records before the transaction that read them has committed its positions.
+    """
+    problems = [
+        f"{one.name} is {one.value}: it is -1, or at least {longest_timeout_ms} ms, the longest timeout of a transaction in this log"
+        for one in settings
+        if one.name in SETTINGS
+        and SETTINGS[one.name].is_time
+        and isinstance(one.value, int)
+        and 0 <= one.value < longest_timeout_ms
+    ]
+    if problems:
+        raise _invalid(problems)
+
+
+def _invalid(problems: list[str]) -> InvalidInputError:
+    return InvalidInputError(problems, kind=KIND, hint="nothing was changed")
