@@ -225,18 +225,18 @@ def test_a_log_start_that_another_client_moves_meanwhile_is_counted_from(
 ) -> None:
     log = filled()
     other = TxnLog.open(log.store)
-    counted, raced = trimming._counted, [7]
+    counted, raced = trimming.count_trim, [7]
 
     def race(*given: Any) -> Any:
         found = counted(*given)
         if raced:
             end = raced.pop()
-            monkeypatch.setattr(trimming, "_counted", counted)
+            monkeypatch.setattr(trimming, "count_trim", counted)
             other.delete_records("t", {0: end})
-            monkeypatch.setattr(trimming, "_counted", race)
+            monkeypatch.setattr(trimming, "count_trim", race)
         return found
 
-    monkeypatch.setattr(trimming, "_counted", race)
+    monkeypatch.setattr(trimming, "count_trim", race)
     assert log.delete_records("t", {0: 8}) == [DeletedRecords("t", 0, 0, 8)]
     assert next(iter(log.state.partitions.values())).sealed.records == 10, "of a segment that is not yet gone"
     raced.append(9)
@@ -314,7 +314,7 @@ def test_verify_finds_trims_that_lie(changes: dict[str, int], what: str) -> None
     append(log, 10)
     log.maintain("seal")
     state = log.refresh()
-    action = trimming._counted(log.sidecars, state, state.topic("t"), {0: 10})
+    action = trimming.count_trim(log.sidecars, state, state.topic("t"), {0: 10})
     assert action is not None
     (part,) = action.trim.partitions
     lying = replace(action, trim=replace(action.trim, partitions=(replace(part, **changes),)))
@@ -360,16 +360,16 @@ def test_what_cannot_be_sealed_is_not_promised(monkeypatch: pytest.MonkeyPatch) 
 def test_log_starts_that_others_move_all_the_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled()
     other = TxnLog.open(log.store)
-    counted, moved = trimming._counted, iter(range(1, 100))
+    counted, moved = trimming.count_trim, iter(range(1, 100))
 
     def race(*given: Any) -> Any:
         found = counted(*given)
-        monkeypatch.setattr(trimming, "_counted", counted)
+        monkeypatch.setattr(trimming, "count_trim", counted)
         other.delete_records("t", {0: next(moved) % 10})
-        monkeypatch.setattr(trimming, "_counted", race)
+        monkeypatch.setattr(trimming, "count_trim", race)
         return found
 
-    monkeypatch.setattr(trimming, "_counted", race)
+    monkeypatch.setattr(trimming, "count_trim", race)
     monkeypatch.setattr(trimming, "ATTEMPTS", 3)
     with pytest.raises(ConflictError) as caught:
         log.delete_records("t", 9)

@@ -210,7 +210,7 @@ def test_a_reader_that_goes_back_in_between_holds_back() -> None:
 def test_two_processes_remove_the_same_once() -> None:
     hours = Hours(retention_ms=3 * HOUR + 1)
     logs = [TxnLog.open(hours.log.store, clock=hours.clock) for _ in range(2)]
-    counted = trimming._counted
+    counted = trimming.count_trim
     first: list[int] = []
 
     def overtaken(*args: Any) -> Any:
@@ -221,7 +221,7 @@ def test_two_processes_remove_the_same_once() -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trimming, "_counted", overtaken)
+        patch.setattr(trimming, "count_trim", overtaken)
         done = logs[0].maintain("retention").removed
     assert done in ((), (DeletedRecords("t", 0, 0, 7),))
     assert hours.left() == [7, 8, 9]
@@ -234,7 +234,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_nothing() -> None:
     with Producer(log) as producer:
         producer.send("u", rows(1), partition=0)
     log.maintain("seal")
-    counted = trimming._counted
+    counted = trimming.count_trim
 
     def deleted(*args: Any) -> Any:
         if "t" in hours.log.topics():
@@ -242,7 +242,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_nothing() -> None:
         return counted(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trimming, "_counted", deleted)
+        patch.setattr(trimming, "count_trim", deleted)
         log.maintain("retention")
     assert log.topics() == ["u"]
     assert log.maintain("retention").removed == ()

@@ -18,7 +18,7 @@ from txnformat.protocol.sealing import sealable_end
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
-__all__ = ["LATEST", "DeletedRecords", "delete_records", "trim_to"]
+__all__ = ["LATEST", "DeletedRecords", "count_trim", "delete_records", "trim_to"]
 
 LATEST = -1
 """In place of an offset: the last stable offset (Kafka's high watermark, RecordsToDelete of -1)."""
@@ -80,7 +80,7 @@ def trim_to(
     before = {number: state.partition(_key(topic, number)).log_start for number in wanted}
     for attempt in range(1, ATTEMPTS + 1):
         state = _sealed(committer, state, topic, wanted)
-        action = _counted(sidecars, state, topic, wanted)
+        action = count_trim(sidecars, state, topic, wanted)
         if action is None:
             break
         if unpinned is not None:
@@ -157,7 +157,7 @@ def _key(topic: TopicState, number: int) -> TopicPartition:
     return TopicPartition(topic.topic_id, number)
 
 
-def _counted(
+def count_trim(
     sidecars: SidecarCache, state: LogState, topic: TopicState, wanted: Mapping[int, int]
 ) -> TrimTopic | None:
     """Return the intent that moves the log starts that are still below; None: there are none.

@@ -14,7 +14,8 @@ import numpy as np
 
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, Write
+from txnformat.core.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, RemoveTopic, Write
+from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
 from txnformat.core.operations import (
     Append,
     Cause,
@@ -31,9 +32,11 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
-from txnformat.types import ObjectRecord, Outcome, TopicPartition
+from txnformat.reading.sealed import SidecarCache
+from txnformat.types import ObjectRecord, OffsetRange, Outcome, TopicPartition
 from txnlog_testing.simulator.ack_ledger import AckLedger
 from txnlog_testing.simulator.group_ledger import GroupLedger
+from txnlog_testing.simulator.removal_ledger import RemovalLedger
 from txnlog_testing.simulator.world import HistoryViolation, Sender
 
 __all__ = ["Ledger"]
@@ -55,7 +58,8 @@ class Data:
     base: int | None
     """First offset; None while staged, and for good when that was aborted."""
     outcome: str
-    """``plain``, ``open``, ``commit`` or ``abort``."""
+    """``plain``, ``open``, ``commit`` or ``abort``; ``gone``: it was open in a prepared transaction when its topic was deleted."""
+    commit_entry: int = -1
 
 
 class Ledger:
@@ -94,6 +98,7 @@ class Ledger:
         self._id_of: dict[str, int] = {}
         self.groups = GroupLedger(self._outcome_of, self._bounds, hits)
         self.acks = AckLedger(self._outcome_of, self._bounds, hits)
+        self.removals = RemovalLedger(hits)
         self._acknowledged: dict[Transaction, set[str]] = {}
         self.decisions: dict[Transaction, Outcome] = {}
         """What whoever decides prepared transactions has made up its mind to; kept elsewhere, it survives crashes."""
@@ -116,9 +121,9 @@ class Ledger:
             return
         for digest in sorted(told):
             data = self._data.get(digest)
-            if write.end is Outcome.COMMIT and (data is None or data.outcome != "commit"):
+            if write.end is Outcome.COMMIT and (data is None or data.outcome not in ("commit", "gone")):
                 raise HistoryViolation(f"data {digest} of a committed transaction is lost: {data}")
-            if write.end is Outcome.ABORT and data is not None and data.outcome != "abort":
+            if write.end is Outcome.ABORT and data is not None and data.outcome not in ("abort", "gone"):
                 raise HistoryViolation(f"data {digest} of an aborted transaction is there: {data}")
 
     def has_all(self, write: Write) -> bool:
@@ -146,12 +151,13 @@ class Ledger:
         touched: set[TopicPartition] = set()
         for op in entry.operations:
             self._note_use(op, entry.timestamp_ms)
+            self.removals.check_named(op)
             match op:
                 case Append():
                     if op.transactional_id is not None:
                         place = (entry.entry, entry.timestamp_ms, False)
                         self._timed.setdefault((op.producer_id, op.epoch), place)
-                    touched |= self._append(op)
+                    touched |= self._append(op, entry.entry)
                 case Stage():
                     self._timed[op.producer_id, op.epoch] = (entry.entry, entry.timestamp_ms, True)
                     self._stage(op)
@@ -161,17 +167,20 @@ class Ledger:
                     self._hits["prepared"] += 1
                 case EndTxn():
                     self._check_end(op, entry, sender)
-                    touched |= self._end(op, entry.timestamp_ms)
+                    touched |= self._end(op, entry)
                 case InitProducer():
-                    touched |= self._init(op, entry.timestamp_ms)
+                    touched |= self._init(op, entry)
                 case Expire():
                     self._expire(op, entry)
                 case Seal():
                     self._check_seal(op)
+                case Trim() | DeleteTopic() | VacuumMark():
+                    self._remove(op, entry)
                 case _:
                     self._concern_readers(op, entry)
-        for key in sorted(touched):
+        for key in sorted(touched & self._ends.keys()):
             self._check_visible(after, key)
+        self.removals.check(after)
         self.groups.check(after)
         self.acks.check(after)
 
@@ -218,25 +227,25 @@ class Ledger:
                 raise HistoryViolation(f"producer {producer_id} is forgotten before its time")
         self.groups.expired(op, intent.action.group_cutoff_ms)
 
-    def _init(self, op: InitProducer, now_ms: int) -> set[TopicPartition]:
+    def _init(self, op: InitProducer, entry: CommitEntry) -> set[TopicPartition]:
         self._timeouts[op.producer_id] = (op.timeout_ms, op.deferred_timeout_ms)
         who = (op.producer_id, op.epoch - 1)
         self._timed.pop(who, None)
-        self.groups.ended(who, "abort", "init", now_ms)
+        self.groups.ended(who, "abort", "init", entry.timestamp_ms)
         self.acks.ended(who, "abort")
         if who in self._prepared:
             raise HistoryViolation(f"an init ended a prepared transaction: {op}")
         if who not in self._of:
             return set()
         self._hits["init aborted a transaction"] += 1
-        return self._decide(who, "abort", op.aborted)
+        return self._decide(who, "abort", op.aborted, entry.entry)
 
-    def _append(self, op: Append) -> set[TopicPartition]:
+    def _append(self, op: Append, entry: int) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
         for part in op.partitions:
             key = TopicPartition(op.topic_id, part.partition)
             outcome = "plain" if op.transactional_id is None else "open"
-            data = Data(part.digest, key, part.base_sequence, part.records, who, None, outcome)
+            data = Data(part.digest, key, part.base_sequence, part.records, who, None, outcome, entry)
             self._add(data)
             self._place(data, part.base_offset)
         return {TopicPartition(op.topic_id, part.partition) for part in op.partitions}
@@ -265,9 +274,9 @@ class Ledger:
         self._in.setdefault(data.key, []).append(data)
         self._ends[data.key] = base + data.records
 
-    def _end(self, op: EndTxn, now_ms: int) -> set[TopicPartition]:
+    def _end(self, op: EndTxn, entry: CommitEntry) -> set[TopicPartition]:
         who = (op.producer_id, op.epoch)
-        self.groups.ended(who, op.outcome.value, op.cause.value, now_ms)
+        self.groups.ended(who, op.outcome.value, op.cause.value, entry.timestamp_ms)
         self.acks.ended(who, op.outcome.value)
         if op.outcome is Outcome.COMMIT:
             staged = [one for one in self._of.get(who, ()) if one.base is None and one.outcome == "open"]
@@ -283,14 +292,16 @@ class Ledger:
                         self._place(one, base)
                         base += one.records
             self._hits["placed what was staged"] += bool(staged)
-        return self._decide(who, op.outcome.value, op.markers)
+        return self._decide(who, op.outcome.value, op.markers, entry.entry)
 
-    def _decide(self, who: Transaction, outcome: str, markers: tuple[Marker, ...]) -> set[TopicPartition]:
+    def _decide(
+        self, who: Transaction, outcome: str, markers: tuple[Marker, ...], entry: int
+    ) -> set[TopicPartition]:
         first: dict[TopicPartition, int] = {}
         self._prepared.discard(who)
         self._timed.pop(who, None)
         for one in self._of.pop(who, ()):
-            one.outcome = outcome
+            one.outcome, one.commit_entry = outcome, entry
             if one.base is not None:
                 first.setdefault(one.key, one.base)
         if {marker.topic_partition for marker in markers} != set(first):
@@ -321,6 +332,11 @@ class Ledger:
                 self._hits["ended what was prepared"] += 1
                 if self.decisions.get(who) is not op.outcome:
                     raise HistoryViolation(f"{op}, but it was decided: {self.decisions.get(who)}")
+        elif op.cause is Cause.OPERATOR and isinstance(action, RemoveTopic):
+            touches = any(one.key.topic_id == action.topic_id for one in self._of.get(who, ()))
+            if not action.force or was_prepared or not touches:
+                raise HistoryViolation(f"{op} is the doing of {action}")
+            self._hits["ended by the deletion of a topic"] += 1
         elif op.cause is Cause.OPERATOR:
             if not isinstance(action, EndTransaction) or action.cause is not Cause.OPERATOR:
                 raise HistoryViolation(f"{op} is the doing of {action}")
@@ -352,6 +368,42 @@ class Ledger:
         self._hits["timed out in a log whose time ran ahead"] += (
             entry.timestamp_ms > max(sender.store_times) + 30_000
         )
+
+    def _remove(self, op: Trim | DeleteTopic | VacuumMark, entry: CommitEntry) -> None:
+        match op:
+            case Trim():
+                for part in op.partitions:
+                    key = TopicPartition(op.topic_id, part.partition)
+                    committed = [
+                        (one.base, one.base + one.records, one.commit_entry)
+                        for one in self._in.get(key, ())
+                        if one.base is not None and one.outcome in ("plain", "commit")
+                    ]
+                    self.removals.trim(op, part, committed, self._bounds(key)[0])
+            case DeleteTopic():
+                self._delete(op, self._intents[entry.intents[op.intent]])
+            case VacuumMark():
+                self.removals.mark(op, entry.entry)
+
+    def _delete(self, op: DeleteTopic, intent: Intent) -> None:
+        """Forget a topic: only prepared transactions, which the operation and its user name, may have had something open in it."""
+        action = intent.action
+        if not isinstance(action, RemoveTopic) or not {*op.prepared} <= {*action.prepared}:
+            raise HistoryViolation(f"{op} is the doing of {action}")
+        named = {self._id_of[name] for name in op.prepared}
+        for who, held in self._of.items():
+            here = [one for one in held if one.key.topic_id == op.topic_id]
+            if here and (who not in self._prepared or who[0] not in named):
+                raise HistoryViolation(f"{op} takes {here} from transaction {who}")
+            for one in here:
+                one.outcome = "gone"
+            held[:] = [one for one in held if one.outcome != "gone"]
+            self._hits["prepared transaction lost a topic"] += bool(here)
+        for known in (self._in, self._ends, self._stable, self._ended):
+            for key in [key for key in known if key.topic_id == op.topic_id]:
+                del known[key]
+        self.removals.forget(op.topic_id)
+        self._hits["topic deleted"] += 1
 
     # What readers see.
 
@@ -419,10 +471,29 @@ class Ledger:
                 if "abort" in over and "commit" in over[over.index("abort") :]:
                     self._hits["abort before a commit over a seal's seam"] += 1
 
-    def check_end(self, state: LogState) -> None:
-        """Compare all partitions once more; and no batch table may be left that nothing refers to."""
+    def _check_sealed(self, state: LogState, key: TopicPartition, sidecars: SidecarCache) -> None:
+        """Compare what the segments of a partition show, from its log start on, with what was committed there."""
+        partition = state.partition(key)
+        wanted = OffsetRange(partition.log_start, partition.sealed_end)
+        shown: set[int] = set()
+        for part in sidecars.segments(state, key, wanted):
+            rows = sidecars.index(part.record.index).partition(key.partition)
+            for row in rows[rows["outcome"] != int(BatchOutcome.ABORTED)]:
+                shown |= set(range(int(row["base_offset"]), int(row["base_offset"] + row["records"])))
+        right = {
+            offset
+            for one in self._in[key]
+            if one.base is not None and one.outcome in ("plain", "commit")
+            for offset in range(one.base, one.base + one.records)
+        }
+        if shown & set(range(*wanted)) != right & set(range(*wanted)):
+            raise HistoryViolation(f"the segments of {key} show {sorted(shown)}, not {sorted(right)}")
+
+    def check_end(self, state: LogState, sidecars: SidecarCache) -> None:
+        """Compare all partitions once more, what is sealed included; and no batch table may be left that nothing refers to."""
         for key in sorted(self._in):
             self._check_visible(state, key)
+            self._check_sealed(state, key, sidecars)
         used = {flush.table for known in state.transactional_ids.values() for flush in known.staged}
         for partition in state.partitions.values():
             used |= set(partition.extents.array()["table"].tolist()) - {-1}

@@ -18,13 +18,15 @@ from txnformat.core.assemble import CLOCK_SKEW_MS_MAX, assemble
 from txnformat.core.decide import decide
 from txnformat.core.entry import CommitEntry, decode_entry, sha256_hex
 from txnformat.core.fold import apply
-from txnformat.core.intents import CommitResult, EndTransaction, Included, Intent, Write
+from txnformat.core.intents import CommitResult, EndTransaction, Included, Intent, RemoveTopic, Write
 from txnformat.core.invariants import check_state, check_whole
+from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import Append, AppVersion, Cause, EndTxn, InitProducer, PrepareTxn
 from txnformat.core.snapshot.codec import state_digest
 from txnformat.core.state import LogState
 from txnformat.errors import CommitStateUnknownError, StorageError, TxnLogError
 from txnformat.protocol.view import View
+from txnformat.reading.sealed import SidecarCache
 from txnformat.types import Outcome, TopicPartition
 from txnlog_testing.simulator.ledger import Ledger
 from txnlog_testing.simulator.world import HistoryViolation, Sender
@@ -245,6 +247,11 @@ class Oracle:
         """Return whether an entry holds, under another intent's id, what makes ``intent`` done."""
         if isinstance(intent.action, EndTransaction):
             return _is_ended_in(entry, intent.action)
+        if isinstance(intent.action, RemoveTopic):
+            return any(
+                isinstance(op, DeleteTopic) and op.topic_id == intent.action.topic_id
+                for op in entry.operations
+            )
         write = intent.action
         if not isinstance(write, Write):
             return False
@@ -296,9 +303,9 @@ class Oracle:
             if state_digest(state) != self._digests[state.entry]:
                 raise HistoryViolation(f"{process} has another state than the fold at entry {state.entry}")
 
-    def check_end(self) -> None:
-        """Derive the whole final state again."""
-        self.ledger.check_end(self.state)
+    def check_end(self, sidecars: SidecarCache) -> None:
+        """Derive the whole final state again, and read what is sealed."""
+        self.ledger.check_end(self.state, sidecars)
         problems = check_whole(self.state)
         if problems:
             raise HistoryViolation(f"the final state breaks invariants: {problems}")

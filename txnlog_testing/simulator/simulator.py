@@ -28,6 +28,7 @@ from txnformat.errors import InternalError
 from txnformat.protocol.commit import CommitSettings
 from txnformat.protocol.tail import bundle_key_of
 from txnformat.protocol.view import View
+from txnformat.reading.sealed import SidecarCache
 from txnlog_testing.simulator.acks import ACK_HITS, ACK_KINDS, ack_client
 from txnlog_testing.simulator.actors import Operator, Protocol, SimProcess
 from txnlog_testing.simulator.clients import (
@@ -42,6 +43,7 @@ from txnlog_testing.simulator.clients import (
 from txnlog_testing.simulator.groups import GROUP_HITS, KINDS, group_clients
 from txnlog_testing.simulator.ledger import Ledger
 from txnlog_testing.simulator.oracle import Oracle
+from txnlog_testing.simulator.removing import REMOVAL_HITS, RemovingClient
 from txnlog_testing.simulator.store import EPOCH_MS
 from txnlog_testing.simulator.transactions import (
     TIMEOUTS,
@@ -121,7 +123,7 @@ REQUIRED_HITS = frozenset(
         "verdict Undecidable",
     }
 )
-REQUIRED_HITS |= GROUP_HITS | ACK_HITS
+REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS
 """What a run of a few hundred histories must have met, or it shows less than it seems to."""
 
 
@@ -235,6 +237,7 @@ class _Simulation:
         """Whether nothing fails, so that transactions stay open next to others, and seals come in between."""
         self.has_acks = seed % 16 in (3, 11)
         self.has_groups = seed % 4 == 2 or self.has_acks
+        self.has_removals = seed % 16 in (4, 12, 13)
         self.runs_ahead = seed % 16 == 9
         """Whether a clock goes wrong by years where it is the store's time."""
         self.has_snapshots = True
@@ -260,6 +263,7 @@ class _Simulation:
         self.world.own_clock_is_store_time = (rng.random() < 0.25 and not self.is_orderly) or self.runs_ahead
         self.group_kinds = rng.choice(KINDS) if self.has_groups and not self.has_acks else ()
         self.clients: list[Client] = []
+        self.sidecars = SidecarCache(self.world.store)
         self.writers = WRITERS_MIN if self.is_orderly or self.has_groups else rng.randint(WRITERS_MIN, 5)
         self._start_processes(past.stale if past else ())
 
@@ -318,8 +322,8 @@ class _Simulation:
             )
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
-                takes_checkpoints=number == 0 or rng.random() < checkpoints,
-                seal_share=0.2 if self.has_many_transactions else 0.06,
+                takes_checkpoints=number == 0 or self.has_removals or rng.random() < checkpoints,
+                seal_share=0.2 if self.has_many_transactions or self.has_removals else 0.06,
                 ends_expired=(self.has_many_transactions or rng.random() < 0.6) and number != ahead,
             )  # fmt: skip
             if self.has_past and rng.random() < 0.4:
@@ -337,6 +341,8 @@ class _Simulation:
             clients.append(DecidingClient(rng, new_id, decisions=self.decisions))
         if rng.random() < 0.15:
             clients.append(CleaningClient(rng, new_id))
+        if self.has_removals:
+            clients.append(RemovingClient(rng, new_id, sidecars=self.sidecars))
         clients += self._readers()
         many = (3,) if self.is_orderly else (3, 4, 5)
         counts = many if self.has_many_transactions else (0, 1) if self.has_groups else (1, 1, 2, 4)
@@ -423,7 +429,7 @@ class _Simulation:
                     f"no answer within {SETTLE_STEPS_MAX} steps without faults: {waiting} wait"
                 )
         self._check_cold_open()
-        self.oracle.check_end()
+        self.oracle.check_end(self.sidecars)
         return History(
             self.seed,
             world.step,

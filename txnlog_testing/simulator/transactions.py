@@ -121,7 +121,7 @@ class TransactionalClient(Client):
             self.is_deferred = self.rng.random() < self.deferred
         append = self._append(state, partitions, lambda key: self.sequences.get(key, 0))
         if self.is_deferred:
-            append = self._in_table(append)
+            append = self._in_table(state, append)
         choice = self.rng.random()
         end = Outcome.COMMIT if choice < self.one_shots else Outcome.ABORT if choice > 0.95 else None
         prepare = 0.9 < choice <= 0.95
@@ -146,13 +146,13 @@ class TransactionalClient(Client):
         partitions = self._some_partitions(state)
         if choice < 0.3 and partitions:
             append = self._append(state, partitions[:1], lambda key: self.sequences.get(key, 0))
-            append = self._in_table(append) if self.is_deferred else append
+            append = self._in_table(state, append) if self.is_deferred else append
             return [Write(self.ref, (append,), deferred=self.is_deferred)]
         return [OpenProducer(self.transactional_id)] if choice < 0.4 else []
 
-    def _in_table(self, append: TopicAppend) -> TopicAppend:
+    def _in_table(self, state: LogState, append: TopicAppend) -> TopicAppend:
         data = encode_batch_table([(0, append.batches)])
-        key = keys.table_key(0, self.new_id())
+        key = keys.table_key(max(0, state.entry), self.new_id())
         assert self.put is not None
         self.put(key, data)
         return replace(append, batches=(), table=ObjectRecord(key, len(data), sha256_hex(data)))
