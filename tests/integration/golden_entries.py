@@ -21,7 +21,16 @@ from txnformat.core.groups.operations import (
     OffsetCommit,
     PositionCommit,
 )
-from txnformat.core.lifecycle.operations import DeleteTopic, Trim, TrimmedPartition, VacuumMark
+from txnformat.core.lifecycle.operations import (
+    CompactedRange,
+    CompactedSegment,
+    DeleteTopic,
+    Replace,
+    ReplacedList,
+    Trim,
+    TrimmedPartition,
+    VacuumMark,
+)
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -30,8 +39,6 @@ from txnformat.core.operations import (
     AppVersion,
     Cause,
     Checkpoint,
-    CompactedRange,
-    CompactedSegment,
     CreateTopic,
     EndTxn,
     Expire,
@@ -41,8 +48,6 @@ from txnformat.core.operations import (
     PendingPartition,
     PlacedPartition,
     PrepareTxn,
-    Replace,
-    ReplacedList,
     Seal,
     SealedPartition,
     SealedSegment,

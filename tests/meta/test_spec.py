@@ -33,18 +33,20 @@ from txnformat import keys
 from txnformat.columns.arrow_types import RESERVED_COLUMNS, fields_from_json, fields_to_json
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
-from txnformat.core.lifecycle.operations import TrimmedPartition
+from txnformat.core.lifecycle.operations import (
+    CompactedRange,
+    CompactedSegment,
+    ReplacedList,
+    TrimmedPartition,
+)
 from txnformat.core.operation_codec import OPERATIONS as DECLARED
 from txnformat.core.operation_codec import encode_operation
 from txnformat.core.operations import (
     AppendedPartition,
-    CompactedRange,
-    CompactedSegment,
     CreateTopic,
     Marker,
     Operation,
     PlacedPartition,
-    ReplacedList,
     SealedPartition,
     SealedSegment,
 )

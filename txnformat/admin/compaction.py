@@ -22,8 +22,8 @@ from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import ReplaceSegments, SealSegments
 from txnformat.core.lifecycle.compaction import groups_of
+from txnformat.core.lifecycle.operations import CompactedRange, CompactedSegment, Replace, ReplacedList
 from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.operations import CompactedRange, CompactedSegment, Replace, ReplacedList
 from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import RUN_ROW, decode_markers, decode_txnindex, encode_runs

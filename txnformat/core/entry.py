@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, defstruct, structs
 
 from txnformat import keys
 from txnformat.columns.arrow_types import json_field_count
+from txnformat.core.lifecycle.operations import Replace
 from txnformat.core.operation_codec import (
     OPERATIONS,
     OperationHead,
@@ -20,7 +21,7 @@ from txnformat.core.operation_codec import (
     stored_operation,
     unknown_operation,
 )
-from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Replace, Seal
+from txnformat.core.operations import AlterTopic, CreateTopic, Operation, Seal
 from txnformat.core.wire.document import UNCOUNTED_BYTES_MAX, check_cost, plain_json
 from txnformat.core.wire.entry_bytes import RESTORE, decode_stored, encode_stored
 from txnformat.core.wire.typed import Typed, check_version, fail

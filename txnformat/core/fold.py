@@ -17,8 +17,8 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.folding import At, corrupt
 from txnformat.core.groups.fold import commit_offsets, delete_group, join_group
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.fold import apply_expire, apply_trim, apply_vacuum_mark
-from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
+from txnformat.core.lifecycle.fold import apply_expire, apply_replace, apply_trim, apply_vacuum_mark
+from txnformat.core.lifecycle.operations import DeleteTopic, Replace, Trim, VacuumMark
 from txnformat.core.lifecycle.removal import apply_delete_topic
 from txnformat.core.lifecycle.vacuum import check_named
 from txnformat.core.operations import (
@@ -34,7 +34,6 @@ from txnformat.core.operations import (
     InitProducer,
     Operation,
     PrepareTxn,
-    Replace,
     Seal,
     Stage,
     Upgrade,
@@ -42,7 +41,7 @@ from txnformat.core.operations import (
 from txnformat.core.ownership import directories, shares_directory
 from txnformat.core.producers.state import record
 from txnformat.core.records.state import EXTENT, PartitionState, Transaction
-from txnformat.core.sealing.fold import after_seals, apply_replace, apply_seal
+from txnformat.core.sealing.fold import after_seals, apply_seal
 from txnformat.core.state import (
     Features,
     LogState,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from txnformat.core.app_versions.state import Content
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
-from txnformat.core.lifecycle.operations import Trim
+from txnformat.core.lifecycle.operations import Replace, Trim
 from txnformat.core.operations import (
     DEFERRED_TIMEOUT_MS,
     TIMEOUT_MS,
@@ -27,7 +27,6 @@ from txnformat.core.operations import (
     Expire,
     Operation,
     PendingPartition,
-    Replace,
     Seal,
     TopicSetting,
 )

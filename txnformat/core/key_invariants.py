@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from txnformat.core.entry import CommitEntry
-from txnformat.core.lifecycle.operations import DeleteTopic, VacuumMark
-from txnformat.core.operations import Append, Checkpoint, Replace, Seal, Stage
+from txnformat.core.lifecycle.operations import DeleteTopic, Replace, VacuumMark
+from txnformat.core.operations import Append, Checkpoint, Seal, Stage
 from txnformat.core.state import LogState, TopicState
 from txnformat.types import SegmentRecord
 

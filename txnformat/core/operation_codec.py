@@ -17,6 +17,7 @@ from txnformat import keys
 from txnformat.core.app_versions.state import CONTENT_SCHEME, Content, TopicContent
 from txnformat.core.drafts import replace
 from txnformat.core.groups.operations import CommitOffsets, JoinGroup
+from txnformat.core.lifecycle.operations import Replace
 from txnformat.core.operations import (
     AllocateProducerIds,
     AlterTopic,
@@ -27,7 +28,6 @@ from txnformat.core.operations import (
     CreateTopic,
     EndTxn,
     Operation,
-    Replace,
     Seal,
     Stage,
     TopicSetting,

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from txnformat.core.app_versions.state import INSTANCE_BYTES_MAX, Content
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
-from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
+from txnformat.core.lifecycle.operations import DeleteTopic, Replace, Trim, VacuumMark
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
 from txnformat.field_types import (
     FEATURE,
@@ -61,8 +61,6 @@ __all__ = [
     "AppendedPartition",
     "Cause",
     "Checkpoint",
-    "CompactedRange",
-    "CompactedSegment",
     "CreateTopic",
     "EndTxn",
     "Expire",
@@ -72,8 +70,6 @@ __all__ = [
     "PendingPartition",
     "PlacedPartition",
     "PrepareTxn",
-    "Replace",
-    "ReplacedList",
     "Seal",
     "SealedPartition",
     "SealedSegment",
@@ -373,57 +369,6 @@ class Seal(Struct, frozen=True, tag_field="operation", tag="seal"):
     intent: Count = 0
     replaced_lists: Annotated[tuple[Text, ...], LEFT_OUT] = ()
     """Empty when the list begins where the newest one ends; also when an earlier version wrote a list of all segments."""
-
-
-class CompactedRange(Struct, frozen=True, gc=False):
-    """Offsets [start_offset, end_offset) of a partition: whole parts of listed segments, in whose place a compacted segment comes."""
-
-    partition: PartitionNumber
-    start_offset: Count
-    end_offset: Count
-    """Exclusive; at most the end of what segment lists describe."""
-    revision: Count
-    """Of the partition before this operation."""
-    runs: Count
-    """Rows of the .runs."""
-    records: Count
-    size: Count
-    """Compressed bytes of the records."""
-    min_timestamp_ms: Time
-    max_timestamp_ms: Time
-    old_records: Count
-    """Sums over the parts that are replaced; they leave the totals of the partition."""
-    old_size: Count
-    old_aborted_records: Count
-    old_aborted_size: Count
-
-
-class CompactedSegment(Struct, frozen=True):
-    """A segment whose records were written together, and its partitions in the order in which its .runs holds them."""
-
-    index: ObjectRecord
-    """The .runs."""
-    partitions: Annotated[
-        tuple[CompactedRange, ...], Meta(min_length=1, description="at least one partition")
-    ]
-
-
-class ReplacedList(Struct, frozen=True, gc=False):
-    """A segment list, and what takes its place."""
-
-    replaced: Text
-    """Key of the list before."""
-    segment_list: SegmentListRecord
-    """It describes the same segments, and begins where the list before began."""
-
-
-class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
-    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same."""
-
-    topic_id: Uuid
-    segments: Annotated[tuple[CompactedSegment, ...], Meta(min_length=1, description="at least one segment")]
-    lists: Annotated[tuple[ReplacedList, ...], Meta(min_length=1, description="at least one list")]
-    intent: Count = 0
 
 
 class Expire(Struct, frozen=True, tag_field="operation", tag="expire"):

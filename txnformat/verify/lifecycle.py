@@ -12,8 +12,8 @@ import numpy as np
 
 from txnformat import keys
 from txnformat.core.entry import CommitEntry
-from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
-from txnformat.core.operations import CompactedRange, Replace, Seal, SealedPartition
+from txnformat.core.lifecycle.operations import CompactedRange, Replace, Trim, TrimmedPartition
+from txnformat.core.operations import Seal, SealedPartition
 from txnformat.core.sealing.sidecar import RUN_ROW, SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows

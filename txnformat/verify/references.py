@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from txnformat import keys
 from txnformat.core.entry import CommitEntry
-from txnformat.core.lifecycle.operations import DeleteTopic
-from txnformat.core.operations import Append, Replace, Seal, Stage
+from txnformat.core.lifecycle.operations import DeleteTopic, Replace
+from txnformat.core.operations import Append, Seal, Stage
 from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState
 from txnformat.persistent import Rows

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from txnformat.core.drafts import replace
 from txnformat.core.intents import ReplaceSegments
+from txnformat.core.lifecycle.operations import Replace
 from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.operations import Replace
 from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState

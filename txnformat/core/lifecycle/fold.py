@@ -1,4 +1,4 @@
-"""Folding what a log forgets: what was idle for long leaves the state, and log starts move. Pure."""
+"""Folding what a log forgets or writes anew: idle ids leave the state, log starts move, compacted segments replace others. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from itertools import pairwise
 
 from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
-from txnformat.core.lifecycle.operations import Trim, TrimmedPartition, VacuumMark
+from txnformat.core.lifecycle.operations import CompactedRange, Replace, Trim, TrimmedPartition, VacuumMark
 from txnformat.core.operations import Expire
+from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import PartitionState, SealedTotals
+from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.state import LIFECYCLE, LogState
 from txnformat.core.transactions.state import UNDECIDED
-from txnformat.types import IDEMPOTENT_EPOCH, TopicPartition
+from txnformat.types import IDEMPOTENT_EPOCH, SegmentRecord, TopicPartition
 
-__all__ = ["apply_expire", "apply_trim", "apply_vacuum_mark"]
+__all__ = ["apply_expire", "apply_replace", "apply_trim", "apply_vacuum_mark"]
 
 
 def apply_expire(state: LogState, op: Expire, at: At) -> LogState:
@@ -135,3 +137,76 @@ def apply_vacuum_mark(state: LogState, op: VacuumMark, at: At) -> LogState:
     passed = [directory for directory, gone in state.deleted.items() if gone.entry < op.floor]
     deleted = without(state.deleted, passed, at) if passed else state.deleted
     return replace(state, vacuum_floor=op.floor, deleted=deleted)
+
+
+def apply_replace(state: LogState, op: Replace, at: At) -> LogState:
+    """Return the state after listed segments were compacted: lists and totals change, offsets do not."""
+    topic = state.topics.get(op.topic_id)
+    if topic is None or LIFECYCLE not in state.features.reader:
+        corrupt(at, "a compaction is of no topic, or of a log without the feature", topic_id=op.topic_id)
+    lists = lists_replaced(state, op)
+    if lists is None or len({one.replaced for one in op.lists}) < len(op.lists):
+        corrupt(
+            at,
+            "a compaction replaces segment lists that are not there",
+            expected=[(one.first, one.key) for one in state.segment_lists],
+            got=[(one.segment_list.first, one.replaced) for one in op.lists],
+        )
+    parts: dict[int, list[CompactedRange]] = {}
+    for segment in op.segments:
+        check_segment(topic, SegmentRecord(op.topic_id, segment.index), at)
+        for part in segment.partitions:
+            parts.setdefault(part.partition, []).append(part)
+    partitions = draft(state.partitions, at)
+    for number, ranges in parts.items():
+        key = TopicPartition(op.topic_id, number)
+        partitions[key] = _compacted(partitions.get(key, PartitionState()), ranges, at)
+    return replace(state, partitions=partitions, segment_lists=lists)
+
+
+def _compacted(partition: PartitionState, ranges: list[CompactedRange], at: At) -> PartitionState:
+    end = partition.log_start
+    for part in ranges:
+        begins = max(part.start_offset, partition.log_start)
+        if not (begins >= end and begins < part.end_offset <= partition.listed_end):
+            corrupt(
+                at,
+                "compacted offsets are not in order between the log start and the end of what is listed",
+                partition=part.partition,
+                expected=(end, partition.listed_end),
+                got=(part.start_offset, part.end_offset),
+            )
+        end = part.end_offset
+        if part.revision != partition.revision:
+            corrupt(
+                at,
+                "a compaction is of another revision of its partition",
+                partition=part.partition,
+                expected=partition.revision,
+                got=part.revision,
+            )
+        if (
+            part.records
+            > min(part.old_records - part.old_aborted_records, part.end_offset - part.start_offset)
+            or part.old_aborted_size > part.old_size
+            or not min(1, part.records) <= part.runs <= part.records
+        ):
+            corrupt(
+                at, "a compacted segment has more than what it replaces", partition=part.partition, got=part
+            )
+    sealed = partition.sealed
+    stays = [
+        getattr(sealed, name) - sum(getattr(part, f"old_{name}") for part in ranges)
+        for name in ("records", "size", "aborted_records", "aborted_size")
+    ]
+    records, size, aborted_records, aborted_size = stays
+    if min(stays) < 0 or aborted_records > records or aborted_size > size:
+        corrupt(at, "a compaction replaces what its partition does not have", expected=sealed, got=stays)
+    rest = SealedTotals(
+        records + sum(part.records for part in ranges),
+        size + sum(part.size for part in ranges),
+        aborted_records,
+        aborted_size,
+        sealed.aborted_transactions,
+    )
+    return replace(partition, sealed=rest, revision=partition.revision + 1)

@@ -1,4 +1,4 @@
-"""The operations that remove records: plain values. See :mod:`txnformat.core.operations`."""
+"""The operations that remove records, or write them together anew: plain values. See :mod:`txnformat.core.operations`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,29 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from txnformat.field_types import LEFT_OUT, Count, Item, OrMinusOne, PartitionNumber, Positive, Uuid
+from txnformat.field_types import (
+    LEFT_OUT,
+    Count,
+    Item,
+    OrMinusOne,
+    PartitionNumber,
+    Positive,
+    Text,
+    Time,
+    Uuid,
+)
+from txnformat.types import ObjectRecord, SegmentListRecord
 
-__all__ = ["DeleteTopic", "Trim", "TrimmedPartition", "VacuumMark"]
+__all__ = [
+    "CompactedRange",
+    "CompactedSegment",
+    "DeleteTopic",
+    "Replace",
+    "ReplacedList",
+    "Trim",
+    "TrimmedPartition",
+    "VacuumMark",
+]
 
 
 class TrimmedPartition(Struct, frozen=True, gc=False):
@@ -51,4 +71,55 @@ class DeleteTopic(Struct, frozen=True, tag_field="operation", tag="delete_topic"
     topic_id: Uuid
     prepared: Annotated[tuple[Item, ...], LEFT_OUT] = ()
     """Transactional ids, ascending, of the prepared transactions that touched the topic: they lose what they have in it, and keep the rest."""
+    intent: Count = 0
+
+
+class CompactedRange(Struct, frozen=True, gc=False):
+    """Offsets [start_offset, end_offset) of a partition: whole parts of listed segments, in whose place a compacted segment comes."""
+
+    partition: PartitionNumber
+    start_offset: Count
+    end_offset: Count
+    """Exclusive; at most the end of what segment lists describe."""
+    revision: Count
+    """Of the partition before this operation."""
+    runs: Count
+    """Rows of the .runs."""
+    records: Count
+    size: Count
+    """Compressed bytes of the records."""
+    min_timestamp_ms: Time
+    max_timestamp_ms: Time
+    old_records: Count
+    """Sums over the parts that are replaced; they leave the totals of the partition."""
+    old_size: Count
+    old_aborted_records: Count
+    old_aborted_size: Count
+
+
+class CompactedSegment(Struct, frozen=True):
+    """A segment whose records were written together, and its partitions in the order in which its .runs holds them."""
+
+    index: ObjectRecord
+    """The .runs."""
+    partitions: Annotated[
+        tuple[CompactedRange, ...], Meta(min_length=1, description="at least one partition")
+    ]
+
+
+class ReplacedList(Struct, frozen=True, gc=False):
+    """A segment list, and what takes its place."""
+
+    replaced: Text
+    """Key of the list before."""
+    segment_list: SegmentListRecord
+    """It describes the same segments, and begins where the list before began."""
+
+
+class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
+    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same."""
+
+    topic_id: Uuid
+    segments: Annotated[tuple[CompactedSegment, ...], Meta(min_length=1, description="at least one segment")]
+    lists: Annotated[tuple[ReplacedList, ...], Meta(min_length=1, description="at least one list")]
     intent: Count = 0

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 from txnformat import keys
 from txnformat.core.folding import At, corrupt
 from txnformat.core.intents import MarkVacuum
-from txnformat.core.lifecycle.operations import VacuumMark
+from txnformat.core.lifecycle.operations import Replace, VacuumMark
 from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.operations import Append, Operation, Replace, Seal, Stage
+from txnformat.core.operations import Append, Operation, Seal, Stage
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, UploadExpiredError
 from txnformat.types import ObjectRecord

@@ -6,14 +6,14 @@ import numpy as np
 
 from txnformat.core.drafts import draft, replace
 from txnformat.core.folding import At, corrupt
-from txnformat.core.operations import CompactedRange, Replace, Seal, SealedPartition, SealedSegment
+from txnformat.core.operations import Seal, SealedPartition, SealedSegment
 from txnformat.core.ownership import check_segment
 from txnformat.core.records.state import SEGMENT, PartitionState, SealedTotals
-from txnformat.core.sealing.lists import lists_replaced, lists_with
-from txnformat.core.state import LIFECYCLE, LogState
-from txnformat.types import SegmentRecord, TopicPartition
+from txnformat.core.sealing.lists import lists_with
+from txnformat.core.state import LogState
+from txnformat.types import TopicPartition
 
-__all__ = ["after_seals", "apply_replace", "apply_seal"]
+__all__ = ["after_seals", "apply_seal"]
 
 
 def apply_seal(state: LogState, op: Seal, at: At) -> LogState:
@@ -176,76 +176,3 @@ def _without_listed(partition: PartitionState, listed_segments: int) -> Partitio
         segments=partition.segments.drop(count),
         listed_end=int(rows["end_offset"][count - 1]),
     )
-
-
-def apply_replace(state: LogState, op: Replace, at: At) -> LogState:
-    """Return the state after listed segments were compacted: lists and totals change, offsets do not."""
-    topic = state.topics.get(op.topic_id)
-    if topic is None or LIFECYCLE not in state.features.reader:
-        corrupt(at, "a compaction is of no topic, or of a log without the feature", topic_id=op.topic_id)
-    lists = lists_replaced(state, op)
-    if lists is None or len({one.replaced for one in op.lists}) < len(op.lists):
-        corrupt(
-            at,
-            "a compaction replaces segment lists that are not there",
-            expected=[(one.first, one.key) for one in state.segment_lists],
-            got=[(one.segment_list.first, one.replaced) for one in op.lists],
-        )
-    parts: dict[int, list[CompactedRange]] = {}
-    for segment in op.segments:
-        check_segment(topic, SegmentRecord(op.topic_id, segment.index), at)
-        for part in segment.partitions:
-            parts.setdefault(part.partition, []).append(part)
-    partitions = draft(state.partitions, at)
-    for number, ranges in parts.items():
-        key = TopicPartition(op.topic_id, number)
-        partitions[key] = _compacted(partitions.get(key, PartitionState()), ranges, at)
-    return replace(state, partitions=partitions, segment_lists=lists)
-
-
-def _compacted(partition: PartitionState, ranges: list[CompactedRange], at: At) -> PartitionState:
-    end = partition.log_start
-    for part in ranges:
-        begins = max(part.start_offset, partition.log_start)
-        if not (begins >= end and begins < part.end_offset <= partition.listed_end):
-            corrupt(
-                at,
-                "compacted offsets are not in order between the log start and the end of what is listed",
-                partition=part.partition,
-                expected=(end, partition.listed_end),
-                got=(part.start_offset, part.end_offset),
-            )
-        end = part.end_offset
-        if part.revision != partition.revision:
-            corrupt(
-                at,
-                "a compaction is of another revision of its partition",
-                partition=part.partition,
-                expected=partition.revision,
-                got=part.revision,
-            )
-        if (
-            part.records
-            > min(part.old_records - part.old_aborted_records, part.end_offset - part.start_offset)
-            or part.old_aborted_size > part.old_size
-            or not min(1, part.records) <= part.runs <= part.records
-        ):
-            corrupt(
-                at, "a compacted segment has more than what it replaces", partition=part.partition, got=part
-            )
-    sealed = partition.sealed
-    stays = [
-        getattr(sealed, name) - sum(getattr(part, f"old_{name}") for part in ranges)
-        for name in ("records", "size", "aborted_records", "aborted_size")
-    ]
-    records, size, aborted_records, aborted_size = stays
-    if min(stays) < 0 or aborted_records > records or aborted_size > size:
-        corrupt(at, "a compaction replaces what its partition does not have", expected=sealed, got=stays)
-    rest = SealedTotals(
-        records + sum(part.records for part in ranges),
-        size + sum(part.size for part in ranges),
-        aborted_records,
-        aborted_size,
-        sealed.aborted_transactions,
-    )
-    return replace(partition, sealed=rest, revision=partition.revision + 1)

@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
-from txnformat.core.operations import Replace, Seal
+from txnformat.core.lifecycle.operations import Replace
+from txnformat.core.operations import Seal
 from txnformat.core.state import LogState
 from txnformat.types import SegmentListRecord
 

@@ -22,8 +22,15 @@ from txnformat.core.intents import (
 )
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.compaction import groups_of
-from txnformat.core.lifecycle.operations import Trim, TrimmedPartition
-from txnformat.core.operations import CompactedRange, CompactedSegment, Replace, ReplacedList, Seal
+from txnformat.core.lifecycle.operations import (
+    CompactedRange,
+    CompactedSegment,
+    Replace,
+    ReplacedList,
+    Trim,
+    TrimmedPartition,
+)
+from txnformat.core.operations import Seal
 from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.state import SEGMENT, SealedTotals
 from txnformat.core.sealing.segment_list import SegmentPart

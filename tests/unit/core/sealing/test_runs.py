@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from txnformat.core.entry import sha256_hex
+from txnformat.core.lifecycle.operations import CompactedRange, CompactedSegment, Replace, ReplacedList
 from txnformat.core.operation_codec import decode_operation, encode_operation
-from txnformat.core.operations import (
-    CompactedRange,
-    CompactedSegment,
-    Replace,
-    ReplacedList,
-    Seal,
-    SealedSegment,
-)
+from txnformat.core.operations import Seal, SealedSegment
 from txnformat.core.records.scan import Stored, plan_runs, planned_runs
 from txnformat.core.sealing.sidecar import (
     COMPACTED_FILES,
