@@ -46,6 +46,7 @@ from txnlog import (
     StorageError,
     TransactionTimedOutError,
     TxnLog,
+    UploadExpiredError,
 )
 from txnlog_testing.stores.faulty import Fault, FaultKind, FaultyStore
 
@@ -95,6 +96,8 @@ class LogMachine(LogWorld):
             told = "fenced"
         except InvalidTransactionStateError as error:
             told = error.kind
+        except UploadExpiredError:
+            told = "expired"
         except (StorageError, ConflictError):
             told = "failed"
         finally:
@@ -102,7 +105,9 @@ class LogMachine(LogWorld):
             self.plan.clear()
         note(f"{client.kind} {client.name} -> {told}, {client.status}")
         event(f"{client.kind}: {told}")
-        if fault is None and not client.may_fail and not self.is_late(client.group):
+        if told == "expired":
+            assert self.was_vacuumed, "expired without a vacuum"
+        elif fault is None and not client.may_fail and not self.is_late(client.group):
             assert told == "ok", f"{told} for no reason"
         if told == "timed-out":
             assert self.is_late(client.group, strictly=True), "timed out before its time"
@@ -197,8 +202,11 @@ class LogMachine(LogWorld):
         if partition is not None and partition >= client.log.refresh().topic("t").partitions:
             partition = None
         client.group.numbers += sent
-        client.producer.send("t", rows(*sent), partition=partition)
-        if numbers > 1:
+        # After an hour it flushes what is buffered first.
+        told = self.call(client, None, lambda: client.producer.send("t", rows(*sent), partition=partition))
+        if told != "ok":
+            self.refused(client, client.group, told)
+        elif numbers > 1:
             self.write(client, fault, client.producer.flush, ends=not client.is_transactional)
 
     @some(ProducerStatus.IN_TRANSACTION, ProducerStatus.READY)
@@ -242,8 +250,17 @@ class LogMachine(LogWorld):
             and client.status is not ProducerStatus.UNKNOWN_OUTCOME
         ):
             group.state = "prepared" if client.status is ProducerStatus.PREPARED else "open"
-        elif told in ("timed-out", "fenced", "transaction-aborted"):
+        else:
+            self.refused(client, group, told)
+
+    def refused(self, client: Client, group: Group, told: str) -> None:
+        """Draw the conclusions from a refusal."""
+        if told in ("timed-out", "fenced", "transaction-aborted"):
             self.is_ended(client, group)
+        elif told == "expired" and not client.is_transactional:
+            # It forgets what the vacuum may have deleted.
+            self.fence(group)
+            client.group, client.unsettled = None, ""
 
     def is_ended(self, client: Client, group: Group) -> None:
         """Know that somebody has ended a client's transaction."""
@@ -374,6 +391,8 @@ class LogMachine(LogWorld):
             client.may_fail = True
         told = self.call(client, None, client.producer.close)
         if client.status is not ProducerStatus.CLOSED:
+            if group is not None:
+                self.refused(client, group, told)
             return
         self.clients.remove(client)
         if group is None or status is ProducerStatus.PREPARED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -12,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.integration.failing import Plan
 from tests.model.groups import OPEN, TIMEOUT_MS, Client, DrawnIds, Group, Readers, WhenAsked
+from txnformat.admin.garbage import Fate
+from txnformat.core.state import LIFECYCLE
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.protocol.commit import CommitSettings
 from txnformat.store.base import ObjectStore
@@ -26,6 +29,9 @@ from txnlog_testing.stores.faulty import FaultyStore
 __all__ = ["LogWorld"]
 
 PARTITIONS_MAX = 4
+GRACE = timedelta(hours=2)
+HOURS = 3 * 3_600
+"""More than the grace: so a vacuum deletes things."""
 
 
 class LogWorld(RuleBasedStateMachine):
@@ -45,6 +51,7 @@ class LogWorld(RuleBasedStateMachine):
         self.groups: list[Group] = []
         self.numbers = count(1)
         self.readers = Readers()
+        self.was_vacuumed = False
 
     def make_store(self) -> ObjectStore:
         """Return a fresh store, and set the clock."""
@@ -93,7 +100,7 @@ class LogWorld(RuleBasedStateMachine):
             if isinstance(store, FaultyStore):
                 store.release()
 
-    @rule(seconds=st.sampled_from([0, 20, 61]), enforces=st.booleans())
+    @rule(seconds=st.sampled_from([0, 20, 61, HOURS]), enforces=st.booleans())
     def time_passes(self, seconds: int, enforces: bool) -> None:
         """Let time pass in which nobody does anything; then perhaps, somebody ends what is open for too long."""
         self.reader.refresh()  # who watches has seen what is open
@@ -143,6 +150,28 @@ class LogWorld(RuleBasedStateMachine):
     def seal(self) -> None:
         """Seal what can be sealed."""
         self.process()[1].maintain("seal")
+
+    @rule(target_bytes=st.sampled_from([1, 10**6]))
+    def compact(self, target_bytes: int) -> None:
+        """Compact what is sealed: only readers of uncommitted records may notice, who lose what was aborted."""
+        done = self.process_that_removes().compact(target_bytes=target_bytes, min_lag_ms=0)
+        event("compacted" if any(one.segments for one in done) else "nothing to compact")
+
+    @rule()
+    def vacuum(self) -> None:
+        """Delete what nothing names: who has uploaded something and does not know whether it landed may have to send it again."""
+        self.process_that_removes().vacuum(GRACE)
+        self.time_passes(HOURS, enforces=False)
+        report = self.process_that_removes().vacuum(GRACE)
+        self.was_vacuumed = True
+        event(f"vacuum deleted: {report.count(Fate.DELETED) > 0}")
+
+    def process_that_removes(self) -> TxnLog:
+        """Return a new process's log, upgraded."""
+        _, log = self.process()
+        if LIFECYCLE not in log.refresh().features.reader:
+            log.upgrade()
+        return log
 
     @rule()
     def alter_topic(self) -> None:
