@@ -1,4 +1,4 @@
-"""``txnlog maintain`` and ``txnlog vacuum``: the work that keeps a log small. Writers do all but the vacuum themselves as they go."""
+"""``txnlog maintain`` and ``txnlog vacuum``: the work that keeps a log small. Writers seal, take snapshots and end expired transactions themselves; all else needs this command."""
 
 from __future__ import annotations
 
