@@ -10,6 +10,7 @@ from txnformat.errors import InvalidInputError, repr_of
 
 __all__ = [
     "ITEMS_MAX",
+    "check_callable",
     "check_flags",
     "check_settings",
     "is_flag",
@@ -55,6 +56,16 @@ def check_flags(**flags: object) -> None:
     ]
     if found:
         raise InvalidInputError(found, kind="invalid-argument", hint="nothing was done")
+
+
+def check_callable(value: object, name: str) -> None:
+    """Raise InvalidInputError of kind ``invalid-argument`` about an argument that is neither None nor can be called."""
+    if value is not None and not callable(value):
+        raise InvalidInputError(
+            f"{name} is {repr_of(value, 80)}, not a function",
+            kind="invalid-argument",
+            hint="pass a function that takes one argument, or None; nothing was done",
+        )
 
 
 def items(values: Any, name: str, *, kind: str = "too-many-items") -> Any:

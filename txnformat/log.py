@@ -37,7 +37,7 @@ from txnformat.admin.vacuum import GRACE, vacuum
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
 from txnformat.client.create import begin_log, check_max_timeout, create_format
-from txnformat.clock import Clock, Ids, SystemClock, SystemIds
+from txnformat.clock import Clock, Ids, Instant, SystemClock, SystemIds
 from txnformat.core.intents import EnableFeatures
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
@@ -86,6 +86,7 @@ class TxnLog(LogReads):
         self.store = store
         self.sidecars = SidecarCache(store)
         self.committer = Committer(store, clock or SystemClock(), ids or SystemIds(), settings)
+        self._last_done: dict[str, Instant] = {}  # when a task of maintenance ended last here, by name
         self.transactions = Transactions(self.committer)
         self.groups = Groups(self.committer, self.sidecars)
         self.subscriptions = Subscriptions(self.committer, self.sidecars)
@@ -337,7 +338,7 @@ class TxnLog(LogReads):
         -------
         MaintenanceReport
             What was done; nothing is not an error. A task that removes something is skipped, and the report says so, in a
-            log that needs :meth:`upgrade` first.
+            log that needs :meth:`upgrade` first. A topic with damaged objects is not compacted; the report names it, and the other topics are.
 
         Notes
         -----
@@ -348,7 +349,7 @@ class TxnLog(LogReads):
         processes may do this at the same time.
         """
         self.refresh()
-        return maintain(self.committer, self.sidecars, tasks)
+        return maintain(self.committer, self.sidecars, tasks, self._last_done)
 
     def upgrade(self) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.

@@ -213,6 +213,23 @@ def test_rows_of_an_arrow_file_are_made_some_at_a_time(monkeypatch: pytest.Monke
     assert sum(row == {"n": 7, "m": 7} for row in _arrow_table(b"", "some.arrow")) == count
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1e999", "Infinity"), ("-1e999", "-Infinity"), ("NaN", "NaN"), ("[Infinity, 1.5]", ["Infinity", 1.5])],
+)
+def test_numbers_that_json_has_not_are_texts(
+    txnlog: Command, orders: TxnLog, tmp_path: Path, text: str, shown: object
+) -> None:
+    """A document of another writer may have them; the output stays JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    (tmp_path / "some.json").write_text(f'{{"n": {text}}}')
+    (line,) = txnlog("dump", "object", tmp_path / "some.json", "--json").out.splitlines()
+    assert json.loads(line, parse_constant=refuse) == {"n": shown}
+
+
 @pytest.mark.parametrize("name", ["some.index", "some.parquet", "some.json", "some.txnindex"])
 def test_objects_that_are_not_what_they_are_called(
     txnlog: Command, orders: TxnLog, tmp_path: Path, name: str

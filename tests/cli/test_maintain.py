@@ -104,6 +104,26 @@ def test_a_service_goes_on_until_it_is_told_to_stop(root: Path, orders: TxnLog, 
     assert "txnlog_maintain_failures_total" in text
 
 
+def test_a_damaged_topic_is_shown_and_the_exit_code_says_it(
+    txnlog: Command, orders: TxnLog, root: Path
+) -> None:
+    txnlog("upgrade")
+    append(orders)
+    orders.create_topic("sound", SCHEMA)
+    for _ in range(2):
+        with Producer(orders) as producer:
+            producer.send("sound", pa.table({"id": [1]}), partition=0)
+    for file in root.glob("orders-*/data/*.parquet"):
+        file.write_bytes(b"")
+    answer = txnlog("maintain", "all")
+    assert answer.code == 6
+    lines = answer.out.splitlines()
+    assert lines[5].split(maxsplit=1)[1] == "wrote 2 files together as 1 file; 1 topic damaged"
+    assert lines[-1].split()[0] == "orders"
+    orders.maintain("seal")
+    assert txnlog("maintain", "all", "--json").json["damaged"][0]["topic"] == "orders"
+
+
 def test_a_watch_takes_at_least_a_second(txnlog: Command, orders: TxnLog) -> None:
     answer = txnlog("maintain", "all", "--watch", "0", "--json")
     assert (answer.code, answer.error["kind"]) == (2, "usage")

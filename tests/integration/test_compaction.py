@@ -147,6 +147,7 @@ def test_readers_need_fewer_requests(log: TxnLog) -> None:
         ({"target_bytes": 1.5}, "invalid-target-bytes"),
         ({"min_lag_ms": -1}, "invalid-min-lag-ms"),
         ({"partitions": [0]}, "invalid-partitions"),
+        ({"progress": 5}, "invalid-argument"),
     ],
 )
 def test_odd_arguments_are_refused(values: dict[str, Any], kind: str) -> None:

@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import QuickClock
+from txnformat.keys import parse_entry_key
 from txnformat.store.memory import MemoryStore
-from txnlog import InvalidInputError, Producer, TxnLog
+from txnformat.store.requests import Operation
+from txnlog import InvalidInputError, Producer, TxnLog, TxnLogError
+from txnlog_testing.stores.faulty import Fault, FaultyStore
 
 NUMBERS = pa.schema([("n", pa.int64())])
 TARGET = "compact.target.bytes"
@@ -79,6 +82,49 @@ def test_the_size_of_a_topics_files_is_a_setting(tmp_path: Path) -> None:
             producer.send("written", [{"n": 10}])
         (again,) = log.maintain("compact").compacted
         assert again.files_before == 1, "parts of the size are left alone"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 nonsense PAR1"])
+def test_a_damaged_topic_is_reported_and_the_topics_after_it_are_compacted(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    with build(tmp_path) as log:
+        log.alter_topic("written", settings={LAG: 0})
+        first = min(tmp_path.glob("waiting-*/data/*.parquet"))
+        first.unlink()
+        if content is not None:
+            first.write_bytes(content)
+        report = log.maintain("compact")
+        assert [one.topic for one in report.compacted] == ["written"]
+        (damaged,) = report.damaged
+        assert damaged.topic == "waiting"
+        assert damaged.kind == ("segment-file-missing" if content is None else "corrupt-data")
+        assert first.name in damaged.reason
+        with pytest.raises(TxnLogError) as caught:
+            log.compact("waiting")
+        assert caught.value.kind == damaged.kind, "asked for by name, the damage is an error"
+
+
+def test_a_round_looks_for_what_can_be_sealed_and_listed_once_for_all_topics() -> None:
+    def looks(topics: int) -> int:
+        """Return how often a round reads the tip of the log, where there is nothing to do."""
+        count = 0
+
+        def watch(operation: Operation, key: str, nth: int) -> Fault | None:
+            nonlocal count
+            count += operation is Operation.GET and parse_entry_key(key) is not None
+            return None
+
+        with TxnLog.create(FaultyStore(MemoryStore(), watch)) as log:
+            log.upgrade()
+            for number in range(topics):
+                log.create_topic(f"t{number}", NUMBERS)
+            log.maintain("compact")
+            count = 0
+            log.maintain("compact")
+        return count
+
+    assert looks(8) - looks(3) == 5, "a topic costs a look, whatever the round costs"
 
 
 def test_a_log_that_was_not_upgraded_is_not_compacted(tmp_path: Path) -> None:

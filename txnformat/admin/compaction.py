@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from txnformat import keys
-from txnformat.admin.compaction_policy import TARGET, Ages, target_of
-from txnformat.arguments import items
+from txnformat.admin.compaction_policy import Ages, lag_of, target_of
+from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import ReplaceSegments, SealSegments
@@ -28,7 +28,6 @@ from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.sealing.sidecar import RUN_ROW, decode_markers, decode_txnindex, encode_runs
 from txnformat.core.state import LogState, TopicState
-from txnformat.core.topics.settings import value_of
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
 from txnformat.protocol.effects import DrawId, Steps
@@ -46,7 +45,16 @@ from txnformat.types import (
     TopicPartition,
 )
 
-__all__ = ["CompactedTopic", "CompactionProgress", "Groups", "Writer", "compact", "compact_by_settings"]
+__all__ = [
+    "CompactedTopic",
+    "CompactionProgress",
+    "Groups",
+    "Writer",
+    "compact",
+    "compact_topic",
+    "is_deleted",
+    "seal_and_list",
+]
 
 ATTEMPTS = 20
 """How often an entry is made anew because another client has changed segments, log starts or lists."""
@@ -114,6 +122,7 @@ def compact(
     """Compact topics; see :meth:`txnformat.log.TxnLog.compact`."""
     partitions = items(partitions, "partitions")
     _check(topic, partitions, target_bytes, min_lag_ms)
+    check_callable(progress, "progress")
     state = committer.refresh()
     check_lifecycle(state)
     names = [topic] if topic is not None else sorted(found.name for found in state.topics.values())
@@ -121,43 +130,44 @@ def compact(
         for number in partitions or ():
             state.topic(name).check_partition(number)
     if not dry_run:
-        _list_all(committer)
+        seal_and_list(committer)
+    run = partial(compact_topic, committer, sidecars, partitions=partitions, progress=progress, writer=writer)
     found = []
     for name in names:
         try:
-            settings = committer.state.topic(name).settings
-            target = target_of(settings) if target_bytes is None else target_bytes
-            ages = Ages.of(settings)
-            lag = int(value_of(settings, "min.compaction.lag.ms")) if min_lag_ms is None else min_lag_ms
-            one = _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer)
-            found.append(one.run(dry_run=dry_run))
+            found.append(run(name, target_bytes=target_bytes, min_lag_ms=min_lag_ms, dry_run=dry_run))
         except NotFoundError as error:
-            if topic is not None or not _is_deleted(error):
+            if topic is not None or not is_deleted(error):
                 raise
             logger.debug("not compacted: %s", error)
     return found
 
 
-def _is_deleted(error: NotFoundError) -> bool:
+def compact_topic(
+    committer: Committer,
+    sidecars: SidecarCache,
+    name: str,
+    *,
+    partitions: Sequence[int] | None = None,
+    target_bytes: int | None = None,
+    min_lag_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Report | None = None,
+    writer: Writer | None = None,
+) -> CompactedTopic:
+    """Compact one topic, of what is listed; its settings say what the caller does not."""
+    settings = committer.state.topic(name).settings
+    target = target_of(settings) if target_bytes is None else target_bytes
+    lag = lag_of(settings) if min_lag_ms is None else min_lag_ms
+    ages = Ages.of(settings)
+    return _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
+        dry_run=dry_run
+    )
+
+
+def is_deleted(error: NotFoundError) -> bool:
     """Return whether a topic is gone: it was there when the names were listed. Files that are gone are damage."""
     return error.kind in ("unknown-topic", "topic-gone")
-
-
-def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> list[CompactedTopic]:
-    """Compact all topics that do not say otherwise; return those in which something was written anew."""
-    state = committer.refresh()
-    done: list[CompactedTopic] = []
-    for name in sorted(
-        topic.name for topic in state.topics.values() if value_of(topic.settings, TARGET) != -1
-    ):
-        try:
-            done += compact(committer, sidecars, name)
-        except (ConflictError, NotFoundError) as error:
-            if isinstance(error, NotFoundError) and not _is_deleted(error):
-                raise
-            # Other clients compact the same topic, or have deleted it: the next run looks again.
-            logger.debug("compaction of %s is left to the next run: %s", name, error)
-    return [one for one in done if one.partitions]
 
 
 def _check(
@@ -179,7 +189,7 @@ def _check(
             )
 
 
-def _list_all(committer: Committer) -> None:
+def seal_and_list(committer: Committer) -> None:
     """Seal what can be sealed, and list what is sealed: only listed segments are compacted."""
     committer.seal()
     for _ in range(ATTEMPTS):

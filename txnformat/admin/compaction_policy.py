@@ -10,8 +10,9 @@ from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.topics.settings import SETTINGS, value_of
 from txnformat.reading.sealed import SidecarCache
 
-__all__ = ["TARGET", "Ages", "target_of"]
+__all__ = ["Ages", "is_left_alone", "lag_of", "target_of"]
 
+LAG = "min.compaction.lag.ms"
 TARGET = "compact.target.bytes"
 RETENTION_SHARE = 8
 """A part has at most this fraction of the time, and of the bytes, that retention keeps: it goes as a whole."""
@@ -22,6 +23,16 @@ def target_of(settings: Sequence[TopicSetting]) -> int:
     found, most = (int(value_of(settings, name)) for name in (TARGET, "retention.bytes"))
     target = int(SETTINGS[TARGET].default) if found < 0 else found
     return target if most < 0 else min(target, max(1, most // RETENTION_SHARE))
+
+
+def lag_of(settings: Sequence[TopicSetting]) -> int:
+    """Return for how many milliseconds after the end of its transaction an aborted record stays."""
+    return int(value_of(settings, LAG))
+
+
+def is_left_alone(settings: Sequence[TopicSetting]) -> bool:
+    """Return whether maintenance leaves a topic's files as they are."""
+    return value_of(settings, TARGET) == -1
 
 
 class Ages(NamedTuple):

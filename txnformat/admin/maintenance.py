@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from txnformat.admin.compaction import CompactedTopic, compact_by_settings
+from txnformat.admin.compaction import CompactedTopic, compact_topic, is_deleted, seal_and_list
+from txnformat.admin.compaction_policy import is_left_alone
 from txnformat.admin.garbage import VacuumReport
 from txnformat.admin.retention import apply_retention
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.admin.vacuum import vacuum
 from txnformat.arguments import is_text
 from txnformat.client.committer import Committer
-from txnformat.clock import waited_ms
+from txnformat.clock import Instant, waited_ms
 from txnformat.core.intents import EndTransaction
+from txnformat.core.lifecycle.trim import check_lifecycle
 from txnformat.core.operations import Expire, Seal
 from txnformat.core.state import LIFECYCLE
-from txnformat.errors import InvalidInputError, repr_of
+from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.reading.sealed import SidecarCache
 
-__all__ = ["TASKS", "MaintenanceReport", "SkippedTask", "maintain"]
+__all__ = [
+    "TASKS",
+    "CompactedTopics",
+    "DamagedTopic",
+    "MaintenanceReport",
+    "SkippedTask",
+    "compact_by_settings",
+    "maintain",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedTopic:
+    """A topic whose compaction stopped at an object that is damaged or missing. What was compacted before stays so."""
+
+    topic: str
+    kind: str
+    """Of the error."""
+    reason: str
+
+
+class CompactedTopics(NamedTuple):
+    """The effect of a compaction of all topics by their settings."""
+
+    topics: tuple[CompactedTopic, ...] = ()
+    """Those in which something was written anew, by name."""
+    damaged: tuple[DamagedTopic, ...] = ()
+
+
+def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> CompactedTopics:
+    """Compact all topics that do not say otherwise. What can be sealed is sealed and listed once, before the first topic."""
+    state = committer.refresh()
+    check_lifecycle(state)
+    names = sorted(topic.name for topic in state.topics.values() if not is_left_alone(topic.settings))
+    if names:
+        seal_and_list(committer)
+    done: list[CompactedTopic] = []
+    damaged: list[DamagedTopic] = []
+    for name in names:
+        try:
+            done.append(compact_topic(committer, sidecars, name))
+        except (ConflictError, NotFoundError, CorruptDataError) as error:
+            if isinstance(error, ConflictError) or (isinstance(error, NotFoundError) and is_deleted(error)):
+                # Other clients compact the same topic, or have deleted it: the next run looks again.
+                logger.debug("compaction of %s is left to the next run: %s", name, error)
+            else:
+                damaged.append(DamagedTopic(name, error.kind, str(error)))
+    return CompactedTopics(tuple(one for one in done if one.partitions), tuple(damaged))
 
 
 class Task(NamedTuple):
@@ -84,6 +136,8 @@ class MaintenanceReport:
     """Topics whose small files were written together."""
     vacuum: VacuumReport | None = None
     """What a vacuum found and did, with the grace of 7 days; None: it was not asked for, or this process has done it in the last 24 hours."""
+    damaged: tuple[DamagedTopic, ...] = ()
+    """Topics that were not compacted, since something of theirs is damaged; the others were."""
 
     @classmethod
     def of(
@@ -93,7 +147,7 @@ class MaintenanceReport:
         ended: Sequence[EndTransaction] = (),
         removed: Sequence[DeletedRecords] = (),
         skipped: Sequence[SkippedTask] = (),
-        compacted: Sequence[CompactedTopic] = (),
+        compacted: CompactedTopics = CompactedTopics(),  # noqa: B008  # it is immutable
         vacuum: VacuumReport | None = None,
     ) -> Self:
         """Return the report of some seals, expiries, ends, removals and compactions, and of a vacuum."""
@@ -116,13 +170,22 @@ class MaintenanceReport:
             sum(len(seal.replaced_lists) for seal in seals),
             tuple(removed),
             tuple(skipped),
-            tuple(compacted),
+            compacted.topics,
             vacuum,
+            compacted.damaged,
         )
 
 
-def maintain(committer: Committer, sidecars: SidecarCache, tasks: Sequence[str]) -> MaintenanceReport:
-    """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`."""
+def maintain(
+    committer: Committer,
+    sidecars: SidecarCache,
+    tasks: Sequence[str],
+    last_done: MutableMapping[str, Instant],
+) -> MaintenanceReport:
+    """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
+
+    ``last_done``: when each task ended last, by name; each task that is done here gets its time.
+    """
     unknown = [task for task in tasks if not is_text(task) or task not in TASKS]
     if unknown:
         raise InvalidInputError(
@@ -140,17 +203,17 @@ def maintain(committer: Committer, sidecars: SidecarCache, tasks: Sequence[str])
                 SkippedTask(name, "the log does not allow that anything is removed: txnlog upgrade")
             )
             continue
-        last = committer.tasks_done.get(name)
+        last = last_done.get(name)
         if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:
             continue
         done[name] = task.run(committer, sidecars)
-        committer.tasks_done[name] = committer.clock.now()
+        last_done[name] = committer.clock.now()
     return MaintenanceReport.of(
         done.get("seal", ()),
         done.get("expire", ()),
         done.get("timeouts", ()),
         done.get("retention", ()),
         skipped,
-        done.get("compact", ()),
+        done.get("compact", CompactedTopics()),
         done.get("vacuum"),
     )

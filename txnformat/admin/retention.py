@@ -159,10 +159,7 @@ class _Expired:
 
     def _newest(self, part: SegmentPart) -> int:
         """Return the newest entry that has appended records of a segment. Requests: 1 GET, none when it is kept."""
-        index = self._sidecars.index(part.record.index)
-        if index.is_compacted:
-            return int(index.runs_of(self._key.partition, part.range)["max_entry"].max(initial=-1))
-        return int(index.partition(self._key.partition)["entry"].max(initial=-1))
+        return self._sidecars.index(part.record.index).newest_entry(self._key.partition, part.range)
 
 
 def _beyond(partition: PartitionState, segments: Sequence[SegmentPart], size: int) -> int:

@@ -20,6 +20,7 @@ txnlog_maintain_seconds_total counter: Seconds that rounds took.
 txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that did not fail ended.
 txnlog_maintain_done_total{what} counter: What rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
+txnlog_maintain_damaged_topics gauge: Topics that the last round could not compact, since something of theirs is damaged.
 """)
 """By name."""
 
@@ -37,6 +38,7 @@ class Upkeep:
         self._succeeded_ms: int | None = None
         self._done: Counter[str] = Counter()
         self._skipped: tuple[str, ...] = ()
+        self._damaged = 0
 
     def round(self) -> MaintenanceReport | None:
         """Do a round; None: it failed in a way that the next one may not. Raises TxnLogError about what stays wrong, such as a corrupt log."""
@@ -66,6 +68,7 @@ class Upkeep:
         deleted = 0 if report.vacuum is None else report.vacuum.count(Fate.DELETED)
         self._done["deleted_objects"] += deleted
         self._skipped = tuple(one.task for one in report.skipped)
+        self._damaged = len(report.damaged)
         return report
 
     def to_prometheus(self, log: str) -> str:
@@ -80,6 +83,7 @@ class Upkeep:
                 Sample(f"{prefix}done_total", (*own, ("what", what)), count)
                 for what, count in sorted(self._done.items())
             ),
+            Sample(f"{prefix}damaged_topics", own, self._damaged),
             *(Sample(f"{prefix}skipped", (*own, ("task", task)), 1) for task in self._skipped),
         ]
         if self._succeeded_ms is not None:

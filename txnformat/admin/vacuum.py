@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from txnformat import keys
 from txnformat.admin.garbage import Garbage, Limits, VacuumReport, judge
-from txnformat.arguments import check_flags
+from txnformat.arguments import check_callable, check_flags
 from txnformat.client.committer import Committer
 from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import MarkVacuum
@@ -64,6 +64,7 @@ def vacuum(
 ) -> VacuumReport:
     """Delete what no state names any more; see :meth:`txnformat.log.TxnLog.vacuum`."""
     check_flags(dry_run=dry_run, allow_short_grace=allow_short_grace)
+    check_callable(progress, "progress")
     grace_ms = _checked_ms(grace, allow_short=allow_short_grace)
     return _Vacuum(committer, grace_ms, dry_run, progress).run()
 

@@ -23,7 +23,7 @@ from typing import NoReturn, TypeVar
 from txnformat.client.background import Background
 from txnformat.client.commit_counts import CommitCounter
 from txnformat.client.driver import Driver
-from txnformat.clock import Clock, Ids, Instant, waited_ms
+from txnformat.clock import Clock, Ids, waited_ms
 from txnformat.core.intents import Action, CommitResult, EndTransaction, Intent, SealSegments, TakeCheckpoint
 from txnformat.core.lifecycle.idle import expirable
 from txnformat.core.lifecycle.vacuum import GRACE_MS_MIN
@@ -157,8 +157,6 @@ class Committer:
         self._lead: dict[str, _Call] = {}  # the call that leads: ``setdefault`` takes the lead or tells it
         self._unsent: dict[str, bool] = {}  # ids of intents made here that no call of commit has taken yet
         self._background = Background(self.clock)
-        self.tasks_done: dict[str, Instant] = {}
-        """When a task of maintenance ended last here, by name."""
 
     def run(self, steps: Callable[[View], Steps[View]]) -> LogState:
         """Publish what ``steps`` make of the newest view, and return the state that is then the newest."""

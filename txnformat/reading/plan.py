@@ -24,7 +24,6 @@ from txnformat.core.records.scan import (
     plan_sealed,
 )
 from txnformat.core.sealing.segment_list import SegmentPart
-from txnformat.core.sealing.sidecar import SegmentIndex
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.errors import InvalidInputError, NotFoundError, repr_of
@@ -218,16 +217,9 @@ def _open_all(
     for part in parts:
         yield _open(sidecars, part, isolation, files, keep)
         if isolation is IsolationLevel.SNAPSHOT:
-            newest = _newest_entry(sidecars.index(part.index), part)
+            newest = sidecars.index(part.index).newest_entry(part.partition, part.range)
             if newest > part.as_of:
                 return  # appends stand in the order of their entries: what follows is younger than the snapshot
-
-
-def _newest_entry(index: SegmentIndex, part: SealedRange) -> int:
-    """Return the entry that appended the last records of a partition in a segment; -1: there are none."""
-    if index.is_compacted:
-        return int(index.runs_of(part.partition, part.range)["max_entry"].max(initial=-1))
-    return int(index.partition(part.partition)["entry"].max(initial=-1))
 
 
 def _open(

@@ -21,7 +21,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from txnformat import keys
-from txnformat.arguments import check_flags
+from txnformat.arguments import check_callable, check_flags
 from txnformat.clock import Clock, SystemClock
 from txnformat.core.entry import CommitEntry
 from txnformat.core.operations import AlterTopic, CreateTopic
@@ -79,6 +79,7 @@ def verify_log(
     bytes of every file.
     """
     check_flags(deep=deep)
+    check_callable(progress, "progress")
     return _Verification(store, deep, progress, clock or SystemClock()).run()
 
 

@@ -17,6 +17,7 @@ from txnlog.cli.output import duration, instant, plain_values, printable, show_j
 
 __all__ = [
     "BROKEN_PIPE",
+    "CORRUPT",
     "EXIT_CODES",
     "INTERNAL",
     "INTERRUPTED",
@@ -31,6 +32,8 @@ __all__ = [
 NEGATIVE = 1
 """The check ran and found problems (``verify``, ``doctor``)."""
 USAGE = 2
+CORRUPT = 6
+"""Something that is stored cannot be used (FormatError)."""
 INTERNAL = 70
 """A defect (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
@@ -51,7 +54,7 @@ EXIT_CODES: Mapping[type[TxnLogError], int] = {
     errors.StaleAppVersionError: 4,
     errors.UploadExpiredError: 4,
     errors.StorageError: 5,
-    errors.FormatError: 6,
+    errors.FormatError: CORRUPT,
     errors.CommitStateUnknownError: 7,
     errors.InternalError: INTERNAL,
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txnlog.cli.ending import dry_run_option
+from txnlog.cli.failures import CORRUPT
 from txnlog.cli.options import Duration, Integer, Place, with_place
 from txnlog.cli.output import Table, counted, print_json, say, show_lines
 from txnlog.cli.progress import progress
@@ -50,6 +51,7 @@ def _report(task: str, place: Place, as_json: bool) -> MaintenanceReport | None:
 
 ROUND = Table("Task Done", task=lambda task, _: task, done=lambda _, done: done)
 REMOVED = Table("Topic Partition PreviousEarliest Earliest")
+DAMAGED = Table("Topic Kind Reason")
 
 
 def _timed_out(report: MaintenanceReport) -> str:
@@ -79,7 +81,8 @@ def _removed(report: MaintenanceReport) -> str:
 
 def _compacted(report: MaintenanceReport) -> str:
     files = sum(one.files_before for one in report.compacted)
-    return f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
+    done = f"wrote {counted(files, 'file')} together as {counted(sum(one.files for one in report.compacted), 'file')}"
+    return f"{done}; {counted(len(report.damaged), 'topic')} damaged" if report.damaged else done
 
 
 def _vacuumed(report: MaintenanceReport) -> str:
@@ -116,6 +119,7 @@ def everything(place: Place, watch: int | None, metrics_file: Path | None, as_js
     """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour compaction, and once in 24 hours vacuum.
 
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
+    Exit code 6 when a topic is damaged: it is not compacted, the others are.
     """
     if watch is not None and watch < 1:
         raise click.UsageError("--watch takes at least 1 second")
@@ -136,7 +140,9 @@ def everything(place: Place, watch: int | None, metrics_file: Path | None, as_js
             if metrics_file is not None:
                 _write(metrics_file, upkeep.to_prometheus(log.url))
             if watch is None or stop.wait(watch):
-                return
+                break
+    if report is not None and report.damaged:
+        click.get_current_context().exit(CORRUPT)
 
 
 def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> None:
@@ -153,6 +159,9 @@ def _show_round(report: MaintenanceReport, as_json: bool, *, is_line: bool) -> N
     if report.removed:
         say("")
         REMOVED.show(report.removed)
+    if report.damaged:
+        say("")
+        DAMAGED.show(report.damaged)
 
 
 def _write(file: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,6 +41,7 @@ __all__ = [
     "say",
     "show_json",
     "show_lines",
+    "special_float",
     "unguarded",
 ]
 
@@ -76,7 +78,14 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [plain_values(item) for item in items]
+    if isinstance(value, float) and not math.isfinite(value):
+        return special_float(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def special_float(value: float) -> str:
+    """Return the name of a float that JSON has no number for: ``NaN``, ``Infinity`` or ``-Infinity``, as protobuf's JSON has it."""
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def is_terminal(file: TextIO | None) -> bool:

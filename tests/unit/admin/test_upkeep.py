@@ -6,7 +6,13 @@ import pytest
 
 from tests.integration.failing import QuickClock
 from tests.meta.markdown import ROOT
-from txnformat.admin.maintenance import TASKS, MaintenanceReport, SkippedTask
+from txnformat.admin.maintenance import (
+    TASKS,
+    CompactedTopics,
+    DamagedTopic,
+    MaintenanceReport,
+    SkippedTask,
+)
 from txnformat.admin.trimming import DeletedRecords
 from txnformat.admin.upkeep import METRICS, Upkeep
 from txnformat.errors import ConflictError, CorruptDataError, StorageError, TxnLogError
@@ -20,7 +26,11 @@ def test_a_round_that_fails_is_told_and_the_next_one_tries_again() -> None:
     answers: list[MaintenanceReport | TxnLogError] = [
         StorageError("the disk is away"),
         ConflictError("another process was faster"),
-        MaintenanceReport.of(removed=REMOVED, skipped=[SkippedTask("retention", "so")]),
+        MaintenanceReport.of(
+            removed=REMOVED,
+            skipped=[SkippedTask("retention", "so")],
+            compacted=CompactedTopics(damaged=(DamagedTopic("t", "corrupt-file", "so"),)),
+        ),
     ]
 
     def maintain() -> MaintenanceReport:
@@ -46,6 +56,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_tries_again() -> None:
         'seconds_total{log="here"} 6.0',
         'done_total{log="here",what="trimmed_partitions"} 1',
         'skipped{log="here",task="retention"} 1',
+        'damaged_topics{log="here"} 1',
         f'last_success_timestamp_seconds{{log="here"}} {clock.now().wall_ms / 1_000!r}',
     ):
         assert f"txnlog_maintain_{line}\n" in text

@@ -173,6 +173,12 @@ class SegmentIndex:
         found: Rows = runs[(runs["end_offset"] > within.start) & (runs["start_offset"] < within.end)]
         return found
 
+    def newest_entry(self, number: int, within: OffsetRange) -> int:
+        """Return the newest entry that appended a record of one partition; -1: there is none. ``within``: the offsets that a ``.runs`` is asked for."""
+        if self.is_compacted:
+            return int(self.runs_of(number, within)["max_entry"].max(initial=-1))
+        return int(self.partition(number)["entry"].max(initial=-1))
+
     def _of(self, number: int) -> Rows:
         first, last = np.searchsorted(self._rows["partition"], [number, number + 1])
         found: Rows = self._rows[first:last]

@@ -31,6 +31,7 @@ import pyarrow.types as pt
 
 from txnformat.columns.row_values import is_exact_decimal
 from txnformat.errors import InvalidInputError
+from txnlog.cli.output import special_float
 
 __all__ = ["Binary", "decoder", "encoded", "encoder", "has_decimal"]
 
@@ -263,9 +264,7 @@ def _encoder(type_: pa.DataType, binary: Binary) -> Convert:
 
 
 def _float_json(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if math.isfinite(value) else special_float(value)
 
 
 def _bytes_json(value: bytes, binary: Binary) -> str:

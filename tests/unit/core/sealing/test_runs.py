@@ -15,7 +15,9 @@ from txnformat.core.operations import Seal, SealedSegment
 from txnformat.core.records.scan import Stored, plan_runs, planned_runs
 from txnformat.core.sealing.sidecar import (
     COMPACTED_FILES,
+    INDEX_ROW,
     RUN_ROW,
+    SegmentIndex,
     compacted_number,
     decode_index,
     encode_runs,
@@ -64,6 +66,18 @@ def test_what_it_holds_comes_back_with_numbers_of_files_that_no_other_file_has()
     assert found.runs_of(0, OffsetRange(0, 10))["start_offset"].tolist() == [0]
     assert len(found.runs_of(2, OffsetRange(0, 100))) == 0
     assert len(decoded(np.zeros(0, RUN_ROW)).runs) == 0
+
+
+def test_the_newest_entry_of_a_partition_is_that_of_its_runs_in_a_range_or_of_all_its_batches() -> None:
+    rows = runs()
+    rows["max_entry"] = [3, 5, 4]
+    found = decoded(rows)
+    assert [found.newest_entry(0, OffsetRange(0, end)) for end in (10, 11)] == [3, 5]
+    assert [found.newest_entry(number, OffsetRange(0, 100)) for number in (1, 2)] == [4, -1]
+    batches = np.zeros(3, INDEX_ROW)
+    batches["partition"], batches["entry"] = [0, 0, 1], [2, 6, 9]
+    index = SegmentIndex(batches, {})
+    assert [index.newest_entry(number, OffsetRange(0, 1)) for number in range(3)] == [6, 9, -1]
 
 
 def test_a_reader_of_batches_gets_no_runs() -> None:
