@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from txnformat.admin.trimming import DeletedRecords
 from txnformat.core.drafts import replace
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
+from txnformat.store.wrapped import WrappedStore
 from txnlog import (
     AckConflictError,
     ConflictError,
@@ -275,6 +277,30 @@ def test_what_it_costs() -> None:
     assert counts.count(Operation.GET, KeyClass.SIDECAR) == 2
     assert counts.count(Operation.CREATE) == 1
     assert counts.count(Operation.GET) == 2 + 2, "and the tip, before and after"
+
+
+class TwoAtATime(WrappedStore):
+    """Answers about sidecars only once two are asked for at the same time."""
+
+    reads_in_flight = 2
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.barrier = threading.Barrier(2, timeout=60)
+
+    def get(self, key: str, bytes_max: int | None = None) -> bytes | None:
+        if key.endswith(".index"):
+            self.barrier.wait()
+        return super().get(key, bytes_max)
+
+
+def test_what_is_removed_is_counted_in_several_segments_at_a_time() -> None:
+    log = filled(store := MemoryStore())
+    log.maintain("seal")
+    append(log, 10)
+    log.maintain("seal")
+    opened = TxnLog.open(TwoAtATime(store))
+    assert opened.delete_records("t", {0: 11}) == [DeletedRecords("t", 0, 0, 11)]
 
 
 def test_lists_lose_what_was_removed() -> None:

@@ -16,6 +16,7 @@ from txnformat.core.state import LogState, TopicState
 from txnformat.errors import ConflictError, InvalidInputError, OffsetOutOfRangeError, repr_of
 from txnformat.protocol.sealing import sealable_end
 from txnformat.reading.sealed import SidecarCache
+from txnformat.segments.segment_object import together
 from txnformat.types import OffsetRange, TopicPartition
 
 __all__ = ["LATEST", "DeletedRecords", "count_trim", "delete_records", "trim_to"]
@@ -162,7 +163,7 @@ def count_trim(
 ) -> TrimTopic | None:
     """Return the intent that moves the log starts that are still below; None: there are none.
 
-    Requests: 1 GET for each sealed segment that the removed offsets are in, and those of the segment lists.
+    Requests: 1 GET for each sealed segment that the removed offsets are in, several at a time, and those of the segment lists.
     """
     parts, seen, revisions = [], [], []
     for number, offset in sorted(wanted.items()):
@@ -186,7 +187,9 @@ def _trimmed(
         sum(int(row[name]) for row in whole)
         for name in ("records", "size", "aborted_records", "aborted_size")
     ]
-    entries = (_commit_entry(sidecars, part, key, end) for part in segments)
+    entries = together(
+        lambda part: _commit_entry(sidecars, part, key, end), segments, threads=sidecars.store.reads_in_flight
+    )
     return TrimmedPartition(key.partition, end, max(entries, default=-1), *sums)
 
 
