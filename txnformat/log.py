@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from txnformat import keys
+from txnformat.admin.cleaning import dirty_ratio
 from txnformat.admin.compaction import (
     CompactedTopic,
     CompactionProgress,
@@ -41,6 +42,7 @@ from txnformat.clock import Clock, Ids, Instant, SystemClock, SystemIds
 from txnformat.core.intents import EnableFeatures
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LIFECYCLE, LogState, TopicState
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import check_same_topic, new_topic
 from txnformat.core.topics.evolution import as_change
 from txnformat.errors import (
@@ -504,7 +506,7 @@ class TxnLog(LogReads):
         dry_run: bool = False,
         progress: Callable[[CompactionProgress], None] | None = None,
     ) -> list[CompactedTopic]:
-        """Write small files of old records together, so that reads need fewer requests. Readers and writers go on meanwhile.
+        """Write small files of old records together, so that reads need fewer requests; in topics with ``cleanup.policy=compact`` only the latest record of each key stays. Readers and writers go on meanwhile.
 
         Parameters
         ----------
@@ -515,9 +517,9 @@ class TxnLog(LogReads):
         target_bytes : int, optional
             Compressed bytes of a new file, about; at least 1. Compacted parts of that size are left alone. Default: the topic's ``compact.target.bytes``, 128 MiB unless set.
         min_lag_ms : int, optional
-            Records of aborted transactions are dropped; parts with such that have ended less than so long ago stay as they are. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
+            Records of aborted transactions are dropped; parts with such that have ended less than so long ago stay as they are. Keys are compared up to the first record that was appended less than so long ago. Default: the topic's ``min.compaction.lag.ms``, 7 days unless set.
         dry_run : bool
-            Write nothing, and return what would be written anew, of what is listed already.
+            Write nothing, and return what would be written anew, of what is listed already, and how many records would go because their keys have later ones (when a partition has more keys than the map, in the first pass).
         progress : callable, optional
             Is called with a CompactionProgress after each step.
 
@@ -535,7 +537,7 @@ class TxnLog(LogReads):
         InvalidInputError
             Kind ``invalid-target-bytes``, ``invalid-min-lag-ms`` or ``invalid-partitions``.
         ConflictError
-            Kind ``replace-superseded``: other clients change the segments all the time.
+            Kind ``replace-superseded``: other clients change the segments all the time; kind ``chunks-in-compacted-topic``: the keys of a topic cannot be compared, for a value takes several records.
         CorruptDataError, StorageError
             A file cannot be read or written. What was compacted before stays so.
 
@@ -563,8 +565,14 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back."""
-        return describe_log(self.refresh(), self.url, self.store.store_time_ms())
+        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back. Requests: of a topic that is compacted by key, those of its segment lists."""
+        state = self.refresh()
+        ratios = {
+            topic.topic_id: dirty_ratio(self.sidecars, state, topic)
+            for topic in state.topics.values()
+            if keeps_latest(topic.settings)
+        }
+        return describe_log(state, self.url, self.store.store_time_ms(), ratios)
 
     def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:
         """Return how transaction (transactional id, epoch) ended, or that it is open.

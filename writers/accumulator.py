@@ -7,7 +7,7 @@ records. In between the caller makes room, or leaves what is prepared in an :cla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnformat.core.state import TopicState
+from txnformat.core.topics.cleanup import check_keys, keeps_latest
 from txnformat.core.topics.schema import conform
 from txnformat.errors import NotFoundError, repr_of
 from txnformat.types import TopicPartition
@@ -167,14 +168,22 @@ class Accumulator:
         """Return the data of a send, checked; nothing is kept or changed. Safe in every thread.
 
         ``partition``: None: by the key columns; without a key, the one whose turn it is. Raises NotFoundError of kind
-        ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference.
+        ``unknown-partition``; InvalidInputError of kind ``schema-mismatch``: every difference; of kind ``null-key``.
         """
         if partition is not None:
             _check_partition(topic, partition)
+        needs_key = keeps_latest(topic.settings)
         if type(data) is list and len(data) == 1:
             row = self._format(topic).pack(data[0])
-            if row is not None:
+            if row is not None and not (needs_key and _has_null(row.values, topic)):
                 return Prepared(topic, row.size, partition, row=row)
+        prepared = self.prepare_again(topic, data, partition)
+        if needs_key:
+            check_keys(topic.name, topic.schema, prepared.table)
+        return prepared
+
+    def prepare_again(self, topic: TopicState, data: Any, partition: int | None) -> Prepared:
+        """Return records that were taken in already as the topic is now: what it refuses by now stays."""
         table = conform(data, topic.schema.arrow_schema, topic.schema.added)
         if table.num_rows == 0:
             return Prepared(topic, 0, partition, table)
@@ -197,7 +206,7 @@ class Accumulator:
             table = sent.table
             if sent.row is not None:
                 table = self._format(sent.topic).table([sent.row.values])
-            sent = self.prepare(known, table, sent.partition)
+            sent = self.prepare_again(known, table, sent.partition)
         elif known is not sent.topic:
             self.adopt(sent.topic)
         if sent.row is None:
@@ -230,7 +239,7 @@ class Accumulator:
             pending = self._pending[key]
             for table, is_named in zip(pending.tables, pending.named, strict=True):
                 stays = is_named or not topic.schema.key_columns
-                moving.append((self.prepare(topic, table, key.partition if stays else None), is_named))
+                moving.append((self.prepare_again(topic, table, key.partition if stays else None), is_named))
         for key in self.partitions(topic_id):
             self._forget(key)
         for moved, is_named in moving:
@@ -375,6 +384,12 @@ class Accumulator:
         turn = self._turn(topic).partition
         parts, next_turn = split_by_partition(table, topic.schema.key_columns, topic.partitions, turn)
         return tuple(parts), next_turn != turn
+
+
+def _has_null(values: Sequence[Any], topic: TopicState) -> bool:
+    """Return whether a key column of a record is null: it is then looked at more closely."""
+    names = topic.schema.arrow_schema.names
+    return any(values[names.index(name)] is None for name in topic.schema.key_columns)
 
 
 def _has_grown(topic: TopicState, known: TopicState) -> bool:

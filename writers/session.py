@@ -47,11 +47,13 @@ from txnformat.core.operations import InitProducer
 from txnformat.core.records.batch_table import BATCHES_IN_ENTRY_MAX
 from txnformat.core.state import LogState, TopicState
 from txnformat.core.subscriptions.decide import acknowledge
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.transactions.state import TransactionalIdState
 from txnformat.errors import (
     CommitStateUnknownError,
     ConflictError,
     InternalError,
+    InvalidInputError,
     InvalidTransactionStateError,
     NotFoundError,
     TransactionTimedOutError,
@@ -216,6 +218,13 @@ class Session:
 
     def take_large(self, topic: TopicState, value: LargeValue, partition: int | None) -> None:
         """Take in a value in chunks, in one partition even if the topic grows meanwhile: all, or abort is required."""
+        if keeps_latest(topic.settings):
+            raise InvalidInputError(
+                "the value is larger than a record, and the topic keeps the latest record of each key: a value in several records would lose all but the last",
+                kind="chunks-in-compacted-topic",
+                hint="use a larger chunk_bytes, or store the value elsewhere and its place here; nothing was written",
+                topic=topic.name,
+            )
         staging = self._staging
         staging.take_in()
         if partition is None:

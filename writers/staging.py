@@ -220,7 +220,7 @@ class Staging:
         anew = Staging(self._store, self._ids, self._settings, self._born, self._clock)
         try:
             for partition, table in self._read_back(staged):
-                sent = anew.buffered.prepare(topic, table, partition)
+                sent = anew.buffered.prepare_again(topic, table, partition)
                 if anew.is_over(sent.size):
                     anew.stream(sent.size)
                 anew.buffered.accept(sent)

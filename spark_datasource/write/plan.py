@@ -16,6 +16,7 @@ from spark_datasource.write.routing import ByColumn, Known, Layout, OneTopic, Ro
 from txnformat.core.intents import Write
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.core.topics.creation import new_topic
 from txnformat.core.topics.schema import TopicSchema, as_topic_schema, fields_to_json
 from txnformat.core.transactions.decide import check_identity
@@ -101,7 +102,7 @@ def _one_topic(state: LogState, options: WriteOptions, name: str, frame: StructT
         topic = state.topic(name)
         _check_existing(topic, options)
         check_frame(topic.name, topic.schema, frame)
-        layout = _layout(topic.schema, frame, topic.partitions)
+        layout = _layout(topic.schema, frame, topic.partitions, keeps_latest(topic.settings))
         return Route(name, topic.topic_id, topic.directory, layout, None)
     create, schema = topic_to_create(options, frame, seed, name)
     layout = _layout(schema, frame, create.partitions)
@@ -126,11 +127,11 @@ def without_topic(frame: StructType) -> tuple[StructType, int]:
 def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: str) -> ByColumn:
     frame, position = without_topic(frame)
     create, schema = topic_to_create(options, frame, seed, "new")
-    layouts: dict[tuple[str, int], Layout | tuple[str, ...]] = {}
+    layouts: dict[tuple[str, int, bool], Layout | tuple[str, ...]] = {}
     known: dict[str, Known] = {}
     for topic in state.topics.values():
         versions = [*topic.schema.to_json(), *map(fields_to_json, topic.schema.earlier)]
-        alike = json.dumps(versions), topic.partitions
+        alike = json.dumps(versions), topic.partitions, keeps_latest(topic.settings)
         if alike not in layouts:
             layouts[alike] = _layout_or_problems(topic, options, frame)
         known[topic.name] = Known(topic.topic_id, topic.directory, layouts[alike])
@@ -138,8 +139,8 @@ def _by_column(state: LogState, options: WriteOptions, frame: StructType, seed: 
     return ByColumn(position, known, create if options.create_topics else None, created, seed)
 
 
-def _layout(schema: TopicSchema, frame: StructType, partition_count: int) -> Layout:
-    return Layout(schema, frame_names(schema, frame.names), partition_count)
+def _layout(schema: TopicSchema, frame: StructType, partition_count: int, needs_key: bool = False) -> Layout:
+    return Layout(schema, frame_names(schema, frame.names), partition_count, needs_key)
 
 
 def _layout_or_problems(
@@ -150,7 +151,7 @@ def _layout_or_problems(
         check_frame(topic.name, topic.schema, frame)
     except InvalidInputError as error:
         return tuple(error.problems)
-    return _layout(topic.schema, frame, topic.partitions)
+    return _layout(topic.schema, frame, topic.partitions, keeps_latest(topic.settings))
 
 
 def _is_staged(state: LogState, delegation: Delegation | None) -> bool:

@@ -41,6 +41,8 @@ class Layout:
     names: tuple[str, ...]
     """The DataFrame's columns (without the one that routes) in the topic's letter case, in the DataFrame's order."""
     partition_count: int
+    needs_key: bool = False
+    """A record without a key is refused: the topic keeps the latest record of each key."""
 
 
 @dataclass(frozen=True, slots=True)

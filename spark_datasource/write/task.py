@@ -25,6 +25,7 @@ from txnformat.clock import SystemIds
 from txnformat.columns.conform import conform
 from txnformat.columns.multiset import NO_ROWS, Multiset, multiset_of
 from txnformat.columns.text import bad_texts
+from txnformat.core.topics.cleanup import check_keys
 from txnformat.errors import InvalidInputError
 from txnformat.store.base import ObjectStore
 from writers.partitioner import split_by_partition
@@ -255,6 +256,8 @@ def write_rows(
             schema = layout.schema
             named = rows.rename_columns(list(layout.names))
             table = conform(named, schema.arrow_schema, schema.added, check_text=False)
+            if layout.needs_key:
+                check_keys(route.topic, schema, table, f" of a batch of task {task}")
             found[route.topic] = route
             if route.topic not in turns:
                 begin = first_turn(plan.seed, route.topic) + task

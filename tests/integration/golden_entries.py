@@ -22,6 +22,7 @@ from txnformat.core.groups.operations import (
     PositionCommit,
 )
 from txnformat.core.lifecycle.operations import (
+    CleanedPartition,
     CompactedRange,
     CompactedSegment,
     DeleteTopic,
@@ -219,6 +220,14 @@ FORMS: dict[str, tuple[Operation, ...]] = {
             ),
             (ReplacedList("größe", SegmentListRecord(keys.table_key(7, UUID), BIG, SHA, 5, 7, 2)),),
             1,
+        ),
+    ),
+    "replace_keys": (
+        Replace(
+            UUID,
+            (CompactedSegment(ObjectRecord(keys.sidecar_key(DIRECTORY, 7, UUID, "runs"), 1, SHA), (CompactedRange(0, 0, 3, 0, 1, 1, 1, 0, 0, 3, 3, 0, 0),)),),
+            (ReplacedList("a", SegmentListRecord(keys.table_key(7, UUID), 1, SHA)),),
+            cleaned=(CleanedPartition(0, 3, 0, -1), CleanedPartition(9_999, BIG, BIG, BIG)),
         ),
     ),
     "vacuum_mark": (VacuumMark(1), VacuumMark(BIG, 1)),

@@ -13,6 +13,7 @@ from tests.model.groups import ManualClock
 from txnformat.admin import compaction
 from txnformat.admin.compaction import CompactionProgress
 from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.reading import replacing
 from txnformat.reading.commits import committed_between
 from txnformat.store.memory import MemoryStore
 from txnformat.types import OffsetRange, TopicPartition
@@ -117,13 +118,13 @@ def test_a_topic_that_is_deleted_just_before_the_entry_is_left_out(
     write(log, list(range(8)))
     log.maintain("seal")
     other = TxnLog.open(log.store)
-    create_runs = compaction._create_runs
+    create_runs = replacing.create_runs
 
     def delete_first(*values: Any) -> Any:
         other.delete_topic("t")
         return create_runs(*values)
 
-    monkeypatch.setattr(compaction, "_create_runs", delete_first)
+    monkeypatch.setattr(compaction, "create_runs", delete_first)
     found = log.maintain("compact").compacted if by_settings else log.compact(min_lag_ms=0)
     assert not found
     assert "t" not in log.topics()

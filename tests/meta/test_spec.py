@@ -34,6 +34,7 @@ from txnformat.columns.arrow_types import RESERVED_COLUMNS, fields_from_json, fi
 from txnformat.core.entry import CommitEntry, decode_entry, encode_entry, sha256_hex
 from txnformat.core.groups.operations import OffsetCommit, PositionCommit
 from txnformat.core.lifecycle.operations import (
+    CleanedPartition,
     CompactedRange,
     CompactedSegment,
     ReplacedList,
@@ -200,6 +201,7 @@ HELD: dict[str, type[msgspec.Struct]] = {
     "`segments` of a `replace`": CompactedSegment,
     "`partitions` of a `replace`": CompactedRange,
     "`lists` of a `replace`": ReplacedList,
+    "`cleaned` of a `replace`": CleanedPartition,
 }
 
 

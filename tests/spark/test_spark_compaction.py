@@ -128,3 +128,73 @@ def test_the_command_lets_spark_write(busy: TxnLog, read: Read, spark: SparkSess
     (found,) = json.loads(answer.output)["topics"]
     assert (found["files_before"], found["files"]) == (15, 1)
     assert rows(read("t", columns=COLUMNS)) == before, "the session goes on"
+
+
+@pytest.fixture
+def keyed(log: TxnLog) -> TxnLog:
+    """Topic "t" keeps the latest record of each "n"; 5 records of 4 keys in each of 5 transactions."""
+    log.upgrade()
+    settings: dict[str, int | str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0}
+    log.create_topic("t", NUMBERS, key_columns=["n"], settings=settings)
+    for number in range(5):
+        one = Transactions(log, f"p-{number}")
+        one.send("t", {0: [numbers(0, 4)]})
+        one.end(Outcome.COMMIT)
+    return log
+
+
+@pytest.mark.parametrize("order", ["offset", "commit"])
+def test_a_stream_goes_on_over_records_that_lost_their_key_to_later_ones(
+    keyed: TxnLog, spark: SparkSession, path: str, tmp_path: Path, order: str
+) -> None:
+    def run() -> list[int]:
+        stream = spark.readStream.format("txnlog").options(
+            path=path,
+            topic="t",
+            columns="n",
+            order=order,
+            startingOffsets="earliest",
+            maxRowsPerTrigger="6",
+        )
+        query = (
+            stream.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+        return [row[0] for row in rows(spark.read.parquet(str(tmp_path / "out")))]
+
+    before = run()
+    assert len(before) == 20
+    late = Transactions(keyed, "late")
+    late.send("t", {0: [numbers(0, 4)]})
+    late.end(Outcome.COMMIT)
+    (done,) = compact(spark, path, "t")
+    assert done.removed_records == 20
+    later = Transactions(keyed, "later")
+    later.send("t", {0: [numbers(3, 5)]})
+    later.end(Outcome.COMMIT)
+    assert run() == sorted([*before, 0, 1, 2, 3, 3, 4])
+
+
+def test_a_row_without_a_key_is_refused(
+    keyed: TxnLog, spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame([(1, "x"), (None, "x")], "n bigint, text string")
+    with pytest.raises(Exception, match="key column 'n' is null"):
+        frame.write.format("txnlog").option("topic", "t").mode("append").save(path)
+    frame.write.parquet(str(tmp_path / "in"))
+    query = (
+        spark.readStream.schema("n bigint, text string")
+        .parquet(str(tmp_path / "in"))
+        .writeStream.format("txnlog")
+        .option("topic", "t")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(path)
+    )
+    with pytest.raises(Exception, match="key column 'n' is null"):
+        query.awaitTermination()
+    assert len(keyed.read("t").read_all()) == 20

@@ -13,35 +13,30 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
-
-from txnformat import keys
-from txnformat.admin.compaction_policy import Ages, lag_of, target_of
+from txnformat.admin.cleaning import Cleaned, Cleaner
+from txnformat.admin.compaction_policy import Ages, is_left_alone, lag_of, target_of
 from txnformat.arguments import check_callable, items
 from txnformat.client.committer import Committer
-from txnformat.core.entry import sha256_hex
-from txnformat.core.intents import ReplaceSegments, SealSegments
+from txnformat.core.intents import SealSegments
 from txnformat.core.lifecycle.compaction import groups_of
-from txnformat.core.lifecycle.operations import CompactedRange, CompactedSegment, Replace, ReplacedList
+from txnformat.core.lifecycle.operations import (
+    CleanedPartition,
+)
 from txnformat.core.lifecycle.trim import check_lifecycle
-from txnformat.core.records.state import SEGMENT
 from txnformat.core.sealing.segment_list import SegmentPart
-from txnformat.core.sealing.sidecar import RUN_ROW, decode_markers, decode_txnindex, encode_runs
+from txnformat.core.sealing.sidecar import decode_markers, decode_txnindex
 from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError, InvalidInputError, NotFoundError, repr_of
 from txnformat.persistent import Rows
-from txnformat.protocol.effects import DrawId, Steps
 from txnformat.protocol.sealing import list_segments
-from txnformat.protocol.segment_lists import Exchange, rewrite_list
-from txnformat.protocol.snapshots import create_object
 from txnformat.reading.compacting import Source, Written, write_together
+from txnformat.reading.replacing import Work, create_runs, is_there, replacement
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import (
     FileRecord,
     ObjectRecord,
     OffsetRange,
-    SegmentListRecord,
-    SegmentRecord,
     TopicPartition,
 )
 
@@ -82,6 +77,10 @@ class CompactedTopic:
     requests_before: int
     """Requests of one read of all of it, about: an index for each part of a segment, a footer and the data for each file."""
     requests: int
+    dirty_ratio: float | None = None
+    """Largest fraction of a partition's bytes whose keys were not compared with later ones before; None: the topic keeps all records of a key."""
+    removed_records: int = 0
+    """Records that went, for their keys have later ones, and tombstones that were due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +153,18 @@ def compact_topic(
     dry_run: bool = False,
     progress: Report | None = None,
     writer: Writer | None = None,
+    when_dirty: bool = False,
 ) -> CompactedTopic:
-    """Compact one topic, of what is listed; its settings say what the caller does not."""
+    """Compact one topic, of what is listed; its settings say what the caller does not.
+
+    ``when_dirty``: as maintenance does: keys only of partitions that the settings call dirty enough, and files only if they do not say that these are left as they are.
+    """
     settings = committer.state.topic(name).settings
     target = target_of(settings) if target_bytes is None else target_bytes
     lag = lag_of(settings) if min_lag_ms is None else min_lag_ms
     ages = Ages.of(settings)
     return _Topic(committer, sidecars, name, partitions, target, lag, ages, progress, writer).run(
-        dry_run=dry_run
+        dry_run=dry_run, when_dirty=when_dirty
     )
 
 
@@ -204,14 +207,6 @@ def seal_and_list(committer: Committer) -> None:
 
 
 @dataclass(slots=True)
-class _Work:
-    """Sources that were written, with what came of them."""
-
-    source: Source
-    runs: Rows
-
-
-@dataclass(slots=True)
 class _Counts:
     partitions: set[int] = field(default_factory=set)
     segments_before: int = 0
@@ -250,10 +245,29 @@ class _Topic:
         self._progress = progress
         self._counts = _Counts()
 
-    def run(self, *, dry_run: bool) -> CompactedTopic:
+    def run(self, *, dry_run: bool, when_dirty: bool) -> CompactedTopic:
         state, now_ms = self._committer.refresh_with_time()
+        now_ms = max(now_ms, state.timestamp_ms)  # log time may be ahead
         topic = state.topic(self._name)
-        sources = list(self._sources(state, topic, now_ms - self._min_lag_ms))
+        cleaned = Cleaned()
+        if keeps_latest(topic.settings):
+            cleaner = Cleaner(
+                self._committer,
+                self._sidecars,
+                topic.topic_id,
+                now_ms,
+                self._min_lag_ms,
+                self._target_bytes,
+                partial(self._has_young_abort, ended_ms=now_ms - self._min_lag_ms),
+                self._replace_cleaned,
+            )
+            for number in self._numbers(topic):
+                cleaner.clean(number, dry_run=dry_run, when_dirty=when_dirty)
+            cleaned = cleaner.done
+            state = state if dry_run else self._committer.refresh()
+            topic = state.topic_of(topic.topic_id, "a compaction")
+        stays = when_dirty and is_left_alone(topic.settings)
+        sources = [] if stays else list(self._sources(state, topic, now_ms - self._min_lag_ms))
         total, done = sum(source.size for source in sources), 0
         groups = list(_together(sources, self._target_bytes))
         for first in range(0, len(groups), self._writer.at_once):
@@ -279,13 +293,17 @@ class _Topic:
             counts.size,
             before,
             counts.indexes + 2 * counts.files,
+            cleaned.dirty_ratio,
+            cleaned.removed,
         )
 
     # What to write.
 
+    def _numbers(self, topic: TopicState) -> Sequence[int]:
+        return range(topic.partitions) if self._partitions is None else sorted(set(self._partitions))
+
     def _sources(self, state: LogState, topic: TopicState, ended_ms: int) -> Iterator[Source]:
-        numbers = range(topic.partitions) if self._partitions is None else sorted(set(self._partitions))
-        for number in numbers:
+        for number in self._numbers(topic):
             key = TopicPartition(topic.topic_id, number)
             partition = state.partition(key)
             if not partition.listed_end:
@@ -346,9 +364,22 @@ class _Topic:
         for sources in groups:
             yield write_together(self._sidecars, state, topic, sources, self._committer.ids.new)
 
-    def _replace(self, state: LogState, topic: TopicState, sources: Sequence[Source], found: Written) -> None:
-        """Put what was written, as of a state, into the place of its sources, as far as these are still there."""
-        works = [_Work(*one) for one in zip(sources, found.runs, strict=True)]
+    def _replace_cleaned(
+        self, state: LogState, source: Source, found: Written, cleaned: CleanedPartition
+    ) -> bool:
+        topic = state.topics[source.key.topic_id]
+        return self._replace(state, topic, [source], found, (cleaned,))
+
+    def _replace(
+        self,
+        state: LogState,
+        topic: TopicState,
+        sources: Sequence[Source],
+        found: Written,
+        cleaned: tuple[CleanedPartition, ...] = (),
+    ) -> bool:
+        """Put what was written, as of a state, into the place of its sources, as far as these are still there; return whether any was."""
+        works = [Work(*one) for one in zip(sources, found.runs, strict=True)]
         written = found.files
         born = max(0, state.entry)
         starts = {source.key: state.partition(source.key).log_start for source in sources}
@@ -360,16 +391,16 @@ class _Topic:
                 works = left
                 if not works:
                     logger.debug("nothing compacted: other clients have replaced or removed the segments")
-                    return
-                index = self._committer.read(_create_runs(born, topic, works, written))
-            action = self._committer.read(_replacement(self._sidecars, state, topic, works, index))
+                    return False
+                index = self._committer.read(create_runs(born, topic, works, written))
+            action = self._committer.read(replacement(self._sidecars, state, topic, works, index, cleaned))
             try:
                 self._committer.commit(self._committer.intend(action))
             except ConflictError as error:
                 logger.debug("made again: %s", error)
                 continue
             self._count([work.source for work in works], written, [work.runs for work in works])
-            return
+            return True
         raise ConflictError(
             "other clients change the segments all the time",
             kind="replace-superseded",
@@ -379,10 +410,7 @@ class _Topic:
 
     def _is_there(self, state: LogState, source: Source, log_start: int) -> bool:
         """Return whether the parts of a source are still listed, and none of them was removed since the log start that was known."""
-        known = state.partition(source.key).log_start
-        if source.key.topic_id not in state.topics or (known != log_start and known > source.range.start):
-            return False
-        return _list_of(self._sidecars, state, source) is not None
+        return is_there(self._sidecars, state, source, log_start)
 
     def _count(
         self, sources: Sequence[Source], files: Mapping[int, FileRecord], runs: Sequence[Rows]
@@ -429,90 +457,3 @@ def _together(sources: Sequence[Source], target_bytes: int) -> Iterator[list[Sou
             found, size = [], 0
     if found:
         yield found
-
-
-def _list_of(sidecars: SidecarCache, state: LogState, source: Source) -> SegmentListRecord | None:
-    """Return the list that describes all parts of a source as they were; None: there is none any more."""
-    wanted = [(part.record, part.range) for part in source.parts]
-    for named in state.segment_lists:
-        found = sidecars.listed(named, state, source.key)
-        inside = [part for part in found if source.range.start <= part.range.start < source.range.end]
-        if inside:
-            return named if [(part.record, part.range) for part in inside] == wanted else None
-    return None
-
-
-def _create_runs(
-    born: int, topic: TopicState, works: Sequence[_Work], files: Mapping[int, FileRecord]
-) -> Steps[ObjectRecord]:
-    runs = np.concatenate([np.zeros(0, RUN_ROW), *(work.runs for work in works)])
-    runs = runs[np.lexsort((runs["start_offset"], runs["partition"]))]
-    data = encode_runs(runs, files)
-    uuid: str = yield DrawId()
-    key = keys.sidecar_key(topic.directory, born, uuid, "runs")
-    yield from create_object(key, data)
-    return ObjectRecord(key, len(data), sha256_hex(data))
-
-
-def _replacement(
-    sidecars: SidecarCache,
-    state: LogState,
-    topic: TopicState,
-    works: Sequence[_Work],
-    index: ObjectRecord,
-) -> Steps[ReplaceSegments]:
-    """Write the lists anew that describe the sources, and return the intent."""
-    lists: dict[str, SegmentListRecord] = {}
-    exchanges: dict[str, dict[TopicPartition, list[Exchange]]] = {}
-    ranges = []
-    for work in sorted(works, key=lambda work: (work.source.key, work.source.range)):
-        named = _list_of(sidecars, state, work.source)
-        assert named is not None  # it was there in this state
-        part = _compacted_part(work, SegmentRecord(topic.topic_id, index))
-        lists[named.key] = named
-        exchange = Exchange(*work.source.range, part)
-        exchanges.setdefault(named.key, {}).setdefault(work.source.key, []).append(exchange)
-        ranges.append(_range(state, work, part))
-    replaced = []
-    for key, named in lists.items():
-        record = yield from rewrite_list(state, named, exchanges[key])
-        replaced.append(ReplacedList(key, record))
-    op = Replace(topic.topic_id, (CompactedSegment(index, tuple(ranges)),), tuple(replaced))
-    starts = {
-        part.partition: state.partition(TopicPartition(topic.topic_id, part.partition)).log_start
-        for part in ranges
-    }
-    return ReplaceSegments(op, starts)
-
-
-def _compacted_part(work: _Work, record: SegmentRecord) -> SegmentPart:
-    row = np.zeros(1, SEGMENT)
-    row["start_offset"], row["end_offset"] = work.source.range
-    row["segment"] = work.source.parts[0].row["segment"]
-    row["batches"] = len(work.runs)
-    row["records"], row["size"] = work.runs["records"].sum(), work.runs["size"].sum()
-    if len(work.runs):
-        row["min_timestamp_ms"] = work.runs["min_timestamp_ms"].min()
-        row["max_timestamp_ms"] = work.runs["max_timestamp_ms"].max()
-    return SegmentPart(record, row[0])
-
-
-def _range(state: LogState, work: _Work, part: SegmentPart) -> CompactedRange:
-    old = {
-        name: sum(int(one.row[name]) for one in work.source.parts)
-        for name in ("records", "size", "aborted_records", "aborted_size")
-    }
-    return CompactedRange(
-        work.source.key.partition,
-        *work.source.range,
-        state.partition(work.source.key).revision,
-        len(work.runs),
-        int(part.row["records"]),
-        int(part.row["size"]),
-        int(part.row["min_timestamp_ms"]),
-        int(part.row["max_timestamp_ms"]),
-        old["records"],
-        old["size"],
-        old["aborted_records"],
-        old["aborted_size"],
-    )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from txnformat.core.operations import TopicSetting
 from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.topics.cleanup import deletes, keeps_latest
 from txnformat.core.topics.settings import SETTINGS, value_of
 from txnformat.reading.sealed import SidecarCache
 
@@ -22,7 +23,7 @@ def target_of(settings: Sequence[TopicSetting]) -> int:
     """Return the size that a topic's files shall have; a user who asks for a compaction gets one whatever maintenance does."""
     found, most = (int(value_of(settings, name)) for name in (TARGET, "retention.bytes"))
     target = int(SETTINGS[TARGET].default) if found < 0 else found
-    return target if most < 0 else min(target, max(1, most // RETENTION_SHARE))
+    return target if most < 0 or not deletes(settings) else min(target, max(1, most // RETENTION_SHARE))
 
 
 def lag_of(settings: Sequence[TopicSetting]) -> int:
@@ -45,11 +46,12 @@ class Ages(NamedTuple):
 
     @classmethod
     def of(cls, settings: Sequence[TopicSetting]) -> Ages:
-        """Return what a topic's retention asks for."""
+        """Return what a topic's retention asks for, and its key compaction, which takes whole parts that are old enough."""
         ms = int(value_of(settings, "retention.ms"))
-        return cls(
-            max(1, ms // RETENTION_SHARE) if ms >= 0 else 0, value_of(settings, "retention.time") == "record"
-        )
+        if ms >= 0 and deletes(settings):
+            return cls(max(1, ms // RETENTION_SHARE), value_of(settings, "retention.time") == "record")
+        lag = int(value_of(settings, "min.compaction.lag.ms")) if keeps_latest(settings) else 0
+        return cls(max(1, lag // RETENTION_SHARE) if lag else 0, False)
 
     def of_part(self, sidecars: SidecarCache, partition: int, part: SegmentPart) -> int:
         """Return the number of the span that the newest record of a part is in. Requests: 1 GET, none when it is kept or the records' times count."""

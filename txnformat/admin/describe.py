@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -84,6 +85,8 @@ class TopicDescription:
     offsets: tuple[PartitionOffsets, ...]
     settings: dict[str, int | str] = field(default_factory=dict)
     """Those that are not as by default, by name."""
+    dirty_ratio: float | None = None
+    """Largest fraction of a partition's bytes whose keys a compaction has not compared with later ones; None: the topic keeps all records of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +192,10 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
     return found
 
 
-def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescription:
-    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead."""
+def describe_log(
+    state: LogState, url: str, store_time_ms: int, dirty_ratios: Mapping[str, float] | None = None
+) -> LogDescription:
+    """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead. ``dirty_ratios``: by topic id."""
     topics = tuple(
         TopicDescription(
             topic.name,
@@ -201,6 +206,7 @@ def describe_log(state: LogState, url: str, store_time_ms: int) -> LogDescriptio
             {field.name: str(field.type) for field in topic.schema.arrow_schema},
             tuple(partition_offsets(state, topic)),
             {one.name: one.value for one in topic.settings},
+            (dirty_ratios or {}).get(topic.topic_id),
         )
         for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
     )

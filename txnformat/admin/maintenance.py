@@ -20,6 +20,7 @@ from txnformat.core.intents import EndTransaction
 from txnformat.core.lifecycle.trim import check_lifecycle
 from txnformat.core.operations import Expire, Seal
 from txnformat.core.state import LIFECYCLE
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.reading.sealed import SidecarCache
 
@@ -58,18 +59,23 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
     """Compact all topics that do not say otherwise. What can be sealed is sealed and listed once, before the first topic."""
     state = committer.refresh()
     check_lifecycle(state)
-    names = sorted(topic.name for topic in state.topics.values() if not is_left_alone(topic.settings))
+    names = sorted(
+        topic.name
+        for topic in state.topics.values()
+        if not is_left_alone(topic.settings) or keeps_latest(topic.settings)
+    )
     if names:
         seal_and_list(committer)
     done: list[CompactedTopic] = []
     damaged: list[DamagedTopic] = []
     for name in names:
         try:
-            done.append(compact_topic(committer, sidecars, name))
+            done.append(compact_topic(committer, sidecars, name, when_dirty=True))
         except (ConflictError, NotFoundError, CorruptDataError) as error:
             if isinstance(error, ConflictError) or (isinstance(error, NotFoundError) and is_deleted(error)):
                 # Other clients compact the same topic, or have deleted it: the next run looks again.
-                logger.debug("compaction of %s is left to the next run: %s", name, error)
+                level = logging.WARNING if error.kind == "chunks-in-compacted-topic" else logging.DEBUG
+                logger.log(level, "compaction of %s is left to the next run: %s", name, error)
             else:
                 damaged.append(DamagedTopic(name, error.kind, str(error)))
     return CompactedTopics(tuple(one for one in done if one.partitions), tuple(damaged))

@@ -12,6 +12,7 @@ from txnformat.core.lifecycle.pins import unread_from
 from txnformat.core.records.state import PartitionState
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.cleanup import deletes
 from txnformat.core.topics.settings import value_of
 from txnformat.errors import ConflictError, NotFoundError
 from txnformat.keys import born_of
@@ -39,6 +40,8 @@ class _Policy(NamedTuple):
             value_of(topic.settings, name)
             for name in ("retention.ms", "retention.bytes", "retention.time", "retention.pinned.ms")
         )
+        if not deletes(topic.settings):
+            ms = size = -1
         return cls(int(ms), int(size), time == "record", int(pinned))
 
     @property

@@ -64,6 +64,7 @@ INVARIANTS: dict[str, str] = {
     "I20": "What is named for a topic lies in its directories: files of appends and stages, sidecars of segments.",
     "I21": "The vacuum's floor never goes back, is below the state's entry, and no entry after it names an object born below it.",
     "I22": "Nothing in the state is of a deleted topic, whose directory no other topic has.",
+    "I23": "How far keys were compared, and which versions that has cost, never goes back; it is at most what is listed.",
 }
 """One line per invariant."""
 

@@ -26,8 +26,10 @@ from txnformat.reading.stored_rows import STORED_FIELDS
 from txnformat.segments.writer import SegmentFileWriter, is_uneven
 from txnformat.types import BatchRecord, FileRecord, OffsetRange, TopicPartition
 
-__all__ = ["CompactedFiles", "Source", "Written", "write_together"]
+__all__ = ["CompactedFiles", "Keep", "Source", "Written", "write_together"]
 
+Keep = Callable[[pa.RecordBatch], Rows]
+"""Gives a mask of the records of a batch that stay."""
 ROW_GROUP_BYTES = 16 * 2**20
 """Bytes in memory from which on records become a row group."""
 ROW_GROUP_ROWS = 2**20
@@ -67,9 +69,10 @@ def write_together(
     topic: TopicState,
     sources: Sequence[Source],
     new_id: Callable[[], str],
+    keep: Keep | None = None,
 ) -> Written:
-    """Write the committed records of sources into files that are born at the state's entry. ``new_id``: gives fresh uuids."""
-    files = CompactedFiles(sidecars, state, topic, new_id)
+    """Write the committed records of sources into files that are born at the state's entry. ``new_id``: gives fresh uuids. ``keep``: gives a mask of the records that are written; None: all."""
+    files = CompactedFiles(sidecars, state, topic, new_id, keep)
     try:
         runs = [files.add(source) for source in sources]
         return Written(runs, files.close())
@@ -82,8 +85,14 @@ class CompactedFiles:
     """Writes the committed records of sources, partition by partition. ``new_id``: gives fresh uuids."""
 
     def __init__(
-        self, sidecars: SidecarCache, state: LogState, topic: TopicState, new_id: Callable[[], str]
+        self,
+        sidecars: SidecarCache,
+        state: LogState,
+        topic: TopicState,
+        new_id: Callable[[], str],
+        keep: Keep | None = None,
     ) -> None:
+        self._keep = keep
         self._sidecars = sidecars
         self._state = state
         self._topic = topic
@@ -131,6 +140,10 @@ class CompactedFiles:
             plan.files.__getitem__,
             columns,
         ):
+            if self._keep is not None:
+                batch = batch.filter(pa.array(self._keep(batch)))
+                if not batch.num_rows:
+                    continue
             pending.append(batch)
             rows += batch.num_rows
             size += batch.nbytes

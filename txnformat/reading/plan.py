@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txnformat.core.records.scan import (
     PartitionPlan,
+    check_not_cleaned,
     check_not_trimmed,
     check_range,
     extents_in,
@@ -136,6 +137,7 @@ def plan_read(
         partition = state.partition(key)
         if level is IsolationLevel.SNAPSHOT:
             check_not_trimmed(partition, entry, topic, number)
+            check_not_cleaned(partition, entry, topic, number)
         wanted = check_range(
             partition, level, _offset(start, number), _offset(end, number), topic=topic, number=number
         )

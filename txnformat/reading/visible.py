@@ -31,7 +31,7 @@ Int64s = NDArray[np.int64]
 class Visible:
     """Visible records of one partition, from a subscription's mark on.
 
-    Markers and aborted records lie between them. An acknowledgement of a record covers what lies between it and the
+    Markers, aborted records, and those that key compaction removed lie between them. An acknowledgement of a record covers what lies between it and the
     visible record before it, too: so acknowledgements that follow each other are one range.
     """
 
@@ -40,6 +40,8 @@ class Visible:
         self._from = 0
         self._to = 0
         self._offsets = NO_RANGES
+        self._cleaned_end = 0
+        self._revision = 0
 
     def follow(self, sidecars: SidecarCache, state: LogState, start: int) -> Ranges:
         """Return the visible offsets from ``start`` (inclusive) to the last stable offset.
@@ -48,7 +50,9 @@ class Visible:
         """
         partition = state.partition(self._key)
         end = max(start, partition.last_stable_offset)
-        if start < self._from or start > self._to:
+        is_cleaned = partition.cleaned_end > 0 and partition.revision != self._revision
+        self._cleaned_end, self._revision = partition.cleaned_end, partition.revision
+        if start < self._from or start > self._to or is_cleaned:  # records are gone that were there
             self._from, self._to, self._offsets = start, start, NO_RANGES
         if end > self._to:
             plan = plan_range(sidecars, state, self._key, OffsetRange(self._to, end))
@@ -70,7 +74,10 @@ class Visible:
         acknowledged already. ``names``: for the error. Raises NotFoundError: kind ``unknown-record``: there is no visible record
         at one of them.
         """
-        missing = offsets[~self._offsets.holds(offsets)]
+        # A record may have been received before key compaction removed it.
+        gone = offsets[offsets < self._cleaned_end]
+        visible = self._offsets | Ranges.between(gone, gone + 1) if len(gone) else self._offsets
+        missing = offsets[~visible.holds(offsets)]
         if len(missing):
             raise NotFoundError(
                 "there is no record at this offset: it is of a marker, or of an aborted transaction",
@@ -79,7 +86,7 @@ class Visible:
                 offset=int(missing[0]),
                 **names,
             )
-        return covering(offsets, self._offsets, acknowledged, since=self._from)
+        return covering(offsets, visible, acknowledged, since=self._from)
 
 
 def count_records(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["compact", "maintain", "vacuum"]
 
 COMPACTED = Table(
-    "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests"
+    "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests DirtyRatio RemovedRecords",
+    dirty_ratio=lambda row: "-" if row.dirty_ratio is None else f"{row.dirty_ratio:.2f}",
 )
 
 VACUUMED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row.examples[0])
@@ -302,7 +303,7 @@ def _show_vacuum(report: VacuumReport) -> None:
 @click.option(
     "--min-lag-ms",
     type=Integer(),
-    help="Leave alone what has records of a transaction that was aborted less than so long ago; the topic's min.compaction.lag.ms unless you say so.",
+    help="Leave alone what has records of a transaction that was aborted less than so long ago, and by key what was appended since then; the topic's min.compaction.lag.ms unless you say so.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be written anew; change nothing.")
 @click.option(
@@ -320,10 +321,10 @@ def compact(
     as_json: bool,
     **settings: Any,  # target_bytes and min_lag_ms
 ) -> None:
-    """Write small files of old records together, in all topics or in TOPIC.
+    """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
 
-    Readers see what they saw before, with fewer requests. What can be sealed is sealed first. The old files stay until a vacuum.
-    The log needs `txnlog upgrade` once before.
+    Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. What can be sealed is sealed first. The old
+    files stay until a vacuum. The log needs `txnlog upgrade` once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     with progress(wanted=not as_json) as advance:

@@ -274,6 +274,8 @@ def _show(description: LogDescription) -> None:
         say(f"Columns: {columns}")
         if topic.settings:
             say(f"Settings: {', '.join(f'{name}={value}' for name, value in topic.settings.items())}")
+        if topic.dirty_ratio is not None:
+            say(f"DirtyRatio: {topic.dirty_ratio:.2f}")
         OFFSETS.show(topic.offsets)
 
 

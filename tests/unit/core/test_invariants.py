@@ -28,7 +28,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import INVARIANTS, check_state, check_whole
 from txnformat.core.operations import PendingPartition
 from txnformat.core.ranges import NO_RANGES, Ranges
-from txnformat.core.records.state import PartitionState
+from txnformat.core.records.state import DeleteHorizon, PartitionState
 from txnformat.core.state import DeletedTopic, IntentWindow, LogState, ProducerIdBlock
 from txnformat.core.subscriptions.operations import (
     AckedPartition,
@@ -268,6 +268,9 @@ WHOLE: list[tuple[str, State]] = [
     ("I6", known("third", subscriptions=frozenset({BILLING}))),
     ("I20", foreign_files),
     ("I20", shared_directory),
+    ("I23", partition(cleaned_end=1)),
+    ("I23", partition(horizons=(DeleteHorizon(1, 5),))),
+    ("I23", partition(horizons=(DeleteHorizon(0, 5), DeleteHorizon(0, 6)))),
     ("I22", of_state(topics={}, topic_ids={}, partition_count=0)),
     ("I22", of_state(deleted={ORDERS.directory: DeletedTopic(ORDERS.directory, "gone", 3)})),
     ("I22", of_state(deleted={"elsewhere": DeletedTopic("elsewhere", ORDERS.topic_id, 3)})),
@@ -277,6 +280,8 @@ STEP: list[tuple[str, State]] = [
     ("I1", of_state(entry=99)),
     ("I2", of_state(timestamp_ms=BEFORE.timestamp_ms)),
     ("I3", partition(log_end=0)),
+    ("I23", partition(cleaned_end=-1)),
+    ("I23", partition(cleaned_entry=-2)),
     ("I4", partition(open={(0, 1): 0})),
     ("I5", partition(log_end=lambda found: found.log_end + 1)),
     ("I5", dropped("extents")),

@@ -16,6 +16,7 @@ from txnformat.core.lifecycle.trim import check_lifecycle
 from txnformat.core.sealing.lists import lists_replaced
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LogState
+from txnformat.core.topics.cleanup import keeps_latest
 from txnformat.errors import ConflictError
 from txnformat.keys import is_runs_key
 from txnformat.types import TopicPartition
@@ -66,7 +67,7 @@ def _size(part: SegmentPart) -> int:
 def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
     """Return the operation, if segments, log starts and segment lists are still those that the caller has compacted."""
     op = action.replace
-    state.topic_of(op.topic_id, "a compaction")
+    topic = state.topic_of(op.topic_id, "a compaction")
     check_lifecycle(state)
     for part in (part for segment in op.segments for part in segment.partitions):
         known = state.partition(TopicPartition(op.topic_id, part.partition))
@@ -77,6 +78,15 @@ def replace_segments(state: LogState, action: ReplaceSegments) -> Replace:
                 partition=part.partition,
                 expected=seen,
                 got=(known.revision, known.log_start),
+            )
+    for cleaned in op.cleaned:
+        known = state.partition(TopicPartition(op.topic_id, cleaned.partition))
+        if known.cleaned_end > cleaned.cleaned_end or not keeps_latest(topic.settings):
+            raise _superseded(
+                "another client has compacted the keys of the partition, or the topic keeps all records of a key by now",
+                partition=cleaned.partition,
+                expected=cleaned.cleaned_end,
+                got=known.cleaned_end,
             )
     if lists_replaced(state, op) is None:
         raise _superseded("another client has written the segment lists anew")

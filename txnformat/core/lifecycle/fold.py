@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from txnformat.core.drafts import draft, replace, without
 from txnformat.core.folding import At, corrupt
+from txnformat.core.lifecycle.cleaned import apply_cleaned
 from txnformat.core.lifecycle.operations import CompactedRange, Replace, Trim, TrimmedPartition, VacuumMark
 from txnformat.core.operations import Expire
 from txnformat.core.ownership import check_segment
@@ -161,6 +162,18 @@ def apply_replace(state: LogState, op: Replace, at: At) -> LogState:
     for number, ranges in parts.items():
         key = TopicPartition(op.topic_id, number)
         partitions[key] = _compacted(partitions.get(key, PartitionState()), ranges, at)
+    numbers = [cleaned.partition for cleaned in op.cleaned]
+    if not topic.schema.key_columns and numbers:
+        corrupt(at, "a key compaction is of a topic without key columns", topic=topic.name)
+    if sorted({*numbers} & parts.keys()) != numbers:
+        corrupt(
+            at,
+            "partitions of a key compaction do not ascend, or none of their ranges is replaced",
+            got=numbers,
+        )
+    for cleaned in op.cleaned:
+        key = TopicPartition(op.topic_id, cleaned.partition)
+        partitions[key] = apply_cleaned(partitions[key], cleaned, at)
     return replace(state, partitions=partitions, segment_lists=lists)
 
 

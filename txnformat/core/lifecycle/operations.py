@@ -20,6 +20,7 @@ from txnformat.field_types import (
 from txnformat.types import ObjectRecord, SegmentListRecord
 
 __all__ = [
+    "CleanedPartition",
     "CompactedRange",
     "CompactedSegment",
     "DeleteTopic",
@@ -116,10 +117,24 @@ class ReplacedList(Struct, frozen=True, gc=False):
     """It describes the same segments, and begins where the list before began."""
 
 
+class CleanedPartition(Struct, frozen=True, gc=False):
+    """A partition in which a ``replace`` keeps only the latest record of each key: some records of its ranges are gone."""
+
+    partition: PartitionNumber
+    cleaned_end: Count
+    """Records below were compared with all later ones below it (exclusive); not below the old one."""
+    swept_end: Count
+    """Below here (exclusive) is no tombstone."""
+    commit_entry: OrMinusOne
+    """At least the largest entry that committed a record that is gone, or the later record of its key; -1: none is gone."""
+
+
 class Replace(Struct, frozen=True, tag_field="operation", tag="replace"):
-    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same."""
+    """Listed segments of a topic are replaced by compacted ones: what committed readers see stays the same, but in ``cleaned`` partitions."""
 
     topic_id: Uuid
     segments: Annotated[tuple[CompactedSegment, ...], Meta(min_length=1, description="at least one segment")]
     lists: Annotated[tuple[ReplacedList, ...], Meta(min_length=1, description="at least one list")]
     intent: Count = 0
+    cleaned: Annotated[tuple[CleanedPartition, ...], LEFT_OUT] = ()
+    """Ascending by partition."""

@@ -71,6 +71,13 @@ def _check_bounds(partition: PartitionState) -> _Problems:
         yield f"I3 {partition.log_start} <= {partition.last_stable_offset} <= {partition.log_end} does not hold"
     if partition.log_start > partition.sealed_end:
         yield f"I3 the log start {partition.log_start} is beyond the sealed end {partition.sealed_end}"
+    horizons = [(one.end_offset, one.timestamp_ms) for one in partition.horizons]
+    if not partition.cleaned_end <= partition.listed_end or any(
+        later[0] <= one[0] or later[1] < one[1] for one, later in pairwise(horizons)
+    ):
+        yield f"I23 keys were compared up to {partition.cleaned_end}, with horizons {horizons}"
+    if horizons and horizons[-1][0] > partition.cleaned_end:
+        yield f"I23 a horizon {horizons[-1]} is beyond what was compared, {partition.cleaned_end}"
     if partition.trimmed_entry >= 0 and not partition.log_start:
         yield f"I3 nothing is trimmed, and it says that entry {partition.trimmed_entry} committed what went"
 
@@ -97,6 +104,8 @@ def _check_offsets_step(old: PartitionState, new: PartitionState, kept: _Kept) -
     yield from _check_bounds(new)
     if new.log_end < old.log_end or new.log_start < old.log_start or new.trimmed_entry < old.trimmed_entry:
         yield f"I3 it goes back from [{old.log_start}, {old.log_end}) to [{new.log_start}, {new.log_end})"
+    if new.cleaned_end < old.cleaned_end or new.cleaned_entry < old.cleaned_entry:
+        yield f"I23 key compaction goes back from {old.cleaned_end} to {new.cleaned_end}"
     if new.last_stable_offset < old.last_stable_offset:
         yield f"I4 the last stable offset goes back from {old.last_stable_offset} to {new.last_stable_offset}"
     if new.sealed_end < old.sealed_end or new.listed_end < old.listed_end:

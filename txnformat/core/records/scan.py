@@ -24,6 +24,7 @@ __all__ = [
     "PLANNED",
     "PartitionPlan",
     "Stored",
+    "check_not_cleaned",
     "check_not_trimmed",
     "check_range",
     "commit_entries",
@@ -111,6 +112,20 @@ def check_not_trimmed(partition: PartitionState, entry: int, topic: str, number:
             version=entry,
             oldest=partition.trimmed_entry,
             earliest=partition.log_start,
+        )
+
+
+def check_not_cleaned(partition: PartitionState, entry: int, topic: str, number: int) -> None:
+    """Raise NotFoundError of kind ``version-trimmed``: the latest record of a key at an entry may have been removed, for a later one of its key."""
+    if entry < partition.cleaned_entry:
+        raise NotFoundError(
+            "records of this version were removed, for their keys have later ones (cleanup.policy of the topic)",
+            kind="version-trimmed",
+            hint=f"read from version {partition.cleaned_entry} on, or by offset",
+            topic=topic,
+            partition=number,
+            version=entry,
+            oldest=partition.cleaned_entry,
         )
 
 

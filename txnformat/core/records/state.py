@@ -19,7 +19,16 @@ from txnformat.core.records.visibility import last_stable_offset
 from txnformat.field_types import Count
 from txnformat.persistent import Columns
 
-__all__ = ["ABORTED", "EXTENT", "MARKER", "SEGMENT", "PartitionState", "SealedTotals", "Transaction"]
+__all__ = [
+    "ABORTED",
+    "EXTENT",
+    "MARKER",
+    "SEGMENT",
+    "DeleteHorizon",
+    "PartitionState",
+    "SealedTotals",
+    "Transaction",
+]
 
 Transaction = tuple[int, int]
 """(producer id, epoch): names exactly one transaction."""
@@ -104,6 +113,15 @@ class SealedTotals(msgspec.Struct, frozen=True, gc=False):
     """ABORT markers below the sealed end of transactions with data, also those below the log start."""
 
 
+class DeleteHorizon(msgspec.Struct, frozen=True, gc=False):
+    """When tombstones below an offset, from the horizon before on, were first compared with other records. A snapshot has it as it is."""
+
+    end_offset: Count
+    """Exclusive."""
+    timestamp_ms: Count
+    """Time of the entry."""
+
+
 _NOTHING_SEALED = SealedTotals(0, 0, 0, 0, 0)
 
 
@@ -129,6 +147,12 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Largest entry that committed a record below the log start; -1: none did. A version below it is no longer whole."""
     revision: int = 0
     """How often sealed segments were replaced: sums over them that were counted at another revision are counted anew."""
+    cleaned_end: int = 0
+    """Key compaction has compared all records below (exclusive)."""
+    cleaned_entry: int = -1
+    """Largest entry of the records that key compaction removed, or compared them with; a version below it is no longer whole; -1: it removed none."""
+    horizons: tuple[DeleteHorizon, ...] = ()
+    """Where tombstones may be below ``cleaned_end``, ascending."""
     open: dict[Transaction, int] = msgspec.field(default_factory=dict)
     """First offset of each undecided transaction, ascending."""
     sequences: dict[Transaction, SequenceWindow] = msgspec.field(default_factory=dict)

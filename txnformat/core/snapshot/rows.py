@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from txnformat.core.operations import DEFERRED_TIMEOUT_MS, TIMEOUT_MS, TopicSetting
 from txnformat.core.producers.state import AppendedRange
-from txnformat.core.records.state import SealedTotals
+from txnformat.core.records.state import DeleteHorizon, SealedTotals
 from txnformat.core.snapshot.groups import GroupRow
 from txnformat.core.snapshot.subscriptions import SubscriptionRow
 from txnformat.core.state import DeletedTopic, ProducerIdBlock
@@ -188,6 +188,9 @@ class PartitionRow(Struct, frozen=True, gc=False, omit_defaults=True):
     segments: Count
     trimmed_entry: OrMinusOne = -1
     revision: Count = 0
+    cleaned_end: Count = 0
+    cleaned_entry: OrMinusOne = -1
+    horizons: tuple[DeleteHorizon, ...] = ()
 
 
 class SegmentRow(SegmentRecord, frozen=True, kw_only=True):

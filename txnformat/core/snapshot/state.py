@@ -188,6 +188,9 @@ def _encode_partition(key: TopicPartition, partition: PartitionState) -> Partiti
         len(partition.segments),
         partition.trimmed_entry,
         partition.revision,
+        partition.cleaned_end,
+        partition.cleaned_entry,
+        partition.horizons,
     )
 
 
@@ -396,6 +399,8 @@ def _partitions(
             fail(path, "sealed_end", f"from {row.listed_end} to {row.log_end}", row.sealed_end)
         if row.log_start > row.sealed_end:
             fail(path, "log_start", f"at most {row.sealed_end}", row.log_start)
+        if row.cleaned_end > row.listed_end:
+            fail(path, "cleaned_end", f"at most {row.listed_end}", row.cleaned_end)
         partitions[TopicPartition(row.topic_id, row.partition)] = PartitionState(
             log_start=row.log_start,
             log_end=row.log_end,
@@ -404,6 +409,9 @@ def _partitions(
             sealed=row.sealed,
             trimmed_entry=row.trimmed_entry,
             revision=row.revision,
+            cleaned_end=row.cleaned_end,
+            cleaned_entry=row.cleaned_entry,
+            horizons=row.horizons,
             open={
                 (one.producer_id, one.epoch): one.first_offset
                 for one in sorted(row.open, key=attrgetter("first_offset"))

@@ -10,6 +10,7 @@ from txnformat.columns.arrow_types import check_readable
 from txnformat.core.drafts import replace
 from txnformat.core.operations import CreateTopic
 from txnformat.core.state import TopicState
+from txnformat.core.topics.cleanup import check_cleanup
 from txnformat.core.topics.schema import as_topic_schema
 from txnformat.core.topics.settings import as_settings
 from txnformat.errors import ConflictError, InvalidInputError, repr_of
@@ -40,6 +41,8 @@ def new_topic(
     topic_schema = as_topic_schema(schema, key_columns=key_columns, timestamp_column=timestamp_column)
     check_readable(topic_schema.arrow_schema)
     fields, key_names, timestamp = topic_schema.to_json()
+    wanted = as_settings({} if settings is None else settings)
+    check_cleanup(wanted, topic_schema)
     return CreateTopic(
         topic_id,
         name,
@@ -48,7 +51,7 @@ def new_topic(
         fields,
         key_names,
         timestamp,
-        settings=as_settings({} if settings is None else settings),
+        settings=wanted,
     )
 
 

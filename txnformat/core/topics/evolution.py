@@ -18,6 +18,7 @@ from txnformat.columns.arrow_types import canonical_schema, check_readable, fiel
 from txnformat.columns.spark_json import from_spark_json
 from txnformat.core.intents import ChangeTopic
 from txnformat.core.operations import AlterTopic, TopicSetting
+from txnformat.core.topics.cleanup import check_cleanup
 from txnformat.core.topics.schema import TopicSchema
 from txnformat.core.topics.settings import as_settings, changed_settings, is_setting
 from txnformat.errors import InvalidInputError, repr_of
@@ -138,12 +139,15 @@ def evolve(
         problems.append(f"the topic has had {SCHEMAS_MAX} schemas, the most that are possible")
     if problems or fields is None:
         raise _invalid(problems)
+    found = changed_settings(settings, change.settings, change.unset) if sets else None
+    if found is not None:
+        check_cleanup(found, replace(schema, arrow_schema=fields))
     return AlterTopic(
         change.topic_id,
         count,
         schema.schema_id + int(changes),
         tuple(fields_to_json(fields)) if changes else None,
-        settings=changed_settings(settings, change.settings, change.unset) if sets else None,
+        settings=found,
     )
 
 

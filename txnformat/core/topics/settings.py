@@ -5,6 +5,7 @@ Names and meanings are Kafka's where Kafka has them. A state may have settings o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -38,6 +39,10 @@ class Setting(NamedTuple):
     """but for -1, which stands for this; None: -1 is none of its values."""
     is_time: bool = False
     """It counts milliseconds, and is at least the longest timeout of a transaction."""
+    is_ratio: bool = False
+    """It is a number from 0 to 1, stored as text."""
+    is_column: bool = False
+    """It is the name of a column."""
 
 
 SETTINGS: dict[str, Setting] = {
@@ -48,9 +53,14 @@ SETTINGS: dict[str, Setting] = {
     "compact.target.bytes": Setting(
         128 * 2**20, least=1, minus_one="maintenance leaves the files as they are"
     ),
+    "cleanup.policy": Setting("delete", ("delete", "compact", "compact,delete", "delete,compact")),
     "min.compaction.lag.ms": Setting(7 * 24 * 3_600_000, minus_one=None),
+    "max.compaction.lag.ms": Setting(-1, least=1),
+    "min.cleanable.dirty.ratio": Setting("0.5", is_ratio=True),
+    "delete.retention.ms": Setting(24 * 3_600_000, minus_one=None),
+    "tombstone.column": Setting("", is_column=True),
 }
-"""By name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit."""
+"""By name. Unlike Kafka's (7 days), our ``retention.ms`` is -1: a topic keeps its records until its user sets a limit. Kafka's ``min.compaction.lag.ms`` is 0."""
 
 
 def is_setting(name: object) -> bool:
@@ -70,7 +80,11 @@ def as_settings(settings: object) -> tuple[TopicSetting, ...]:
     problems = [problem for name, value in settings.items() for problem in _problems(name, value)]
     if problems:
         raise _invalid(problems)
-    return tuple(TopicSetting(name, value) for name, value in sorted(settings.items()))
+    return tuple(TopicSetting(name, _stored(name, value)) for name, value in sorted(settings.items()))
+
+
+def _stored(name: str, value: Value | float) -> Value:
+    return repr(float(value)) if SETTINGS[name].is_ratio else value  # type: ignore[return-value]
 
 
 def _problems(name: object, value: object) -> Iterable[str]:
@@ -80,11 +94,27 @@ def _problems(name: object, value: object) -> Iterable[str]:
     elif known.values:
         if value not in known.values:
             yield f"{name} is {repr_of(value, 80)}, not {' or '.join(known.values)}"
+    elif known.is_ratio:
+        if not _is_ratio(value):
+            yield f"{name} is {repr_of(value, 80)}, not a number from 0 to 1"
+    elif known.is_column:
+        if not isinstance(value, str) or not value:
+            yield f"{name} is {repr_of(value, 80)}, not the name of a column"
     elif type(value) is not int or not (
         known.least <= value <= INT64_MAX or (value == -1 and known.minus_one)
     ):
         also = f", or -1 ({known.minus_one})" if known.minus_one else ""
         yield f"{name} is {repr_of(value, 80)}, not a whole number from {known.least} on{also}"
+
+
+def _is_ratio(value: object) -> bool:
+    if type(value) not in (int, float, str):
+        return False
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return False
+    return math.isfinite(number) and 0 <= number <= 1
 
 
 def changed_settings(

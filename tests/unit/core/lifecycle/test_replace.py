@@ -23,6 +23,7 @@ from txnformat.core.intents import (
 from txnformat.core.invariants import check_whole
 from txnformat.core.lifecycle.compaction import groups_of
 from txnformat.core.lifecycle.operations import (
+    CleanedPartition,
     CompactedRange,
     CompactedSegment,
     Replace,
@@ -35,6 +36,7 @@ from txnformat.core.producers.absence import is_absent
 from txnformat.core.records.state import SEGMENT, SealedTotals
 from txnformat.core.sealing.segment_list import SegmentPart
 from txnformat.core.state import LIFECYCLE, LogState
+from txnformat.core.topics.settings import as_settings
 from txnformat.errors import ConflictError, CorruptDataError, UnsupportedFeatureError
 from txnformat.keys import sidecar_key, table_key
 from txnformat.types import ObjectRecord, SegmentListRecord, SegmentRecord, TopicPartition
@@ -259,3 +261,69 @@ def test_each_record_is_written_a_few_times_however_often_a_log_is_compacted() -
     assert sum(map(abs, sizes)) == 1_000
     assert written < 1_000 * 12
     assert len(sizes) < 20
+
+
+def keyed(policy: str = "compact", has_key: bool = True) -> Log:
+    """Return the log of :func:`listed` whose topic keeps the latest record of each key."""
+    settings = as_settings({"cleanup.policy": policy})
+    key_columns = (ORDERS.fields[0]["name"],) if has_key else ()
+    topic = msgspec.structs.replace(ORDERS, key_columns=key_columns, settings=settings)
+    log = Log(EnableFeatures((LIFECYCLE,)), topic, OpenProducer("etl"))
+    log.commit(Write(log.producer(), rows(), end=COMMIT))
+    log.commit(Write(log.producer(), rows(content="more"), end=COMMIT))
+    seal = seal_of(log.state)
+    log.commit(SealSegments(Seal(seal.segments, OLD, len(seal.segments))))
+    return log
+
+
+def fewer(log: Log, *cleaned: CleanedPartition) -> Replace:
+    """Return the operation that leaves one of four records, and says so."""
+    return operation(compacted(log, records=1), cleaned=cleaned)
+
+
+ALL = CleanedPartition(0, 6, 6, 3)
+
+
+def test_a_compaction_that_keeps_the_latest_records_says_which_versions_it_costs() -> None:
+    log = keyed()
+    assert isinstance(log.commit(intent(fewer(log, ALL))), Included)
+    after = log.state.partition(KEY)
+    assert (after.cleaned_end, after.cleaned_entry, after.horizons) == (6, 3, ())
+    assert after.sealed.records == 1
+    assert check_whole(log.state) == []
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_only_a_topic_with_the_policy_loses_records_to_later_ones(policy: str) -> None:
+    log = keyed(policy)
+    assert isinstance(log.commit(intent(fewer(log, ALL))), Included) == (policy == "compact")
+
+
+def test_what_another_client_has_compared_meanwhile_is_not_taken_back() -> None:
+    log = keyed()
+    log.commit(intent(fewer(log, ALL)))
+    again = operation(
+        compacted(log, revision=1, records=1, old_records=1, old_size=50),
+        cleaned=(CleanedPartition(0, 5, 5, 3),),
+        lists=(ReplacedList(NEW.key, named(3)),),
+    )
+    error = log.refusal(intent(again))
+    assert isinstance(error, ConflictError)
+    assert error.kind == "replace-superseded"
+    with pytest.raises(CorruptDataError, match="goes back"):
+        folded(log.state, again)
+
+
+@pytest.mark.parametrize(
+    "cleaned", [(ALL, ALL), (CleanedPartition(1, 0, 0, -1),), (CleanedPartition(1, 0, 0, -1), ALL)]
+)
+def test_cleaned_partitions_ascend_and_are_replaced(cleaned: tuple[CleanedPartition, ...]) -> None:
+    log = keyed()
+    with pytest.raises(CorruptDataError, match="do not ascend"):
+        folded(log.state, fewer(log, *cleaned))
+
+
+def test_a_topic_without_keys_has_no_later_records_of_a_key() -> None:
+    log = keyed(has_key=False)
+    with pytest.raises(CorruptDataError, match="without key columns"):
+        folded(log.state, fewer(log, ALL))

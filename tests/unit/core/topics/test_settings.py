@@ -45,6 +45,11 @@ def test_what_is_not_set_is_as_by_default() -> None:
         "retention.pinned.ms": 0,
         "compact.target.bytes": 134_217_728,
         "min.compaction.lag.ms": 604_800_000,
+        "cleanup.policy": "delete",
+        "max.compaction.lag.ms": -1,
+        "min.cleanable.dirty.ratio": "0.5",
+        "delete.retention.ms": 86_400_000,
+        "tombstone.column": "",
     }
     assert value_of(as_settings({"retention.ms": DAY}), "retention.ms") == DAY
 
@@ -89,6 +94,15 @@ def test_a_snapshot_keeps_them(settings: dict[str, int | str]) -> None:
         ({"retention.time": 1}, "not append or record"),
         ({"retention.mS": 1}, "there is no setting 'retention.mS'"),
         ({7: 1}, "there is no setting 7"),
+        ({"cleanup.policy": "keep"}, "not delete or compact"),
+        ({"min.cleanable.dirty.ratio": 1.5}, "not a number from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "not a number from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": "half"}, "not a number from 0 to 1"),
+        ({"min.cleanable.dirty.ratio": True}, "not a number from 0 to 1"),
+        ({"max.compaction.lag.ms": 0}, "max.compaction.lag.ms is 0"),
+        ({"delete.retention.ms": -1}, "delete.retention.ms is -1"),
+        ({"tombstone.column": 7}, "not the name of a column"),
+        ({"tombstone.column": ""}, "not the name of a column"),
         ({"retention.ms": -2, "x": 1}, "there is no setting 'x'"),
         ("retention.ms=5", "not a mapping"),
         ([("retention.ms", 5)], "not a mapping"),

@@ -1,0 +1,263 @@
+"""Key compaction: of each key the latest record stays. As Kafka's LogCleaner: a map of the keys that were not compared yet, then everything below is written anew.
+
+A pass over a partition may take several entries. It begins with the oldest records, so that at every moment each key has its latest record; only the last entry says how far
+the keys were compared. A pass that another client disturbs ends there, and the next run begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+from txnformat.admin.compaction_policy import Ages
+from txnformat.client.committer import Committer
+from txnformat.core.lifecycle.offset_map import SLOT_BYTES
+from txnformat.core.lifecycle.operations import CleanedPartition
+from txnformat.core.records.state import PartitionState
+from txnformat.core.sealing.segment_list import SegmentPart
+from txnformat.core.state import LogState, TopicState
+from txnformat.core.topics.cleanup import KeyPolicy, keeps_latest
+from txnformat.field_types import INT64_MAX
+from txnformat.keys import is_runs_key
+from txnformat.reading.compacting import Source, Written, write_together
+from txnformat.reading.latest import Latest, Look
+from txnformat.reading.replacing import is_there
+from txnformat.reading.sealed import SidecarCache
+from txnformat.types import OffsetRange, TopicPartition
+
+__all__ = ["Cleaned", "Cleaner", "dirty_ratio"]
+
+MAP_BYTES = 128 * 2**20
+"""Of the map of keys, as Kafka's ``log.cleaner.dedupe.buffer.size``; with more keys there are more passes."""
+
+logger = logging.getLogger(__name__)
+
+Replace = Callable[[LogState, Source, Written, CleanedPartition], bool]
+"""Puts what was written in the place of a source; returns False if the source is not there any more."""
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What came of it."""
+
+    dirty_ratio: float | None = None
+    removed: int = 0
+
+
+class Cleaner:
+    """Compacts the keys of one topic. ``is_young``: tells whether a part has records that were aborted too short a time ago."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        sidecars: SidecarCache,
+        topic_id: str,
+        now_ms: int,
+        min_lag_ms: int,
+        target_bytes: int,
+        is_young: Callable[[LogState, TopicPartition, SegmentPart], bool],
+        replace: Replace,
+    ) -> None:
+        self._committer = committer
+        self._sidecars = sidecars
+        self._topic_id = topic_id
+        self._now_ms = now_ms
+        self._min_lag_ms = min_lag_ms
+        self._target_bytes = target_bytes
+        self._is_young = is_young
+        self._replace = replace
+        self.done = Cleaned(0.0)
+
+    def clean(self, number: int, *, dry_run: bool, when_dirty: bool) -> None:
+        """Compact the keys of a partition. ``when_dirty``: only if the topic's settings call it dirty enough. ``dry_run``: count the records that the first pass would remove."""
+        state = self._committer.state
+        topic = state.topics[self._topic_id]
+        key = TopicPartition(self._topic_id, number)
+        parts = self._below_the_cut(state, key, list(_parts(self._sidecars, state, key)))
+        if not parts:
+            return
+        ratio = _ratio(parts, _clean_end(state.partition(key)))
+        self.done.dirty_ratio = max(self.done.dirty_ratio or 0.0, ratio)
+        policy = KeyPolicy.of(topic.settings, topic.schema)
+        if when_dirty and not (
+            ratio > policy.dirty_ratio
+            or self._is_overdue(state, key, parts, policy.max_lag_ms)
+            or _due_end(state.partition(key), policy, self._now_ms) > state.partition(key).log_start
+        ):
+            return
+        cut = parts[-1].range.end
+        seed = self._committer.ids.new().encode()
+        while self._pass(key, cut, seed, dry_run=dry_run):
+            pass
+
+    def _below_the_cut(
+        self, state: LogState, key: TopicPartition, parts: Sequence[SegmentPart]
+    ) -> list[SegmentPart]:
+        """Return the first parts, up to one that was appended too short a time ago."""
+        clean_end = _clean_end(state.partition(key))
+        found: list[SegmentPart] = []
+        for part in parts:
+            if part.range.end > clean_end and (
+                _log_ms(self._sidecars, key, part)[1] > self._now_ms - self._min_lag_ms
+                or self._is_young(state, key, part)
+            ):
+                break
+            found.append(part)
+        return found
+
+    def _is_overdue(
+        self, state: LogState, key: TopicPartition, parts: Sequence[SegmentPart], max_lag_ms: int
+    ) -> bool:
+        """Return whether the oldest record that was not compared is older than the topic allows."""
+        clean_end = _clean_end(state.partition(key))
+        dirty = next((part for part in parts if part.range.end > clean_end), None)
+        if dirty is None or max_lag_ms < 0:
+            return False
+        return _log_ms(self._sidecars, key, dirty)[0] < self._now_ms - max_lag_ms
+
+    def _pass(self, key: TopicPartition, cut: int, seed: bytes, *, dry_run: bool) -> bool:
+        """Compare the next records below the cut with all before them; return whether there are more."""
+        state = self._committer.refresh()
+        topic = state.topics.get(self._topic_id)
+        if topic is None or not keeps_latest(topic.settings):
+            return False
+        partition = state.partition(key)
+        policy = KeyPolicy.of(topic.settings, topic.schema)
+        due_end = _due_end(partition, policy, self._now_ms)
+        begin = _clean_end(partition)
+        if begin >= cut and (due_end <= partition.log_start or partition.cleaned_end > cut):
+            return False
+        look = Look(self._sidecars, state, topic, key, policy.tombstone_column, seed)
+        latest = look.latest(OffsetRange(begin, cut), max(1, MAP_BYTES // SLOT_BYTES), due_end)
+        parts = [part for part in _parts(self._sidecars, state, key) if part.range.start < latest.end]
+        sources = list(_sources(self._sidecars, topic, key, state, parts[-1].range.end, self._target_bytes))
+        if dry_run:
+            for source in sources:
+                self.done.removed += latest.count(_readable(partition, source)).removed
+            return False
+        compared = max(_commit_entry(self._sidecars, key, part) for part in parts)
+        return self._write(sources, partition.log_start, latest, compared) and latest.end < cut
+
+    def _write(self, sources: Sequence[Source], log_start: int, latest: Latest, compared: int) -> bool:
+        """Write sources anew without the records that go; return False if another client has changed one of them. ``compared``: the largest commit entry of all."""
+        swept_end = latest.end
+        for place, source in enumerate(sources, 1):
+            # A pass may take longer than the grace of a vacuum: what it writes is born now.
+            state = self._committer.refresh()
+            if not is_there(self._sidecars, state, source, log_start):
+                logger.debug("keys of %s are left to the next run: another client has changed it", source.key)
+                return False
+            topic, known = state.topics[source.key.topic_id], state.partition(source.key)
+            latest = latest.at(state)
+            kept = latest.count(_readable(known, source))
+            swept_end = min(swept_end, kept.first_tombstone)
+            is_last = place == len(sources)
+            if not (is_last or kept.removed or _is_new(source)):
+                continue
+            written = write_together(
+                self._sidecars, state, topic, [source], self._committer.ids.new, latest.keep
+            )
+            cleaned = CleanedPartition(
+                source.key.partition,
+                max(latest.end, known.cleaned_end) if is_last else known.cleaned_end,
+                swept_end if is_last else 0,
+                compared if kept.removed else -1,
+            )
+            if not self._replace(state, source, written, cleaned):
+                return False
+            self.done.removed += kept.removed
+        return True
+
+
+def dirty_ratio(sidecars: SidecarCache, state: LogState, topic: TopicState) -> float:
+    """Return the largest fraction of a partition's listed bytes whose keys were not compared with later ones. Requests: those of the segment lists that are not kept."""
+    ratios = []
+    for number in range(topic.partitions):
+        key = TopicPartition(topic.topic_id, number)
+        ratios.append(_ratio(list(_parts(sidecars, state, key)), _clean_end(state.partition(key))))
+    return max(ratios)
+
+
+def _clean_end(partition: PartitionState) -> int:
+    return max(partition.cleaned_end, partition.log_start)
+
+
+def _due_end(partition: PartitionState, policy: KeyPolicy, now_ms: int) -> int:
+    """Return where the tombstones end that have stayed long enough (exclusive)."""
+    due_ms = now_ms - policy.delete_retention_ms
+    return max((one.end_offset for one in partition.horizons if one.timestamp_ms <= due_ms), default=0)
+
+
+def _readable(partition: PartitionState, source: Source) -> OffsetRange:
+    return OffsetRange(max(source.range.start, partition.log_start), source.range.end)
+
+
+def _parts(sidecars: SidecarCache, state: LogState, key: TopicPartition) -> Iterator[SegmentPart]:
+    """Yield the listed parts of a partition, ascending."""
+    for named in state.segment_lists:
+        for part in sidecars.listed(named, state, key):
+            if part.range.end > state.partition(key).log_start:
+                yield part
+
+
+def _sources(
+    sidecars: SidecarCache,
+    topic: TopicState,
+    key: TopicPartition,
+    state: LogState,
+    end: int,
+    target_bytes: int,
+) -> Iterator[Source]:
+    """Yield the parts of a partition up to an offset, those together that one file gets."""
+    age = partial(Ages.of(topic.settings).of_part, sidecars, key.partition)
+    for named in state.segment_lists:
+        below = [
+            part
+            for part in sidecars.listed(named, state, key)
+            if state.partition(key).log_start < part.range.end <= end
+        ]
+        for _, near in groupby(below, age):
+            group: list[SegmentPart] = []
+            for part in near:
+                group.append(part)
+                if Source(key, group).size >= target_bytes:
+                    yield Source(key, group)
+                    group = []
+            if group:
+                yield Source(key, group)
+
+
+def _is_new(source: Source) -> bool:
+    return len(source.parts) > 1 or not is_runs_key(source.parts[0].record.index.key)
+
+
+def _ratio(parts: Sequence[SegmentPart], clean_end: int) -> float:
+    """Return the fraction of the bytes of parts that lie from an offset on; of a part that it cuts, by offsets."""
+    total = dirty = 0.0
+    for part in parts:
+        size = int(part.row["size"] - part.row["aborted_size"])
+        begin, end = part.range
+        total += size
+        dirty += size * (end - min(end, max(begin, clean_end))) / (end - begin)
+    return dirty / total if total else 0.0
+
+
+def _log_ms(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> tuple[int, int]:
+    """Return the log times of a part's first and last append. Requests: 1 GET, none when it is kept."""
+    index = sidecars.index(part.record.index)
+    if index.is_compacted:
+        runs = index.runs_of(key.partition, part.range)
+        return int(runs["min_log_ms"].min(initial=INT64_MAX)), int(runs["max_log_ms"].max(initial=0))
+    times = index.partition(key.partition)["timestamp_ms"]
+    return int(times.min(initial=INT64_MAX)), int(times.max(initial=0))
+
+
+def _commit_entry(sidecars: SidecarCache, key: TopicPartition, part: SegmentPart) -> int:
+    """Return the largest entry that committed a record of a part; -1: none did. Requests: 1 GET, none when it is kept."""
+    index = sidecars.index(part.record.index)
+    if index.is_compacted:
+        return int(index.runs_of(key.partition, part.range)["max_commit_entry"].max(initial=-1))
+    return int(index.partition(key.partition)["commit_entry"].max(initial=-1))
