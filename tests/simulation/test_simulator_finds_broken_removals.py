@@ -15,16 +15,17 @@ from txnformat.admin import trimming
 from txnformat.core import decide
 from txnformat.core import fold as apply_module
 from txnformat.core.drafts import replace
-from txnformat.core.intents import MarkVacuum, RemoveTopic, TrimTopic
+from txnformat.core.intents import MarkVacuum, RemoveTopic, ReplaceSegments, TrimTopic
 from txnformat.core.lifecycle import deletion, removal
-from txnformat.core.lifecycle.operations import Trim, VacuumMark
+from txnformat.core.lifecycle.operations import Replace, Trim, VacuumMark
 from txnformat.core.state import LogState
 from txnformat.core.transactions.state import TransactionStatus
 from txnformat.types import TopicPartition
+from txnlog_testing.simulator import compacting as simulator_compacting
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = (301, 77, *(seed for seed in range(800) if seed % 16 in (4, 12, 13)))
+SEEDS = (301, 77, 29, 84, *(seed for seed in range(800) if seed % 16 in (4, 12, 13)))
 """Those that meet what is rare come first."""
 Patch = pytest.MonkeyPatch
 
@@ -90,6 +91,36 @@ def a_state_forgets_what_a_trim_removed(patch: Patch) -> None:
     patch.setitem(apply_module._FOLDS, Trim, trim)
 
 
+def a_compaction_counts_from_another_log_start(patch: Patch) -> None:
+    original = decide._DECISIONS[ReplaceSegments]
+
+    def replaced(state: LogState, action: ReplaceSegments) -> Any:
+        topic_id = action.replace.topic_id
+        starts = {
+            number: state.partition(TopicPartition(topic_id, number)).log_start
+            for number in action.log_starts
+        }
+        return original(state, replace(action, log_starts=starts))
+
+    patch.setitem(decide._DECISIONS, ReplaceSegments, replaced)
+
+
+def a_compaction_loses_a_record(patch: Patch) -> None:
+    original = simulator_compacting._runs
+    patch.setattr(simulator_compacting, "_runs", lambda *args: original(*args)[:-1])
+
+
+def a_compaction_forgets_its_lists(patch: Patch) -> None:
+    """The operation names the lists that there were, in place of those that the compactor has written anew."""
+    original = apply_module._FOLDS[Replace]
+
+    def folded(state: LogState, op: Replace, at: Any) -> LogState:
+        after: LogState = original(state, op, at)
+        return replace(after, segment_lists=state.segment_lists)
+
+    patch.setitem(apply_module._FOLDS, Replace, folded)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (objects_born_below_the_floor_are_named, "it is named though the floor is|is named below the floor"),
     (the_floor_goes_back, "sound log corrupt"),
@@ -99,6 +130,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (a_trim_counts_from_another_log_start, "sound log corrupt|breaks invariants|removes what"),
     (a_trim_does_not_say_what_it_removed, "removes what entries"),
     (a_state_forgets_what_a_trim_removed, "newest removed commit"),
+    (a_compaction_counts_from_another_log_start, "sound log corrupt|breaks invariants"),
+    (a_compaction_loses_a_record, "sound log corrupt|has .* not"),
+    (a_compaction_forgets_its_lists, "sound log corrupt|breaks invariants|show"),
 ]
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txnformat import keys
-from txnformat.core.intents import CommitResult, Intent, SealSegments, TakeCheckpoint
+from txnformat.core.intents import Action, CommitResult, Intent, SealSegments, TakeCheckpoint
+from txnformat.core.operations import Seal
 from txnformat.errors import CorruptDataError, FormatError, InternalError, StorageError, TxnLogError
 from txnformat.protocol.bundles import bundle_due, write_bundles
 from txnformat.protocol.commit import Answers, CommitSettings, commit_group
@@ -19,10 +20,12 @@ from txnformat.protocol.effects import ReadClock, Sleep, Steps, Times
 from txnformat.protocol.expiry import Watch
 from txnformat.protocol.follow import open_view, refresh
 from txnformat.protocol.pace import Pace
-from txnformat.protocol.sealing import write_segments
+from txnformat.protocol.sealing import list_segments, write_segments
 from txnformat.protocol.snapshots import write_hint, write_snapshot
 from txnformat.protocol.view import View
+from txnformat.reading.sealed import SidecarCache
 from txnlog_testing.simulator.clients import Client
+from txnlog_testing.simulator.compacting import compacted
 from txnlog_testing.simulator.oracle import Oracle, is_definite
 from txnlog_testing.simulator.world import HistoryViolation, World
 
@@ -55,6 +58,8 @@ class SimProcess:
     takes_checkpoints: bool = False
     seal_share: float = 0.06
     """Of the turns of a process that takes checkpoints."""
+    sidecars: SidecarCache | None = None
+    """Reads what was sealed, without faults; a process that has it compacts."""
     ends_expired: bool = False
     """Whether it ends expired transactions of others with its own entries, and now and then without."""
     view: View | None = None
@@ -93,7 +98,7 @@ class SimProcess:
         elif self.takes_checkpoints and kind < 0.9 - self.seal_share:
             yield from self._take_checkpoint(view)
         elif self.takes_checkpoints and kind < 0.9:
-            yield from self._seal(view)
+            yield from self._keep_small(view)
         elif self.ends_expired and kind < 0.94:
             yield from self._end_expired(view)
         elif kind < 0.98:
@@ -215,24 +220,43 @@ class SimProcess:
             if not isinstance(answer, CommitResult) and not is_definite(answer):
                 self.oracle.abandoned(intent)
 
-    def _seal(self, view: View) -> Steps[None]:
+    def _keep_small(self, view: View) -> Steps[None]:
+        """Seal; where a process compacts, also list what is sealed, or compact what is listed."""
+        choice = 0.0 if self.sidecars is None else self.world.rng.random()
         try:
-            seal = yield from write_segments(view.state)
-            if seal is None:
-                return
-            intent = Intent(self.world.new_id(), view.state.entry + 1, SealSegments(seal))
-            answers = yield from self._commit(view, [intent])
-            answer = answers[intent.intent_id]
-            if isinstance(answer, CommitResult):
-                self.world.hits["sealed"] += 1
-                if seal.segment_list is not None:
-                    self.world.hits["segment list written"] += 1
-            elif not is_definite(answer):
-                self.oracle.abandoned(intent)
-            elif answer.kind == "seal-superseded":
-                self.world.hits["sealed by somebody else"] += 1
+            if choice < 0.35:
+                yield from self._seal(view, (yield from write_segments(view.state)), "sealed")
+            elif choice < 0.5:
+                yield from self._seal(view, (yield from list_segments(view.state)), "segments listed")
+            else:
+                yield from self._compact(view)
         except StorageError:
             return
+
+    def _seal(self, view: View, seal: Seal | None, done: str) -> Steps[None]:
+        if seal is None:
+            return
+        answer = yield from self._commit_one(view, SealSegments(seal))
+        if isinstance(answer, CommitResult):
+            self.world.hits[done] += 1
+            if seal.segment_list is not None:
+                self.world.hits["segment list written"] += 1
+        elif answer.kind == "seal-superseded":
+            self.world.hits["sealed by somebody else"] += 1
+
+    def _compact(self, view: View) -> Steps[None]:
+        assert self.sidecars is not None
+        action = yield from compacted(self.sidecars, view.state, self.world.rng, self.world.new_id)
+        if action is not None:
+            yield from self._commit_one(view, action)
+
+    def _commit_one(self, view: View, action: Action) -> Steps[CommitResult | TxnLogError]:
+        """Commit what nobody asks for again."""
+        intent = Intent(self.world.new_id(), view.state.entry + 1, action)
+        answer = (yield from self._commit(view, [intent]))[intent.intent_id]
+        if not isinstance(answer, CommitResult) and not is_definite(answer):
+            self.oracle.abandoned(intent)
+        return answer
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 from txnformat.core.entry import CommitEntry
 from txnformat.core.groups.operations import CommitOffsets, DeleteGroup, JoinGroup
 from txnformat.core.intents import EndTransaction, ExpireIdle, Intent, ProducerRef, RemoveTopic, Write
-from txnformat.core.lifecycle.operations import DeleteTopic, Trim, VacuumMark
+from txnformat.core.lifecycle.operations import DeleteTopic, Replace, Trim, VacuumMark
 from txnformat.core.operations import (
     Append,
     Cause,
@@ -32,6 +32,7 @@ from txnformat.core.records.visibility import committed_mask
 from txnformat.core.sealing.sidecar import BatchOutcome, decode_index
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack, CreateSubscription, DeleteSubscription
+from txnformat.persistent import Rows
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import ObjectRecord, OffsetRange, Outcome, TopicPartition
 from txnlog_testing.simulator.ack_ledger import AckLedger
@@ -99,6 +100,7 @@ class Ledger:
         self.groups = GroupLedger(self._outcome_of, self._bounds, hits)
         self.acks = AckLedger(self._outcome_of, self._bounds, hits)
         self.removals = RemovalLedger(hits)
+        self._compacted: set[tuple[TopicPartition, int]] = set()
         self._acknowledged: dict[Transaction, set[str]] = {}
         self.decisions: dict[Transaction, Outcome] = {}
         """What whoever decides prepared transactions has made up its mind to; kept elsewhere, it survives crashes."""
@@ -172,8 +174,8 @@ class Ledger:
                     touched |= self._init(op, entry)
                 case Expire():
                     self._expire(op, entry)
-                case Seal():
-                    self._check_seal(op)
+                case Seal() | Replace():
+                    self._check_segments(op)
                 case Trim() | DeleteTopic() | VacuumMark():
                     self._remove(op, entry)
                 case _:
@@ -442,6 +444,12 @@ class Ledger:
         if shown != right:
             raise HistoryViolation(f"read_committed shows {shown} of {key}, not {right}")
 
+    def _check_segments(self, op: Seal | Replace) -> None:
+        if isinstance(op, Seal):
+            self._check_seal(op)
+        else:
+            self._check_replace(op)
+
     def _check_seal(self, seal: Seal) -> None:
         """Check what the sidecars say of each record, and note seams that transactions cross."""
         for segment in seal.segments:
@@ -477,17 +485,41 @@ class Ledger:
         wanted = OffsetRange(partition.log_start, partition.sealed_end)
         shown: set[int] = set()
         for part in sidecars.segments(state, key, wanted):
-            rows = sidecars.index(part.record.index).partition(key.partition)
+            index = sidecars.index(part.record.index)
+            if index.is_compacted:
+                shown |= _offsets(index.runs_of(key.partition, part.range))
+                continue
+            rows = index.partition(key.partition)
             for row in rows[rows["outcome"] != int(BatchOutcome.ABORTED)]:
                 shown |= set(range(int(row["base_offset"]), int(row["base_offset"] + row["records"])))
-        right = {
+        right = self._committed(key)
+        if shown & set(range(*wanted)) != right & set(range(*wanted)):
+            raise HistoryViolation(f"the segments of {key} show {sorted(shown)}, not {sorted(right)}")
+
+    def _committed(self, key: TopicPartition) -> set[int]:
+        return {
             offset
-            for one in self._in[key]
+            for one in self._in.get(key, ())
             if one.base is not None and one.outcome in ("plain", "commit")
             for offset in range(one.base, one.base + one.records)
         }
-        if shown & set(range(*wanted)) != right & set(range(*wanted)):
-            raise HistoryViolation(f"the segments of {key} show {sorted(shown)}, not {sorted(right)}")
+
+    def _check_replace(self, op: Replace) -> None:
+        """Check that compacted segments have all committed records of their ranges from the log start on, and no others."""
+        for segment in op.segments:
+            index = decode_index(self._get(segment.index.key), segment.index)
+            for part in segment.partitions:
+                key = TopicPartition(op.topic_id, part.partition)
+                told = _offsets(
+                    index.runs_of(part.partition, OffsetRange(part.start_offset, part.end_offset))
+                )
+                committed = self._committed(key) & set(range(part.start_offset, part.end_offset))
+                left = {offset for offset in committed if offset >= self.removals.start(key)}
+                if not left <= told <= committed:
+                    raise HistoryViolation(f"a compacted segment of {key} has {told}, not {committed}")
+                self._hits["compacted"] += 1
+                self._hits["compacted once more"] += (key, part.start_offset) in self._compacted
+                self._compacted.add((key, part.start_offset))
 
     def check_end(self, state: LogState, sidecars: SidecarCache) -> None:
         """Compare all partitions once more, what is sealed included; and no batch table may be left that nothing refers to."""
@@ -501,3 +533,8 @@ class Ledger:
             raise HistoryViolation(
                 f"the state has the tables {list(state.tables.numbers())}, and needs {used}"
             )
+
+
+def _offsets(runs: Rows) -> set[int]:
+    """Return the offsets of runs of which each is one batch, without gaps."""
+    return {offset for run in runs for offset in range(int(run["start_offset"]), int(run["end_offset"]))}

@@ -40,6 +40,7 @@ from txnlog_testing.simulator.clients import (
     ToldClient,
     TopicClient,
 )
+from txnlog_testing.simulator.compacting import COMPACTION_HITS
 from txnlog_testing.simulator.groups import GROUP_HITS, KINDS, group_clients
 from txnlog_testing.simulator.ledger import Ledger
 from txnlog_testing.simulator.oracle import Oracle
@@ -123,7 +124,7 @@ REQUIRED_HITS = frozenset(
         "verdict Undecidable",
     }
 )
-REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS
+REQUIRED_HITS |= GROUP_HITS | ACK_HITS | REMOVAL_HITS | COMPACTION_HITS
 """What a run of a few hundred histories must have met, or it shows less than it seems to."""
 
 
@@ -323,7 +324,8 @@ class _Simulation:
             process.actor = SimProcess(
                 world, self.oracle, process.name, self.protocol, settings, clients,
                 takes_checkpoints=number == 0 or self.has_removals or rng.random() < checkpoints,
-                seal_share=0.2 if self.has_many_transactions or self.has_removals else 0.06,
+                seal_share=0.3 if self.has_removals else 0.2 if self.has_many_transactions else 0.06,
+                sidecars=self.sidecars if self.has_removals else None,
                 ends_expired=(self.has_many_transactions or rng.random() < 0.6) and number != ahead,
             )  # fmt: skip
             if self.has_past and rng.random() < 0.4:
