@@ -143,6 +143,9 @@ bench:  ## Every row of docs/benchmarks.md, side by side with peers (BENCH="scan
 bench-scale:  ## Ten million batches over 10,000 partitions, appended, sealed and listed by the real code (ARGS="--batches 1000000 --json")
 	@$(RUN) -m bench.scale $(ARGS)
 
+bench-compaction:  ## Bytes of the metadata columns of a compacted file, and the compactor's speed by that of pyarrow (ARGS="--transactions 40 --records 20000")
+	@$(RUN) -m bench.lifecycle.compaction $(ARGS)
+
 cost:  ## Dollars a month of stated workloads, from requests that are counted (ARGS="--json")
 	@$(RUN) -m bench.cost $(ARGS)
 

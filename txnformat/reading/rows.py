@@ -308,9 +308,16 @@ class _Run:
 
     def _metadata(self, start: int, end: int, arrays: dict[str, Any]) -> dict[str, Any]:
         """Return the metadata columns of the run's rows [start, end)."""
-        first = int(np.searchsorted(self._ends, start, side="right"))
-        last = int(np.searchsorted(self._ends, end, side="left")) + 1
+        first, last = 0, 1
+        if len(self._ends) > 1:
+            first = int(np.searchsorted(self._ends, start, side="right"))
+            last = int(np.searchsorted(self._ends, end, side="left")) + 1
         rows = self._rows[first:last]
+        if len(rows) == 1:
+            before = int(self._ends[first] - rows["take"][0])
+            return {
+                name: self._of_extent(name, rows, start - before, end - before, arrays) for name in self._meta
+            }
         ends = np.minimum(self._ends[first:last], end)
         begins = np.concatenate(([start], ends[:-1]))
         counts = ends - begins
@@ -330,6 +337,24 @@ class _Run:
                 values = np.repeat(rows[PLAN_FIELDS[name]], counts)
                 found[name] = pa.array(values, mask=values < 0)
         return found
+
+    def _of_extent(self, name: str, rows: Rows, start: int, end: int, arrays: dict[str, Any]) -> Any:
+        """Return a metadata column of the rows [start, end) of one extent, which have all but their offsets in common: so does a small file."""
+        if name == "_offset":
+            base = int(rows["base_offset"][0])
+            return pa.array(np.arange(base + start, base + end))
+        if name == "_timestamp" and self._schema.timestamp_column is not None:
+            return self._timestamps(rows, rows["take"], arrays)
+        if name == "_topic":
+            value = pa.scalar(self._topic, pa.string())
+        elif name == "_partition":
+            value = pa.scalar(self._partition, pa.int32())
+        elif name == "_timestamp":
+            value = pa.scalar((rows["timestamp_ms"] * 1_000).item(), _UTC)
+        else:
+            number = rows[PLAN_FIELDS[name]].item()
+            value = pa.scalar(None if number < 0 else number, pa.int64())
+        return pa.repeat(value, end - start)
 
     def _timestamps(self, rows: Rows, counts: Rows, arrays: dict[str, Any]) -> Any:
         column = self._schema.timestamp_column

@@ -1,0 +1,1 @@
+"""Benchmarks of what a log forgets or writes anew."""
