@@ -98,7 +98,7 @@ Groups = Sequence[Sequence[Source]]
 
 
 class Writer(NamedTuple):
-    """Who writes the files: this process, or others."""
+    """The writer of the files: this process, or others, such as tasks of Spark."""
 
     write: Callable[[LogState, TopicState, Groups], Iterator[Written]]
     """Writes groups of sources, as they are in a state; it yields in the order of the groups."""
@@ -297,7 +297,7 @@ class _Topic:
             cleaned.removed,
         )
 
-    # What to write.
+    # The plan.
 
     def _numbers(self, topic: TopicState) -> Sequence[int]:
         return range(topic.partitions) if self._partitions is None else sorted(set(self._partitions))

@@ -1,4 +1,4 @@
-"""What a log says of itself to people and tools: offsets, open transactions, outcomes. Values and pure functions."""
+"""The description of a log for people and tools: offsets, open transactions, outcomes. Values and pure functions."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class LogDescription:
     max_transaction_timeout_ms: int
     """Longest timeout of transactions with offsets that a producer may ask for."""
     growing: tuple[Growth, ...] = ()
-    """What the state keeps and cannot shed before the operator acts."""
+    """Parts of the state that stay in it until the operator acts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""

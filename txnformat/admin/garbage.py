@@ -1,4 +1,4 @@
-"""What a vacuum finds: every object of a root is kept, condemned or deleted, for a reason. Pure."""
+"""The judgement of a vacuum: it keeps, condemns or deletes every object of a root, for a reason. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES_MAX = 5
 
 
 class Fate(StrEnum):
-    """What becomes of an object."""
+    """The vacuum's decision about an object."""
 
     DELETED = "deleted"
     CONDEMNED = "condemned"
@@ -27,7 +27,7 @@ class Fate(StrEnum):
 
 
 class Kind(StrEnum):
-    """What an object is, by its key."""
+    """The kind of an object, by its key."""
 
     FILE = "data file"
     TABLE = "batch table or segment list"
@@ -71,7 +71,7 @@ class VacuumRow:
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
-    """What :meth:`txnformat.log.TxnLog.vacuum` found, and did."""
+    """The effect of :meth:`txnformat.log.TxnLog.vacuum`."""
 
     url: str
     log_id: str
@@ -85,7 +85,7 @@ class VacuumReport:
     rows: tuple[VacuumRow, ...]
     """First what goes, then what is kept."""
     notes: tuple[str, ...] = ()
-    """What could not be looked at."""
+    """The parts of the root that the vacuum could not look at."""
 
     def count(self, fate: Fate, kind: Kind | None = None) -> int:
         """Return the number of objects with a fate, of one kind or of all."""

@@ -1,4 +1,4 @@
-"""What happened to a log, entry by entry, newest first: for people, audits and tools.
+"""The history of a log, entry by entry, newest first: for people, audits and tools.
 
 Entries are read backwards. Each one's hash is in the entry after it, and the newest one's in the state, so that what
 is shown is the chain itself: an entry that was exchanged is an error, never a line of the history.
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 BATCH_MIN = 16
-"""Entries read at once to begin with: who wants the newest few should not wait for more."""
+"""Entries read at once to begin with: a caller who wants the newest few does not wait for more."""
 BATCH_MAX = 128
 """Entries read at once further back."""
 LOOK_BACK = 1_000
@@ -54,7 +54,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What one entry appended to one topic."""
+    """The records that one entry appended to one topic."""
 
     topic: str
     """Its name; its id when the log knows no name for it any more."""
@@ -80,7 +80,7 @@ class EndedTransaction:
 
 
 class GroupChangeKind(StrEnum):
-    """What an operation did to a consumer group."""
+    """The kind of a change of a consumer group."""
 
     JOINED = "joined"
     """It has a new member, which fences the one before."""
@@ -93,7 +93,7 @@ class GroupChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What one operation of an entry did to a consumer group."""
+    """The change that one operation of an entry made to a consumer group."""
 
     group: str
     kind: GroupChangeKind
@@ -115,17 +115,17 @@ class HistoryEntry:
     timestamp_ms: int
     """Log time, ms since the epoch."""
     engine: str
-    """Who wrote it."""
+    """The program that wrote the entry."""
     write_id: str
     intents: tuple[str, ...]
     operations: tuple[str, ...]
     """Names of its operations, in order."""
     topics: tuple[TopicChange, ...]
-    """What it appended, by topic name."""
+    """The records that the entry appended, by topic name."""
     transactions: tuple[EndedTransaction, ...]
     """Transactions that it ended, in order."""
     groups: tuple[GroupChange, ...]
-    """What it did to consumer groups, in order."""
+    """The changes that the entry made to consumer groups, in order."""
     size: int
     """Bytes of the entry as stored."""
     sha256: str
@@ -189,7 +189,7 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
         raise
     if held:
         oldest = held[-1].read.entry.entry
-        # What is damaged beyond the entries that were asked for is nothing that they could tell.
+        # Damage beyond the entries that the caller asked for does not concern them.
         with suppress(CorruptDataError):
             for read in backwards.entries(max(-1, oldest - LOOK_BACK)):
                 yield from _described(held, read.entry, names)

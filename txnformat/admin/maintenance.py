@@ -1,4 +1,4 @@
-"""What keeps a log small, on request: every task by the log's own policy."""
+"""The tasks that keep a log small, on request, each by the log's own policy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DamagedTopic:
-    """A topic whose compaction stopped at an object that is damaged or missing. What was compacted before stays so."""
+    """A topic whose compaction stopped at an object that is damaged or missing. Parts that were compacted before stay compacted."""
 
     topic: str
     kind: str
@@ -56,7 +56,7 @@ class CompactedTopics(NamedTuple):
 
 
 def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> CompactedTopics:
-    """Compact all topics that do not say otherwise. What can be sealed is sealed and listed once, before the first topic."""
+    """Compact all topics whose settings allow it. The log is sealed and listed once, before the first topic."""
     state = committer.refresh()
     check_lifecycle(state)
     names = sorted(
@@ -118,7 +118,7 @@ class SkippedTask:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceReport:
-    """What :meth:`TxnLog.maintain` has done."""
+    """The effect of :meth:`TxnLog.maintain`."""
 
     segments: int
     """Sealed segments: one for each topic that had something to seal, and 1,000 partitions."""
@@ -141,7 +141,7 @@ class MaintenanceReport:
     compacted: tuple[CompactedTopic, ...] = ()
     """Topics whose small files were written together."""
     vacuum: VacuumReport | None = None
-    """What a vacuum found and did, with the grace of 7 days; None: it was not asked for, or this process has done it in the last 24 hours."""
+    """The effect of a vacuum with the grace of 7 days; None: the caller did not ask for it, or this process has done it in the last 24 hours."""
     damaged: tuple[DamagedTopic, ...] = ()
     """Topics that were not compacted, since something of theirs is damaged; the others were."""
 

@@ -141,7 +141,7 @@ class LogMetrics:
     timestamp_ms: int
     """Its log time."""
     measured_ms: int
-    """What ages are measured at: the store's time, or log time where that is ahead."""
+    """The moment at which ages are measured: the store's time, or log time where that is ahead."""
     tail_entries: int
     """After the newest named snapshot."""
     unsealed_extents: int

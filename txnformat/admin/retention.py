@@ -1,4 +1,4 @@
-"""Retention: the oldest records of a topic are removed by its settings. What is to go is found here; :mod:`txnformat.admin.trimming` removes it."""
+"""Retention: the oldest records of a topic are removed by its settings. This module finds the partitions and their new log starts; :mod:`txnformat.admin.trimming` moves them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Policy(NamedTuple):
-    """The settings of a topic that say what is to go."""
+    """The settings of a topic that say which records retention removes."""
 
     ms: int
     size: int
@@ -78,7 +78,7 @@ class _Cuts:
 
 
 def apply_retention(committer: Committer, sidecars: SidecarCache) -> list[DeletedRecords]:
-    """Remove what the settings of all topics say is to go; return the partitions whose log starts moved.
+    """Remove the records that the settings of all topics no longer keep; return the partitions whose log starts moved.
 
     Requests: none in a log without such settings. Else about log2(entries) GETs for each retention time; for each partition
     those of its segment list, the ``.index`` of the oldest segment that is sealed later than that time, and those of a trim.

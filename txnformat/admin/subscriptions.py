@@ -33,13 +33,13 @@ Where = int | str | Mapping[int, int]
 
 
 class Backlog(NamedTuple):
-    """What a subscription has before it in one partition."""
+    """The records of one partition that a subscription has not acknowledged."""
 
     partition: int
     mark: int
     """Every record below is acknowledged (exclusive)."""
     last_stable_offset: int
-    """What can be received lies below (exclusive)."""
+    """Records that can be received lie below (exclusive)."""
     ranges: int
     """Separate ranges of offsets above the mark that are acknowledged."""
     unacknowledged: int

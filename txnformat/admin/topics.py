@@ -17,7 +17,7 @@ __all__ = ["TopicDeletion", "delete_topic"]
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """What the deletion of a topic has done."""
+    """The effect of the deletion of a topic."""
 
     topic: str
     topic_id: str

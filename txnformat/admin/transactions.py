@@ -56,7 +56,7 @@ ENTRIES_READ_MAX = 100
 
 
 class EndingOutcome(StrEnum):
-    """What became of a transaction that was to be ended."""
+    """The outcome of a transaction that a tool tried to end."""
 
     ABORTED = "aborted"
     """By this call."""
@@ -74,7 +74,7 @@ class EndingOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
-    """What was done about one transactional id."""
+    """The effect of a tool on one transactional id."""
 
     transactional_id: str
     producer_id: int

@@ -18,7 +18,7 @@ txnlog_maintain_rounds_total counter: Rounds of maintenance that this process ha
 txnlog_maintain_failures_total counter: Rounds that failed; the next round tries again.
 txnlog_maintain_seconds_total counter: Seconds that rounds took.
 txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that did not fail ended.
-txnlog_maintain_done_total{what} counter: What rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects.
+txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
 txnlog_maintain_damaged_topics gauge: Topics that the last round could not compact, since something of theirs is damaged.
 """)

@@ -2,7 +2,7 @@
 
 1. A mark (:mod:`txnformat.core.lifecycle.vacuum`) moves the floor to the last entry that is older than the grace: nothing that was born below it
    can be named from then on.
-2. What no state leads to at the mark or later, and was born below the floor, is garbage for good. It is *condemned*: its key goes into an object
+2. An object that was born below the floor, and that no state at the mark or later leads to, is garbage for good. The vacuum *condemns* it: its key goes into an object
    ``_txnlog/condemned/<entry>-<uuid>``.
 3. A run that finds a list of an entry older than the grace deletes its objects: readers that planned by a state before that entry have had the grace.
 

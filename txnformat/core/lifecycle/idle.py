@@ -1,4 +1,4 @@
-"""What the log may forget because it was idle for long: when, what, and the decision. Pure.
+"""Ids, applications and groups that the log may forget because they were idle for long, and the decision about them. Pure.
 
 Kafka's names: a transactional id lives for ``transactional.id.expiration.ms`` after its last use (7 days), a producer
 without one for ``producer.id.expiration.ms`` (1 day). Ids with an open or prepared transaction never expire. Time is
