@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from txnformat.reading.commits import CommitWindow
 from txnformat.reading.rows import read_rows
@@ -24,6 +26,7 @@ __all__ = [
     "TOPICS",
     "CutHistory",
     "Row",
+    "cut_histories",
     "offsets_of",
     "read_records",
     "small_pieces",
@@ -177,6 +180,23 @@ def read_records(log: TxnLog, topic: str, window: CommitWindow) -> Iterator[tupl
             log.store, topic, schema, part.partition, part.rows, window.files.__getitem__, COLUMNS
         ):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def cut_histories(
+    *, examples: int, steps_max: int = 50
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test on random histories: it gets a Random, the number of steps (5 to ``steps_max``, inclusive), and both arguments of :func:`small_pieces`."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        drawn = given(
+            st.randoms(use_true_random=False),
+            st.integers(5, steps_max),
+            st.sampled_from([2, 1_000]),
+            st.sampled_from([1, 3, 100_000]),
+        )(test)
+        return settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(drawn)
+
+    return decorate
 
 
 @contextmanager

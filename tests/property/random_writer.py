@@ -33,7 +33,15 @@ from txnformat.verify.offsets import OffsetDerivation
 from txnlog_testing.models.naive_model import NaiveModel
 from txnlog_testing.strategies import Clients, Command
 
-__all__ = ["LOG_ID", "Writer", "assert_state_is_the_models", "name_of", "snapshot_of", "visible_offsets"]
+__all__ = [
+    "LOG_ID",
+    "Writer",
+    "assert_state_is_the_models",
+    "check_snapshot",
+    "name_of",
+    "snapshot_of",
+    "visible_offsets",
+]
 
 LOG_ID = "0a8b4b7e-46a4-4d0f-9c3b-3f3e1f0f5a11"
 
@@ -226,8 +234,7 @@ class Writer:
         )
         assert check_state(before, entry, after) == []
         assert check_whole(after) == []
-        snapshot = encode_snapshot(after)
-        assert encode_snapshot(decode_snapshot(snapshot, snapshot_of(after, snapshot), LOG_ID)) == snapshot
+        check_snapshot(after)
         for derivation in self.derivations:
             derivation.add(read)
         return after
@@ -281,6 +288,13 @@ class Writer:
 def snapshot_of(state: LogState, data: bytes) -> Checkpoint:
     key = keys.snapshot_key(state.entry, LOG_ID)
     return Checkpoint(state.entry, key, len(data), sha256_hex(data), state_digest(state))
+
+
+def check_snapshot(state: LogState) -> None:
+    """Write a snapshot of a state of any log, read it, and write it again: the bytes are the same."""
+    data = encode_snapshot(state)
+    again = decode_snapshot(data, snapshot_of(state, data), state.log_id)
+    assert encode_snapshot(again) == data
 
 
 def name_of(intent: Intent) -> str | None:

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from tests.property.cut_histories import TOPICS, CutHistory, Row, offsets_of, read_records, small_pieces
+from tests.property.cut_histories import (
+    TOPICS,
+    CutHistory,
+    Row,
+    cut_histories,
+    offsets_of,
+    read_records,
+    small_pieces,
+)
 from txnformat.core.state import LogState
 from txnformat.reading.commits import CommitWindow, committed_between, next_end
 from txnformat.reading.sealed import SidecarCache
@@ -196,13 +201,7 @@ def check_backlog(log: TxnLog, walk: Walk, random: Random) -> None:
         assert step.until == naive_end(step, entries)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(5, 50),
-    st.sampled_from([2, 1_000]),
-    st.sampled_from([1, 3, 100_000]),
-)
+@cut_histories(examples=25)
 def test_windows_that_follow_each_other_show_each_committed_record_once(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event
 
-from tests.property.cut_histories import TOPICS, CutHistory, Row, read_records, small_pieces
-from tests.property.random_writer import snapshot_of
+from tests.property.cut_histories import TOPICS, CutHistory, Row, cut_histories, read_records, small_pieces
+from tests.property.random_writer import check_snapshot
 from tests.property.trimmed_histories import Trimmer, check_totals
 from txnformat.core.invariants import check_whole
-from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.reading.commits import committed_between, committed_sizes
 from txnformat.reading.visible import count_records
 from txnformat.store.memory import MemoryStore
@@ -100,13 +98,7 @@ def rows_of(reader: Any) -> list[Record]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(5, 40),
-    st.sampled_from([2, 1_000]),
-    st.sampled_from([1, 3, 100_000]),
-)
+@cut_histories(examples=15, steps_max=40)
 def test_committed_readers_see_after_a_compaction_what_they_saw_before(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
@@ -134,9 +126,6 @@ def test_committed_readers_see_after_a_compaction_what_they_saw_before(
             log.subscriptions.create(topic, "after")
         opened = TxnLog.open(store)
         compactor.check(opened)
-        state = opened.state
-        data = encode_snapshot(state)
-        again = decode_snapshot(data, snapshot_of(state, data), state.log_id)
-        assert encode_snapshot(again) == data
+        check_snapshot(opened.state)
         report = opened.verify(deep=True)
         assert report.ok, report.problems

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event
 
 from tests.property.cut_histories import (
     COLUMNS,
@@ -15,12 +14,12 @@ from tests.property.cut_histories import (
     SCHEMA,
     TOPICS,
     CutHistory,
+    cut_histories,
     offsets_of,
     small_pieces,
 )
-from tests.property.random_writer import snapshot_of
+from tests.property.random_writer import check_snapshot
 from txnformat.core.invariants import check_whole
-from txnformat.core.snapshot.codec import decode_snapshot, encode_snapshot
 from txnformat.core.snapshot.state import encode_state
 from txnformat.core.state import LogState
 from txnformat.store.memory import MemoryStore
@@ -161,13 +160,7 @@ class Deleter:
             assert state.partition(TopicPartition(topic_id, 0)).log_end == 0
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(5, 50),
-    st.sampled_from([2, 1_000]),
-    st.sampled_from([1, 3, 100_000]),
-)
+@cut_histories(examples=25)
 def test_what_is_deleted_is_gone_and_the_rest_stays_as_it_was(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
@@ -192,9 +185,6 @@ def test_what_is_deleted_is_gone_and_the_rest_stays_as_it_was(
         deleter.retain()
         opened = TxnLog.open(store)
         deleter.check(opened)
-        state = opened.state
-        data = encode_snapshot(state)
-        again = decode_snapshot(data, snapshot_of(state, data), state.log_id)
-        assert encode_snapshot(again) == data
+        check_snapshot(opened.state)
         report = opened.verify(deep=True)
         assert report.ok, report.problems

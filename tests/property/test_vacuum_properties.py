@@ -8,12 +8,11 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event
 
 from tests.integration.vacuum_world import unnamed
 from tests.model.groups import ManualClock
-from tests.property.cut_histories import TOPICS, CutHistory, Row, offsets_of, small_pieces
+from tests.property.cut_histories import TOPICS, CutHistory, Row, cut_histories, offsets_of, small_pieces
 from txnformat import keys
 from txnformat.admin.garbage import Fate, Kind, VacuumReport
 from txnformat.core.invariants import check_whole
@@ -145,13 +144,7 @@ class Vacuums:
         assert check_whole(self.log.refresh()) == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.randoms(use_true_random=False),
-    st.integers(5, 50),
-    st.sampled_from([2, 1_000]),
-    st.sampled_from([1, 3, 100_000]),
-)
+@cut_histories(examples=25)
 def test_no_record_is_lost_and_nothing_stays_that_no_state_names(
     random: Random, steps: int, listed_rows: int, batches_max: int
 ) -> None:
