@@ -82,7 +82,7 @@ def bill(workload: Workload) -> Bill:
     with store.measure() as measured:
         for _ in range(workload.steps):
             step()
-        log.close()  # waits for a snapshot, a seal or a bundle that is under way
+            log.close()  # a snapshot, a seal or a bundle that is under way ends in the seconds before the next step
     counts = billed(measured.counts)
     a_second = {kind: number / workload.steps / workload.every_s for kind, number in counts.items()}
     added = (_metadata_bytes(store) - before) / workload.steps / workload.every_s * MONTH_S / 10**9
