@@ -404,3 +404,43 @@ def test_a_policy_that_changes_during_a_pass_ends_it(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConflictError):
         hours.log.compact("t")
     assert len(hours.left()) == 2
+
+
+def test_a_pass_that_is_cut_short_has_not_compared_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = Hours()
+    for number in range(9):
+        hours.send((f"k{number % 2}", number))
+        if number % 3 == 2:
+            hours.log.compact(min_lag_ms=DAY, target_bytes=1)
+    calls: list[object] = []
+
+    def dies(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError("killed")
+        return write_together(*args)
+
+    monkeypatch.setattr(cleaning, "write_together", dies)
+    with pytest.raises(OSError, match="killed"):
+        hours.log.compact("t", target_bytes=1)
+    monkeypatch.undo()
+    (partition,) = hours.log.refresh().partitions.values()
+    assert partition.cleaned_end == 0
+    hours.log.compact("t", target_bytes=1)
+    assert hours.left() == [("k1", 7, 7), ("k0", 8, 8)]
+
+
+def test_records_that_were_aborted_lately_hold_the_compaction_of_keys_back() -> None:
+    hours = Hours(min_compaction_lag_ms=2 * HOUR)
+    with Producer(hours.log, "p", buffer="inline") as producer:
+        producer.begin()
+        producer.send("t", [{"k": "b", "v": 0, "gone": None}])
+        producer.flush()
+        hours.send(("a", 1), ("a", 2), seal=False)
+        hours.hour(3)
+        producer.abort()
+    hours.log.compact()
+    assert len(hours.left()) == 2
+    hours.hour(3)
+    hours.log.compact()
+    assert hours.left() == [("a", 2, 2)]
