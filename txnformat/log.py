@@ -34,6 +34,7 @@ from txnformat.admin.subscriptions import Subscriptions
 from txnformat.admin.topics import TopicDeletion, delete_topic
 from txnformat.admin.transactions import Transactions
 from txnformat.admin.trimming import DeletedRecords, delete_records
+from txnformat.admin.truncation import OLDER_THAN, TruncationReport, truncate
 from txnformat.admin.vacuum import GRACE, vacuum
 from txnformat.arguments import check_flags
 from txnformat.client.committer import Committer
@@ -53,6 +54,7 @@ from txnformat.errors import (
 )
 from txnformat.log_reads import LogReads
 from txnformat.protocol.commit import CommitSettings
+from txnformat.protocol.reads import read_boundary
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import Location, as_store, check_store
@@ -324,7 +326,9 @@ class TxnLog(LogReads):
         self.committer.commit(self.committer.intend(change))
         return self.committer.state.topic_of(change.topic_id, "the alteration")
 
-    def maintain(self, *tasks: str) -> MaintenanceReport:
+    def maintain(
+        self, *tasks: str, truncate_older_than: datetime.timedelta | None = None
+    ) -> MaintenanceReport:
         """Do now what keeps the log small. Writers do most of it as they go.
 
         Parameters
@@ -334,7 +338,10 @@ class TxnLog(LogReads):
             offsets from the state into sidecars, and merge the segment lists that are too large for writers. "expire":
             forget transactional ids that had no use for 7 days, and producers without one for a day. "retention": remove the
             oldest records of topics as their settings say. "compact": as :meth:`compact`, by the settings of each topic. "vacuum": as :meth:`vacuum`
-            with its grace of 7 days. None: all tasks, of these the compaction once an hour and the vacuum once in 24 hours.
+            with its grace of 7 days. "truncate": as :meth:`truncate`. None: all tasks, of these the compaction once an hour, the vacuum once in 24 hours,
+            and the truncation once in 6 hours, if ``truncate_older_than`` is given.
+        truncate_older_than : timedelta, optional
+            As ``older_than`` of :meth:`truncate`. None: all tasks leave the old entries alone, and "truncate" takes 7 days.
 
         Returns
         -------
@@ -351,7 +358,7 @@ class TxnLog(LogReads):
         processes may do this at the same time.
         """
         self.refresh()
-        return maintain(self.committer, self.sidecars, tasks, self._last_done)
+        return maintain(self.committer, self.sidecars, tasks, self._last_done, truncate_older_than)
 
     def upgrade(self) -> bool:
         """Allow that records are removed. From then on programs that do not know this can neither read nor write the log.
@@ -496,6 +503,47 @@ class TxnLog(LogReads):
             progress=progress,
         )
 
+    def truncate(
+        self,
+        older_than: datetime.timedelta = OLDER_THAN,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> TruncationReport:
+        """Let old commit entries go. No record goes with them, and the history stays readable: it is in bundles.
+
+        It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it.
+
+        Parameters
+        ----------
+        older_than : timedelta
+            Entries that are younger stay; at least 7 days, which is the default. The two newest snapshots and every entry from the older one on stay, too.
+        dry_run : bool
+            Change nothing, and return what a run would do now.
+        progress : callable, optional
+            Called with a VerifyProgress as the work goes on.
+
+        Returns
+        -------
+        TruncationReport
+            What was deleted, written and kept, and why.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Kind ``upgrade-required``: call :meth:`upgrade` first.
+        InvalidInputError
+            Kind ``invalid-age``.
+        CorruptDataError, StorageError
+            Something that has to stay cannot be read, or is not what it was: nothing was deleted.
+
+        Notes
+        -----
+        Requests: 3 LISTs, 1 HEAD for a boundary, those of a time (:func:`~txnformat.protocol.cuts.cut_at`); if anything goes 2 GETs of snapshots, 1 GET for each entry after the
+        older one, 1 GET for each hundred entries that go and 1 DELETE for each of them. May run in several places at once.
+        """
+        return truncate(self.committer, older_than, dry_run=dry_run, progress=progress)
+
     def compact(
         self,
         topic: str | None = None,
@@ -565,14 +613,15 @@ class TxnLog(LogReads):
         return partition_offsets(state, state.topic(topic))
 
     def describe(self) -> LogDescription:
-        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back. Requests: of a topic that is compacted by key, those of its segment lists."""
+        """Return what is in the log: topics, partitions, transactional ids, groups, what holds which partition back. Requests: 1 LIST; of a topic that is compacted by key, those of its segment lists."""
         state = self.refresh()
         ratios = {
             topic.topic_id: dirty_ratio(self.sidecars, state, topic)
             for topic in state.topics.values()
             if keeps_latest(topic.settings)
         }
-        return describe_log(state, self.url, self.store.store_time_ms(), ratios)
+        boundary = self.committer.read(read_boundary())
+        return describe_log(state, self.url, self.store.store_time_ms(), ratios, boundary)
 
     def outcome(self, transactional_id: str, epoch: int) -> TransactionOutcome:
         """Return how transaction (transactional id, epoch) ended, or that it is open.

@@ -11,7 +11,7 @@ from txnformat.core.entry import sha256_hex
 from txnformat.core.intents import AppRef
 from txnformat.core.state import LogState
 from txnformat.errors import ConflictError, StaleAppVersionError
-from txnformat.keys import FORMAT_KEY, entry_key
+from txnformat.keys import BOUNDARY_PREFIX, FORMAT_KEY, entry_key, parse_boundary_key
 from txnformat.log import TxnLog
 from txnformat.reading.sealed import SidecarCache
 from txnformat.store.base import ObjectStore
@@ -120,9 +120,17 @@ def check_same(
 
 
 def has_entry(store: ObjectStore, entry: int, sha256: str) -> bool | None:
-    """Return whether an entry (-1: format.json) is unchanged, and so its history; None: it is gone. Requests: 1 GET."""
+    """Return whether an entry (-1: format.json) is unchanged, and so its history; None: it is gone. Requests: 1 GET; if it is another one also 1 LIST.
+
+    In a slot below the boundary, which was deleted, a writer that slept may have left another entry: that says nothing of the log.
+    """
     data = store.get(FORMAT_KEY if entry < 0 else entry_key(entry))
-    return None if data is None else sha256_hex(data) == sha256
+    if data is None:
+        return None
+    if sha256_hex(data) == sha256:
+        return True
+    boundaries = [parse_boundary_key(info.key) for info in store.list(BOUNDARY_PREFIX)]
+    return None if any(one is not None and entry < one for one in boundaries) and entry >= 0 else False
 
 
 def held_entry(state: LogState, app: AppRef | None, later: str, *, hint: str) -> int | None:

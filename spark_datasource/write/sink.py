@@ -25,9 +25,9 @@ from txnformat.columns.multiset import Multiset
 from txnformat.core.drafts import replace
 from txnformat.core.intents import Write
 from txnformat.core.operations import Operation
-from txnformat.errors import InvalidInputError
+from txnformat.errors import InvalidInputError, NotFoundError
 from txnformat.log import TxnLog
-from txnformat.protocol.reads import read_entry
+from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 
 __all__ = ["TxnLogBatchWriter", "plan_write", "targets_of"]
 
@@ -97,9 +97,13 @@ class TxnLogBatchWriter(DataSourceArrowWriter):
         plan = self._plan
         log = open_log(plan.options.path, plan.options.storage)
         check_planned(log, plan.log_id, plan.born)
-        found = log.committer.read(read_entry(entry))
-        if found is not None:
-            self._check(log, rows_of(tasks), found.operations, entry)
+        try:
+            found = log.committer.read(OldEntries(log.state.entry).read(entry))
+        except NotFoundError as error:
+            if error.kind != HISTORY_GONE:
+                raise
+            return  # deleted, with its bundle: nothing is left to compare with
+        self._check(log, rows_of(tasks), found.operations, entry)
 
     def _check(
         self, log: TxnLog, rows: dict[str, Multiset] | None, operations: Sequence[Operation], entry: int

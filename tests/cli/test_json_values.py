@@ -73,6 +73,7 @@ upgrade
 compact --dry-run
 compact jobs --min-lag-ms 0
 vacuum
+truncate
 delete-records jobs --before latest --dry-run
 delete-records jobs --before 0
 delete-topic jobs --yes --force

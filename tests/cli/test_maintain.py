@@ -62,8 +62,11 @@ def test_everything_is_done_once_and_told_as_a_table(txnlog: Command, orders: Tx
         "retention",
         "compact",
         "vacuum",
+        "truncate",
     ]
-    assert "skipped" in lines[-1]
+    assert "skipped" in lines[-2]
+    assert "not asked for" in lines[-1]
+    assert "skipped" in txnlog("maintain", "all", "--truncate-older-than", "30d").out.splitlines()[-1]
     txnlog("upgrade")
     txnlog("alter-topic", "orders", "--set", "retention.bytes=0")
     lines = txnlog("maintain", "all").out.splitlines()

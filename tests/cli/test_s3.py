@@ -45,7 +45,16 @@ def test_from_creation_to_reading(server: S3Server, txnlog: Command) -> None:
                 "refused-overwrite",
                 "list-after-write",
             ),
-            *("delete", "latency", "open", "features", "snapshots", "unsealed extents", "transactions"),
+            *(
+                "delete",
+                "latency",
+                "open",
+                "features",
+                "snapshots",
+                "old entries",
+                "unsealed extents",
+                "transactions",
+            ),
         ],
         "ok",
     )

@@ -81,6 +81,7 @@ SHOWN = {
     "compact": ["compact", "--dry-run"],
     "delete-records": ["delete-records", "t", "--before", "0"],
     "vacuum": ["vacuum"],
+    "truncate": ["truncate"],
     "delete-topic": ["delete-topic", "t", "--yes"],
     "metrics": ["metrics"],
     "completion": ["completion", "bash"],

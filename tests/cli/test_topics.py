@@ -165,6 +165,7 @@ def test_describe_as_json_is_the_description(txnlog: Command, shop: TxnLog) -> N
         "producer_id_blocks",
         "max_transaction_timeout_ms",
         "growing",
+        "boundary",
     }
     assert [topic["name"] for topic in document["topics"]] == ["audit", "orders"]
     assert [topic["name"] for topic in txnlog("describe", "audit", "--json").json["topics"]] == ["audit"]

@@ -348,7 +348,8 @@ def test_a_truncated_log_is_verified_from_its_boundary(
     assert report.checked["bundles"] == 1  # the deleted entries in it too
     assert report.checked["partitions"] == 3
     assert report.checked["files"] == sum(key_class(key) is KeyClass.DATA for key in template)
-    assert [note.kind for note in report.notes] == ["below-boundary"]
+    assert [note.kind for note in report.notes] == ["deleted-entries", "below-boundary"]
+    assert report.notes[0].count == first.born
     # A change of a deleted entry, of which only the bundle is left, breaks the chain to the entries that are there.
     bundle = pick(template, KeyClass.BUNDLE, 0)
     at = template[bundle].index(b'"engine":"txnlog') + 11

@@ -18,7 +18,7 @@ from txnformat.errors import NotFoundError
 from txnformat.keys import check_transactional_id
 from txnformat.protocol.effects import Steps
 from txnformat.protocol.growth import Growth, growing
-from txnformat.protocol.reads import read_entry
+from txnformat.protocol.old_entries import OldEntries
 from txnformat.types import Outcome, TopicPartition
 
 __all__ = [
@@ -130,6 +130,8 @@ class LogDescription:
     """Longest timeout of transactions with offsets that a producer may ask for."""
     growing: tuple[Growth, ...] = ()
     """Parts of the state that stay in it until the operator acts."""
+    boundary: int = 0
+    """Entries below (exclusive) may be deleted; their history is in bundles. 0: a truncation has not been run."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; blocks of ids in Kafka's form."""
@@ -193,7 +195,7 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
 
 
 def describe_log(
-    state: LogState, url: str, store_time_ms: int, dirty_ratios: Mapping[str, float] | None = None
+    state: LogState, url: str, store_time_ms: int, dirty_ratios: Mapping[str, float] | None = None, boundary: int = 0
 ) -> LogDescription:
     """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead. ``dirty_ratios``: by topic id."""
     topics = tuple(
@@ -243,13 +245,15 @@ def describe_log(
         blocks,
         state.max_transaction_timeout_ms,
         growing(state),
+        boundary,
     )
 
 
 def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[TransactionOutcome | None]:
     """Look up how transaction (transactional id, epoch) ended: in the state, else back through the history.
 
-    Requests: none when it is the id's last, else 1 GET per entry looked at, newest first.
+    Raises NotFoundError of kind ``history-gone``: it ended before the entries that are left. Requests: none when it is the id's last, else 1 GET per entry looked
+    at, newest first; of deleted entries 1 per hundred.
     """
     known = state.transactional_ids.get(transactional_id)
     if known is None or type(epoch) is not int or epoch > known.epoch or epoch < 0:
@@ -264,10 +268,9 @@ def find_outcome(state: LogState, transactional_id: str, epoch: int) -> Steps[Tr
         return TransactionOutcome(transactional_id, epoch, last.outcome, last.cause, last.entry)
     number = last.entry - 1
     opened: int | None = None
+    entries = OldEntries(state.entry)
     while number >= 0:
-        entry = yield from read_entry(number)
-        if entry is None:
-            return None
+        entry = yield from entries.read(number)
         for op in reversed(entry.operations):
             if not isinstance(op, EndTxn | InitProducer | Stage) or op.producer_id != known.producer_id:
                 continue

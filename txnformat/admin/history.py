@@ -278,7 +278,7 @@ class _Backwards:
                 slots = range(number, lowest - 1, -1)
                 found = self._run(read_slots(slots))
                 for slot, data in zip(slots, found, strict=True):
-                    read = self._check(slot, data) if isinstance(data, bytes) else self._deleted(slot)
+                    read = self._of_slot(slot, data) if isinstance(data, bytes) else self._deleted(slot)
                     if read is None:
                         return
                     yield from self._take([read])
@@ -288,6 +288,15 @@ class _Backwards:
         for read in reads:
             self._number, self._expected = read.entry.entry - 1, read.entry.previous
             yield read
+
+    def _of_slot(self, number: int, data: bytes) -> _Read | None:
+        """Return the entry in a slot; from its bundle, if the slot was deleted and a writer that slept has created it again."""
+        try:
+            return self._check(number, data)
+        except CorruptDataError:
+            if number >= self._run(read_boundary()):
+                raise
+            return self._deleted(number)
 
     def _check(self, number: int, data: bytes) -> _Read:
         read = _Read(decode_entry(data, number), sha256_hex(data), len(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from txnformat.admin.compaction_policy import is_left_alone
 from txnformat.admin.garbage import VacuumReport
 from txnformat.admin.retention import apply_retention
 from txnformat.admin.trimming import DeletedRecords
+from txnformat.admin.truncation import OLDER_THAN, TruncationReport, checked_age_ms, truncate
 from txnformat.admin.vacuum import vacuum
 from txnformat.arguments import is_text
 from txnformat.client.committer import Committer
@@ -81,29 +83,49 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
     return CompactedTopics(tuple(one for one in done if one.partitions), tuple(damaged))
 
 
+class Policy(NamedTuple):
+    """What the caller of maintenance says beyond the settings of the log."""
+
+    truncate_older_than: datetime.timedelta | None = None
+
+
 class Task(NamedTuple):
     """Something that can be done."""
 
-    run: Callable[[Committer, SidecarCache], Any]
+    run: Callable[[Committer, SidecarCache, Policy], Any]
     """Does it; what it returns becomes part of the report."""
     is_lossy: bool = False
     """It removes or replaces something: only in logs that were upgraded."""
     rest_ms: int = 0
     """A process that is asked for all tasks does it again after this time: it costs more than the others."""
+    is_wanted: Callable[[Policy], bool] = lambda _: True
+    """Whether it is one of all tasks."""
 
 
 COMPACT_REST_MS = 3_600_000
 """A compaction looks at every list of segments."""
 VACUUM_REST_MS = 24 * 3_600_000
 """A vacuum lists the whole root, and reads every sidecar that is in use."""
+TRUNCATE_REST_MS = 6 * 3_600_000
+"""A truncation lists all entries; of two in a row the second deletes."""
 
 TASKS: dict[str, Task] = {
-    "timeouts": Task(lambda committer, _: committer.end_expired()),
-    "seal": Task(lambda committer, _: committer.seal(merge=True)),
-    "expire": Task(lambda committer, _: committer.expire()),
-    "retention": Task(apply_retention, is_lossy=True),
-    "compact": Task(compact_by_settings, is_lossy=True, rest_ms=COMPACT_REST_MS),
-    "vacuum": Task(lambda committer, _: vacuum(committer), is_lossy=True, rest_ms=VACUUM_REST_MS),
+    "timeouts": Task(lambda committer, *_: committer.end_expired()),
+    "seal": Task(lambda committer, *_: committer.seal(merge=True)),
+    "expire": Task(lambda committer, *_: committer.expire()),
+    "retention": Task(lambda committer, sidecars, _: apply_retention(committer, sidecars), is_lossy=True),
+    "compact": Task(
+        lambda committer, sidecars, _: compact_by_settings(committer, sidecars),
+        is_lossy=True,
+        rest_ms=COMPACT_REST_MS,
+    ),
+    "vacuum": Task(lambda committer, *_: vacuum(committer), is_lossy=True, rest_ms=VACUUM_REST_MS),
+    "truncate": Task(
+        lambda committer, _, policy: truncate(committer, policy.truncate_older_than or OLDER_THAN),
+        is_lossy=True,
+        rest_ms=TRUNCATE_REST_MS,
+        is_wanted=lambda policy: policy.truncate_older_than is not None,
+    ),
 }
 """By name, in the order in which they are done: what has ended can be sealed, what is sealed can be removed, and what is left be written together."""
 
@@ -144,6 +166,8 @@ class MaintenanceReport:
     """The effect of a vacuum with the grace of 7 days; None: the caller did not ask for it, or this process has done it in the last 24 hours."""
     damaged: tuple[DamagedTopic, ...] = ()
     """Topics that were not compacted, since something of theirs is damaged; the others were."""
+    truncation: TruncationReport | None = None
+    """What a truncation found and did; None: it was not asked for, or this process has done it in the last 6 hours."""
 
     @classmethod
     def of(
@@ -155,8 +179,9 @@ class MaintenanceReport:
         skipped: Sequence[SkippedTask] = (),
         compacted: CompactedTopics = CompactedTopics(),  # noqa: B008  # it is immutable
         vacuum: VacuumReport | None = None,
+        truncation: TruncationReport | None = None,
     ) -> Self:
-        """Return the report of some seals, expiries, ends, removals and compactions, and of a vacuum."""
+        """Return the report of some seals, expiries, ends, removals and compactions, of a vacuum and a truncation."""
         segments = [segment for seal in seals for segment in seal.segments]
         objects = [
             named
@@ -179,6 +204,7 @@ class MaintenanceReport:
             compacted.topics,
             vacuum,
             compacted.damaged,
+            truncation,
         )
 
 
@@ -187,6 +213,7 @@ def maintain(
     sidecars: SidecarCache,
     tasks: Sequence[str],
     last_done: MutableMapping[str, Instant],
+    truncate_older_than: datetime.timedelta | None = None,
 ) -> MaintenanceReport:
     """Do the named tasks, or all of them when none is named; see :meth:`txnformat.log.TxnLog.maintain`.
 
@@ -199,10 +226,13 @@ def maintain(
             kind="unknown-task",
             hint=f"use {', '.join(TASKS)}",
         )
+    if truncate_older_than is not None:
+        checked_age_ms(truncate_older_than)
+    policy = Policy(truncate_older_than)
     done: dict[str, Any] = {}
     skipped = []
     for name, task in TASKS.items():
-        if tasks and name not in tasks:
+        if name not in tasks if tasks else not task.is_wanted(policy):
             continue
         if task.is_lossy and LIFECYCLE not in committer.state.features.reader:
             skipped.append(
@@ -212,7 +242,7 @@ def maintain(
         last = last_done.get(name)
         if not tasks and last is not None and waited_ms(last, committer.clock.now()) < task.rest_ms:
             continue
-        done[name] = task.run(committer, sidecars)
+        done[name] = task.run(committer, sidecars, policy)
         last_done[name] = committer.clock.now()
     return MaintenanceReport.of(
         done.get("seal", ()),
@@ -222,4 +252,5 @@ def maintain(
         skipped,
         done.get("compact", CompactedTopics()),
         done.get("vacuum"),
+        done.get("truncate"),
     )

@@ -17,6 +17,7 @@ from txnformat.core.topics.settings import value_of
 from txnformat.errors import ConflictError, NotFoundError
 from txnformat.keys import born_of
 from txnformat.protocol.cuts import cut_at
+from txnformat.protocol.old_entries import HISTORY_GONE
 from txnformat.reading.sealed import SidecarCache
 from txnformat.types import OffsetRange, TopicPartition
 
@@ -72,7 +73,7 @@ class _Cuts:
         try:
             return self._committer.read(cut_at(self._state, None, time_ms))
         except NotFoundError as error:
-            if error.kind != "timestamp-before-log":
+            if error.kind not in ("timestamp-before-log", HISTORY_GONE):
                 raise
             return -1
 

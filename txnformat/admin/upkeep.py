@@ -8,6 +8,7 @@ from collections.abc import Callable
 from txnformat.admin.garbage import Fate
 from txnformat.admin.maintenance import MaintenanceReport
 from txnformat.admin.prometheus import Sample, declared, render
+from txnformat.admin.truncation import Act, TruncatedKind
 from txnformat.clock import Clock, waited_ms
 from txnformat.errors import CommitStateUnknownError, ConflictError, StorageError, TxnLogError
 
@@ -18,7 +19,7 @@ txnlog_maintain_rounds_total counter: Rounds of maintenance that this process ha
 txnlog_maintain_failures_total counter: Rounds that failed; the next round tries again.
 txnlog_maintain_seconds_total counter: Seconds that rounds took.
 txnlog_maintain_last_success_timestamp_seconds gauge: When the last round that did not fail ended.
-txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects.
+txnlog_maintain_done_total{what} counter: Work that rounds have done: timed_out (transactions), sealed_batches, expired_ids, trimmed_partitions, compacted_files, deleted_objects, deleted_entries.
 txnlog_maintain_skipped{task} gauge: 1 for a task that the last round skipped.
 txnlog_maintain_damaged_topics gauge: Topics that the last round could not compact, since something of theirs is damaged.
 """)
@@ -67,6 +68,10 @@ class Upkeep:
         self._done["compacted_files"] += sum(one.files_before for one in report.compacted)
         deleted = 0 if report.vacuum is None else report.vacuum.count(Fate.DELETED)
         self._done["deleted_objects"] += deleted
+        truncated = report.truncation
+        self._done["deleted_entries"] += (
+            0 if truncated is None else truncated.count(Act.DELETED, TruncatedKind.ENTRY)
+        )
         self._skipped = tuple(one.task for one in report.skipped)
         self._damaged = len(report.damaged)
         return report

@@ -44,7 +44,7 @@ from txnformat.verify.live import live_objects
 from txnformat.verify.report import Progress
 from txnformat.verify.requests import Requests
 
-__all__ = ["GRACE", "GRACE_MIN", "vacuum"]
+__all__ = ["GRACE", "GRACE_MIN", "check_maintenance", "vacuum"]
 
 GRACE = datetime.timedelta(days=7)
 """How long readers may go on by what they have planned, and writers may take from an upload to its commit."""
@@ -99,7 +99,7 @@ class _Vacuum:
     def run(self) -> VacuumReport:
         state = self._committer.refresh()
         check_lifecycle(state)
-        _check_maintenance(state)
+        check_maintenance(state)
         self._requests.advance("objects", 0, 0)
         old_ms = self._requests.attempt(self._store.store_time_ms) - self._grace_ms
         sizes = self._requests.list("")
@@ -199,7 +199,7 @@ class _Vacuum:
             pass
 
 
-def _check_maintenance(state: LogState) -> None:
+def check_maintenance(state: LogState) -> None:
     """Raise UnsupportedFeatureError about features that maintenance needs and this version does not have."""
     unknown = sorted(state.features.maintenance - KNOWN_FEATURES.maintenance)
     if unknown:

@@ -8,15 +8,12 @@ or not at all, and an open transaction hides nothing but itself.
 from __future__ import annotations
 
 from txnformat.arguments import is_text
-from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
 from txnformat.core.state import LogState, TopicState
-from txnformat.core.wire.bundle import bundle_first
 from txnformat.digits import whole
-from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
+from txnformat.errors import InvalidInputError, NotFoundError, repr_of
 from txnformat.moments import Moment, as_moment_ms
 from txnformat.protocol.effects import ReadClock, Steps
-from txnformat.protocol.reads import get_object, read_entry
-from txnformat.protocol.tail import bundle_key_of, usable_bundle
+from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries, history_gone
 from txnformat.types import IsolationLevel
 
 __all__ = [
@@ -80,11 +77,11 @@ def cut_at(
     """Return the entry of a cut: the newest, the one that is named, or the last one at or before a time (:func:`~txnformat.moments.as_moment_ms`).
 
     A time is by log time, which strictly increases from entry to entry. Raises NotFoundError: ``unknown-version`` (no such entry yet, or any
-    more), ``timestamp-before-log``, ``timestamp-in-future`` (after the store's now: what will have happened by then is not known yet); and
-    InvalidInputError of kind ``invalid-timestamp``.
+    more), ``timestamp-before-log``, ``history-gone`` (no bundle has the deleted entries of that time), ``timestamp-in-future`` (after the store's now: what
+    will have happened by then is not known yet); and InvalidInputError of kind ``invalid-timestamp``.
 
     Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where entries
-    are deleted).
+    are deleted), and 1 LIST where entries are old enough for that.
     """
     if timestamp_as_of is not None:
         return (yield from _last_at(state, as_moment_ms(timestamp_as_of, "timestamp_as_of")))
@@ -95,14 +92,14 @@ def cut_at(
 
 
 def last_entry_at(state: LogState, timestamp_ms: int) -> Steps[int]:
-    """Return the last entry at or before a time that has passed; -1: there is none, or it is no longer known.
+    """Return the last entry at or before a time that has passed; -1: there is none, or it is no longer known: nothing may be taken to be as old.
 
     Requests: those of :func:`cut_at`.
     """
     try:
         return (yield from _last_at(state, timestamp_ms))
     except NotFoundError as error:
-        if error.kind != "timestamp-before-log":
+        if error.kind not in ("timestamp-before-log", HISTORY_GONE):
             raise
         return -1
 
@@ -121,15 +118,28 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
             )
         if state.entry >= 0:
             return state.entry
+    entries = OldEntries(state.entry)
     floor = low = history_floor(state)
     high = max(state.entry, floor)
-    # Every entry below ``low`` is at or before the time, ``high`` and all after it are not.
+    # Every entry from ``floor`` to below ``low`` is at or before the time, ``high`` and all after it are not.
     while low < high:
         middle = (low + high) // 2
-        if (yield from entry_time_ms(state, middle)) > timestamp_ms:
+        try:
+            time_ms = yield from _time_ms(state, entries, middle)
+        except NotFoundError as error:
+            earliest = error.values["earliest"]
+            if error.kind != HISTORY_GONE or not isinstance(earliest, int):
+                raise
+            floor = low = earliest
+            if low > high:
+                break
+            continue
+        if time_ms > timestamp_ms:
             high = middle
         else:
             low = middle + 1
+    if low == floor and floor > 0:
+        raise history_gone(floor - 1, floor, state.entry, timestamp_ms=timestamp_ms)
     if low == floor:
         raise NotFoundError(
             "the time is before the oldest entry of the log",
@@ -141,26 +151,14 @@ def _last_at(state: LogState, timestamp_ms: int) -> Steps[int]:
 
 
 def entry_time_ms(state: LogState, number: int) -> Steps[int]:
-    """Return the log time of an entry. Requests: 1 GET; none for the newest; 2 where it is deleted."""
+    """Return the log time of an entry. Raises NotFoundError of kind ``history-gone``. Requests: none for the newest, else those of :class:`OldEntries`."""
+    return (yield from _time_ms(state, OldEntries(state.entry), number))
+
+
+def _time_ms(state: LogState, entries: OldEntries, number: int) -> Steps[int]:
     if number == state.entry:
         return state.timestamp_ms
-    entry = yield from read_entry(number)
-    if entry is None:
-        entry = yield from _bundled(number)
-    if entry is None:
-        raise missing_entry(number)
-    return entry.timestamp_ms
-
-
-def _bundled(number: int) -> Steps[CommitEntry | None]:
-    key = bundle_key_of(first := bundle_first(number))
-    entries = usable_bundle((yield from get_object(key)), first)
-    try:
-        return None if entries is None else decode_entry(entries[number - first], number)
-    except CorruptDataError as error:
-        # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
-        values = {**error.values, "object": key, "entry": number}
-        raise CorruptDataError(error.what, kind=error.kind, hint=error.hint, **values) from error
+    return (yield from entries.read(number)).timestamp_ms
 
 
 def topic_as_of(state: LogState, name: str, entry: int) -> TopicState:

@@ -171,14 +171,22 @@ class LocalStore:
             raise storage_error(error, "read", path) from error
 
     def head(self, key: str) -> ObjectInfo | None:
+        status = self._status(key)
+        return None if status is None else ObjectInfo(key, status.st_size)
+
+    def created_ms(self, key: str) -> int | None:
+        """See :func:`~txnformat.store.age.created_ms`. The link that made the object visible has set its change time; its bytes may be older."""
+        status = self._status(key)
+        return None if status is None else max(status.st_ctime_ns, status.st_mtime_ns) // 1_000_000
+
+    def _status(self, key: str) -> os.stat_result | None:
         path = self._readable_path(key)
         try:
-            status = self._tree.status(path)
+            return self._tree.status(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise storage_error(error, "read", path) from error
-        return ObjectInfo(key, status.st_size)
 
     def create(self, key: str, data: bytes) -> CreateResult:
         """Create the object if the key is free: one attempt, atomic, durable.

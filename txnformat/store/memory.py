@@ -26,6 +26,7 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._url = f"memory://{name}"
         self._objects: dict[str, bytes] = {}
+        self._created_ms: dict[str, int] = {}
         # Sorted: the order of code points is the order of UTF-8 bytes. Made anew when an interrupt (Ctrl-C) came between
         # a step on the objects, which is one assignment, and the one here.
         self._keys: list[str] = []
@@ -105,12 +106,19 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         with self._lock:
             keys = self._sorted_keys()
+            self._created_ms.pop(key, None)
             if self._objects.pop(key, None) is not None:
                 del keys[bisect_left(keys, key)]
+
+    def created_ms(self, key: str) -> int | None:
+        """See :func:`~txnformat.store.age.created_ms`."""
+        with self._lock:
+            return self._created_ms.get(key)
 
     def _set(self, key: str, data: bytes) -> None:
         keys = self._sorted_keys()
         is_new = key not in self._objects
+        self._created_ms[key] = self.store_time_ms()
         self._objects[key] = data
         if is_new:
             insort(keys, key)

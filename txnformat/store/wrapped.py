@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from txnformat.store.age import created_ms
 from txnformat.store.base import (
     CreateResult,
     ObjectInfo,
@@ -61,6 +62,10 @@ class WrappedStore(ObjectStore):
 
     def head(self, key: str) -> ObjectInfo | None:
         return self._request(Operation.HEAD, key, lambda: self._inner.head(key))
+
+    def created_ms(self, key: str) -> int | None:
+        """See :func:`~txnformat.store.age.created_ms`."""
+        return self._request(Operation.HEAD, key, lambda: created_ms(self._inner, key))
 
     def create(self, key: str, data: bytes) -> CreateResult:
         return self._request(Operation.CREATE, key, lambda: self._inner.create(key, data))

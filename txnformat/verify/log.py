@@ -458,8 +458,16 @@ class _Verification:
         self._note("orphans", "objects that no entry names: uploads under way or given up", ours)
         self._note("strange", "objects that txnlog did not make", strange)
         if boundary:
-            below = [key for key in unnamed if (keys.parse_entry_key(key) or boundary) < boundary]
-            self._note("below-boundary", f"entries below {boundary} may be deleted: not looked at", below)
+            what = f"entries below {boundary} are deleted, or may be: of them only bundles are checked, and what the state still says of them"
+            self._record.notes.append(VerifyNote("deleted-entries", what, boundary, 0, ()))
+            below = [
+                key
+                for key in unnamed
+                if (number := keys.parse_entry_key(key)) is not None and number < boundary
+            ]
+            self._note(
+                "below-boundary", f"entries below {boundary} that are still there: not looked at", below
+            )
 
     def _note(self, kind: str, what: str, found: Iterable[str]) -> None:
         names = sorted(found)

@@ -90,6 +90,7 @@ for command in (
     doctor,
     maintain.maintain,
     maintain.vacuum,
+    maintain.truncate,
     maintain.compact,
     topics.upgrade,
     metrics.metrics,

@@ -1,4 +1,4 @@
-"""``txnlog maintain`` and ``txnlog vacuum``: the work that keeps a log small. Writers seal, take snapshots and end expired transactions themselves; all else needs this command."""
+"""The commands that keep a log small: maintain, vacuum, truncate and compact. Writers seal, take snapshots and end expired transactions themselves; all else needs these."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,17 @@ import click
 from txnlog.cli.ending import dry_run_option
 from txnlog.cli.failures import CORRUPT
 from txnlog.cli.options import Duration, Integer, Place, with_place
-from txnlog.cli.output import Table, counted, print_json, say, show_lines
+from txnlog.cli.output import Table, counted, instant, print_json, say, show_lines
 from txnlog.cli.progress import progress
 
 if TYPE_CHECKING:
     from txnformat.admin.compaction import CompactedTopic, CompactionProgress
     from txnformat.admin.garbage import VacuumReport
     from txnformat.admin.maintenance import MaintenanceReport
+    from txnformat.admin.truncation import TruncationReport
     from txnformat.verify.report import VerifyProgress
 
-__all__ = ["compact", "maintain", "vacuum"]
+__all__ = ["compact", "maintain", "truncate", "vacuum"]
 
 COMPACTED = Table(
     "Topic Partitions SegmentsBefore Segments FilesBefore Files SizeBefore Size RequestsBefore Requests DirtyRatio RemovedRecords",
@@ -92,6 +94,12 @@ def _vacuumed(report: MaintenanceReport) -> str:
     return _counts(report.vacuum)
 
 
+def _truncated(report: MaintenanceReport) -> str:
+    if report.truncation is None:
+        return "not asked for (--truncate-older-than), or done less than 6 hours ago"
+    return _truncation_counts(report.truncation)
+
+
 SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "timeouts": _timed_out,
     "seal": _sealed,
@@ -99,6 +107,7 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     "retention": _removed,
     "compact": _compacted,
     "vacuum": _vacuumed,
+    "truncate": _truncated,
 }
 """What is said of each task that was done."""
 
@@ -116,7 +125,19 @@ SHOWN: dict[str, Callable[[MaintenanceReport], str]] = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write metrics in Prometheus' text format after each round.",
 )
-def everything(place: Place, watch: int | None, metrics_file: Path | None, as_json: bool) -> None:
+@click.option(
+    "--truncate-older-than",
+    type=Duration(),
+    metavar="DURATION",
+    help="Also let commit entries go that are older, at least 7d, once in 6 hours; without the option they stay.",
+)
+def everything(
+    place: Place,
+    watch: int | None,
+    metrics_file: Path | None,
+    truncate_older_than: datetime.timedelta | None,
+    as_json: bool,
+) -> None:
     """Do everything that keeps the log small, by its policy: timeouts, seal, expire, retention, once an hour compaction, and once in 24 hours vacuum.
 
     Any number of processes may do this at the same time. A task that removes something is skipped in a log that needs `txnlog upgrade` first.
@@ -131,7 +152,7 @@ def everything(place: Place, watch: int | None, metrics_file: Path | None, as_js
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     with place.open() as log:
-        upkeep = Upkeep(log.maintain, log.committer.clock)
+        upkeep = Upkeep(partial(log.maintain, truncate_older_than=truncate_older_than), log.committer.clock)
         while True:
             report = upkeep.round() if watch is not None else upkeep.once()
             if report is not None:
@@ -282,6 +303,50 @@ def _show_vacuum(report: VacuumReport) -> None:
     say(f"{_counts(report)}; floor {report.floor}, entry {report.entry}")
     if report.dry_run:
         say("this is the effect; nothing was changed")
+
+
+TRUNCATED = Table("Fate Kind Objects Bytes Why Example", example=lambda row: row.examples[0])
+
+
+@click.command()
+@with_place
+@click.option(
+    "--older-than",
+    type=Duration(),
+    default="7d",
+    show_default=True,
+    help="How old an entry has to be to go: 7d, 30d. At least 7d.",
+)
+@dry_run_option
+def truncate(place: Place, older_than: datetime.timedelta, dry_run: bool, as_json: bool) -> None:
+    """Let old commit entries go. No record goes with them, and history, outcomes and versions stay readable: bundles have them.
+
+    It takes two runs, an hour apart: the first writes a boundary, the second deletes the entries below it. Run the command every day; it may run in
+    several places at once. The log needs `txnlog upgrade` once before.
+    """
+    with progress(wanted=not as_json) as advance, place.open() as log:
+
+        def show(at: VerifyProgress) -> None:
+            advance(at.done, at.total or None, f"{at.stage} {at.done:,} of {at.total:,}")
+
+        report = log.truncate(older_than, dry_run=dry_run, progress=show)
+    if as_json:
+        print_json(report.to_dict())
+        return
+    TRUNCATED.show(report.rows)
+    say(_truncation_counts(report))
+    if report.waits_until_ms is not None and report.boundary:
+        say(f"a run from {instant(report.waits_until_ms)} on deletes the entries below the boundary")
+    say(f"the boundary cannot be higher because of {report.limited_by}")
+    if report.dry_run:
+        say("this is the effect; nothing was changed")
+
+
+def _truncation_counts(report: TruncationReport) -> str:
+    from txnformat.admin.truncation import Act, TruncatedKind
+
+    gone = counted(report.count(Act.DELETED, TruncatedKind.ENTRY), "entry")
+    return f"{gone} deleted; boundary {report.boundary}, entry {report.entry}"
 
 
 @click.command()

@@ -218,6 +218,10 @@ def describe(topics: tuple[str, ...], place: Place, as_json: bool) -> None:
     _show(description)
     opened = [one for one in description.transactions if one.buffer is not None]
     if opened and not topics:
+        if description.boundary:
+            say(
+                f"Boundary: {description.boundary}  (entries below it may be deleted; bundles have their history)"
+            )
         say("")
         OPEN.show(opened)
     if not topics:

@@ -22,6 +22,7 @@ from typing import ClassVar, TypeVar
 import pytest
 
 from txnformat.errors import NotFoundError, StorageError
+from txnformat.store.age import created_ms
 from txnformat.store.base import CreateOutcome, ObjectInfo, ObjectStore, make_durable
 
 __all__ = ["StoreConformance"]
@@ -130,6 +131,14 @@ class StoreConformance:
         make_durable(store, [KEY])
         make_durable(store, [KEY, KEY])
         assert store.get(KEY) == b"x"
+
+    def test_when_an_object_was_made(self, store: ObjectStore) -> None:
+        """By the store's time, which counts seconds on some stores; a missing object has none. A store that cannot tell keeps its old entries."""
+        before = store.store_time_ms() - 2_000
+        store.create(KEY, b"x")
+        made = created_ms(store, KEY)
+        assert created_ms(store, "a/b") is None
+        assert made is None or before <= made <= store.store_time_ms() + 2_000
 
     def test_put_replaces(self, store: ObjectStore) -> None:
         """``put`` makes the object or replaces it, also by a shorter one."""

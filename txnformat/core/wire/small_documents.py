@@ -16,6 +16,7 @@ from txnformat.keys import FORMAT_KEY, LATEST_KEY, named_after, parse_condemned_
 
 __all__ = [
     "CONDEMNED_KEYS_MAX",
+    "BoundaryDocument",
     "CondemnedDocument",
     "FormatDocument",
     "FormatVersion",
@@ -61,6 +62,13 @@ class CondemnedDocument(Struct, frozen=True):
         Meta(min_length=1, max_length=CONDEMNED_KEYS_MAX, description=f"1 to {CONDEMNED_KEYS_MAX} keys"),
     ]
     """Ascending."""
+
+
+class BoundaryDocument(Struct, frozen=True):
+    """What a boundary holds, for people: its key says everything that readers need."""
+
+    format: Positive
+    log_id: Text
 
 
 class FormatVersion(Struct, frozen=True):

@@ -180,12 +180,20 @@ class S3Store:
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
+        answer = self._headers(key)
+        return None if answer is None else ObjectInfo(key, self._size(answer, "ContentLength"))
+
+    def created_ms(self, key: str) -> int | None:
+        """See :func:`~txnformat.store.age.created_ms`."""
+        answer = self._headers(key)
+        return None if answer is None else int(self.field(answer, "LastModified").timestamp() * 1000)
+
+    def _headers(self, key: str) -> dict[str, Any] | None:
         try:
-            answer = self.request("head_object", key)
+            return self.request("head_object", key)
         except RequestFailedError as error:
             self._check_missing(error)
             return None
-        return ObjectInfo(key, self._size(answer, "ContentLength"))
 
     def create(self, key: str, data: bytes) -> CreateResult:
         try:

@@ -21,11 +21,15 @@ AREA = Area("log")
 def check_log(store: ObjectStore) -> list[Check]:
     """Return the checks of the log in a store. Nothing is written."""
     from txnformat.log import TxnLog
+    from txnformat.protocol.old_entries import history_start
+    from txnformat.protocol.reads import read_boundary
 
     try:
         with TxnLog.open(store) as log:
             measured = log.metrics()
             state = log.state
+            boundary = log.committer.read(read_boundary())
+            start = log.committer.read(history_start(boundary))
     except NotFoundError as error:
         return [AREA.warning("open", error.what, "txnlog create makes one")]
     except TxnLogError as error:
@@ -39,6 +43,7 @@ def check_log(store: ObjectStore) -> list[Check]:
         ),
         _check_features(state),
         _check_snapshots(state, measured),
+        _check_old_entries(boundary, start),
         AREA.ok("unsealed extents", str(measured.unsealed_extents)),
         _check_transactions(state, measured),
     ]
@@ -70,6 +75,19 @@ def _check_snapshots(state: LogState, measured: LogMetrics) -> Check:
             "look in the writers' log output for the reason; close() waits for a snapshot under way",
         )
     return AREA.ok("snapshots", found)
+
+
+def _check_old_entries(boundary: int, start: int) -> Check:
+    if not boundary:
+        return AREA.ok("old entries", "none may be deleted")
+    found = f"those below {boundary} may be deleted; history from entry {start} on"
+    if start:
+        return AREA.warning(
+            "old entries",
+            found,
+            "restore the missing objects under _txnlog/bundles from a copy, if that history is needed",
+        )
+    return AREA.ok("old entries", found)
 
 
 def _check_transactions(state: LogState, measured: LogMetrics) -> Check:

@@ -1,0 +1,112 @@
+"""Entries that may have been deleted: what is below the boundary is read out of bundles. Steps without IO.
+
+A slot below the boundary may have been created again by a writer that slept, with an entry that the log never had. So an
+entry out of a slot counts if it is too young to be below any boundary, or if a boundary says so that is read afterwards, or not
+long before: nothing below a boundary is deleted in its first hour.
+"""
+
+from __future__ import annotations
+
+from txnformat import keys
+from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
+from txnformat.core.lifecycle.truncation import BOUNDARY_AGE_MS_MIN, ENTRY_AGE_MS_MIN
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
+from txnformat.errors import CorruptDataError, NotFoundError
+from txnformat.protocol.effects import ReadClock, Steps, Times
+from txnformat.protocol.reads import get_object, list_keys, read_boundary, read_entry
+from txnformat.protocol.tail import bundle_key_of, usable_bundle
+from txnformat.protocol.view import waited
+
+__all__ = ["HISTORY_GONE", "OldEntries", "history_gone", "history_start"]
+
+HISTORY_GONE = "history-gone"
+"""Kind of the error about an entry that is deleted and in no bundle."""
+YOUNG_MS = ENTRY_AGE_MS_MIN - 24 * 3_600_000
+"""An entry whose own time is not so long ago is below no boundary: a day more than clocks differ."""
+BOUNDARY_MS_MAX = BOUNDARY_AGE_MS_MIN // 2
+"""How long a boundary that was read says which slots hold what they always held."""
+
+
+class OldEntries:
+    """Reads entries of one log, in any order. ``newest``: the last one that there is.
+
+    Requests of a read: 1 GET; of an entry older than six days also 1 LIST, once in half an hour; of one below the boundary 1 GET of its
+    bundle, once for entries of the same hundred in a row.
+    """
+
+    def __init__(self, newest: int) -> None:
+        self._newest = newest
+        self._boundary = 0
+        self._asked: Times | None = None
+        self._bundle: tuple[int, list[bytes] | None] = (-1, None)
+
+    def read(self, number: int) -> Steps[CommitEntry]:
+        """Return an entry. Raises NotFoundError of kind ``history-gone``: it is deleted, and in no bundle; CorruptDataError."""
+        if number >= self._boundary:
+            found = yield from read_entry(number)
+            now: Times = yield ReadClock()
+            if found is not None and now.store_ms - found.timestamp_ms < YOUNG_MS:
+                return found
+            if found is None or self._asked is None or waited(self._asked, now) > BOUNDARY_MS_MAX:
+                self._asked = now
+                self._boundary = yield from read_boundary()
+            if number >= self._boundary:
+                if found is None:
+                    raise missing_entry(number)
+                return found
+        return (yield from self._deleted(number))
+
+    def _deleted(self, number: int) -> Steps[CommitEntry]:
+        first = bundle_first(number)
+        if self._bundle[0] != first:
+            self._bundle = (first, usable_bundle((yield from get_object(bundle_key_of(first))), first))
+        entries = self._bundle[1]
+        if entries is None:  # a hundred that is too large for a bundle stays in its slots
+            found = yield from read_entry(number)
+            if found is None:
+                raise (yield from self._gone(number))
+            return found
+        try:
+            return decode_entry(entries[number - first], number)
+        except CorruptDataError as error:
+            # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
+            values = {**error.values, "object": bundle_key_of(first), "entry": number}
+            raise CorruptDataError(error.what, kind=error.kind, hint=error.hint, **values) from error
+
+    def _gone(self, number: int) -> Steps[NotFoundError]:
+        earliest = yield from history_start(self._boundary)
+        return history_gone(number, earliest, self._newest)
+
+
+def history_gone(number: int, earliest: int, latest: int, **values: object) -> NotFoundError:
+    """Return the error about an entry that nothing can tell of any more."""
+    return NotFoundError(
+        "the entry is deleted, and no bundle has it",
+        kind=HISTORY_GONE,
+        hint=f"entries {earliest} to {latest} can be read; records of older versions are read as before, by the number of the version",
+        entry=number,
+        earliest=earliest,
+        latest=latest,
+        **values,
+    )
+
+
+def history_start(boundary: int) -> Steps[int]:
+    """Return the first entry from which on all can be read, out of bundles or slots. Requests: 2 LISTs; none without a boundary."""
+    if not boundary:
+        return 0
+    bundles = {
+        found[0] for found in map(keys.parse_bundle_key, (yield from list_keys(keys.BUNDLE_PREFIX))) if found
+    }
+    slots = {
+        number
+        for number in map(keys.parse_entry_key, (yield from list_keys(keys.LOG_PREFIX)))
+        if number is not None
+    }
+    start = boundary
+    while start > 0:
+        first = bundle_first(start - 1)
+        if first not in bundles and not slots.issuperset(range(first, first + BUNDLE_ENTRIES)):
+            break
+        start = first
+    return start
