@@ -2,7 +2,7 @@
 
 1. What has to stay is read: both named snapshots with the entries after them, and the bundles of what is to go (:mod:`txnformat.protocol.truncation`).
    Anything that cannot be read stops the run before it changes anything.
-2. ``_txnlog/boundary/<b>`` is created. From then on nobody trusts a slot below it.
+2. ``_txnlog/boundary/<b>`` is created. From then on no client trusts a slot below it.
 3. A run that finds a boundary which the store made an hour ago or longer deletes entries below, in ascending order; then the snapshots of deleted
    entries, and all boundaries but the two highest.
 

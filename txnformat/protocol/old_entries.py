@@ -82,7 +82,7 @@ def history_gone(number: int, earliest: int, latest: int, **values: object) -> N
     """Return the error about an entry that nothing can tell of any more."""
     return NotFoundError(
         "the entry is deleted, and no bundle has it",
-        kind=HISTORY_GONE,
+        kind="history-gone",
         hint=f"entries {earliest} to {latest} can be read; records of older versions are read as before, by the number of the version",
         entry=number,
         earliest=earliest,

@@ -1,6 +1,6 @@
 """What a truncation makes sure of before it deletes an entry. Steps without IO.
 
-1. Both snapshots that the log names, and every entry after the older one, lead to the state that this process has folded: so whoever opens the log
+1. Both snapshots that the log names, and every entry after the older one, lead to the state that this process has folded: so a client that opens the log
    needs nothing older.
 2. Each hundred of entries that goes is in a bundle, whose entries the chain binds to those that stay: so the history stays.
 """
