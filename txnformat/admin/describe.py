@@ -195,7 +195,11 @@ def partition_offsets(state: LogState, topic: TopicState) -> list[PartitionOffse
 
 
 def describe_log(
-    state: LogState, url: str, store_time_ms: int, dirty_ratios: Mapping[str, float] | None = None, boundary: int = 0
+    state: LogState,
+    url: str,
+    store_time_ms: int,
+    dirty_ratios: Mapping[str, float] | None = None,
+    boundary: int = 0,
 ) -> LogDescription:
     """Return the description of a state; members of groups live or not as of the store's time, or log time if that is ahead. ``dirty_ratios``: by topic id."""
     topics = tuple(
