@@ -251,7 +251,7 @@ def test_what_is_odd_is_refused_in_words(world: World, call: Call, make: Callabl
     assert len(str(caught.value)) < 3_000
 
 
-@pytest.mark.parametrize("call", ["verify", "vacuum", "compact"])
+@pytest.mark.parametrize("call", ["verify", "vacuum", "compact", "truncate"])
 def test_a_progress_that_cannot_be_called_is_refused_before_anything_is_done(world: World, call: str) -> None:
     with pytest.raises(InvalidInputError, match="progress is 5, not a function") as caught:
         getattr(world.log, call)(progress=5)

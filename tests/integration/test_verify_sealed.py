@@ -108,7 +108,7 @@ def test_segments_of_deleted_entries_are_learned_from_the_snapshot_and_the_list(
     assert report.problems == ()
     assert report.checked["sidecars"] == 5 * 3
     # The batch table and the older list are needed by deleted entries only: for the vacuum.
-    assert [note.kind for note in report.notes] == ["orphans"]
+    assert [note.kind for note in report.notes] == ["orphans", "deleted-entries"]
     assert all(key.startswith(keys.TABLE_PREFIX) for key in report.notes[0].examples)
     files = [info.key for info in store.list("t-") if keys.parse_data_key(info.key)]
     assert report.checked["files"] == len(files)

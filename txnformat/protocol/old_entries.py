@@ -50,9 +50,7 @@ class OldEntries:
             if found is None or self._asked is None or waited(self._asked, now) > BOUNDARY_MS_MAX:
                 self._asked = now
                 self._boundary = yield from read_boundary()
-            if number >= self._boundary:
-                if found is None:
-                    raise missing_entry(number)
+            if number >= self._boundary and found is not None:
                 return found
         return (yield from self._deleted(number))
 
@@ -63,6 +61,8 @@ class OldEntries:
         entries = self._bundle[1]
         if entries is None:  # a hundred that is too large for a bundle stays in its slots
             found = yield from read_entry(number)
+            if found is None and number >= self._boundary:
+                raise missing_entry(number)  # something else than a truncation has deleted it
             if found is None:
                 raise (yield from self._gone(number))
             return found
