@@ -10,8 +10,8 @@ import pytest
 from tests.meta.cli_reference import commands
 from tests.meta.kinds import KINDS
 from tests.meta.markdown import ROOT, codes, section, tables
+from txnformat.admin.maintenance import METRICS as UPKEEP
 from txnformat.admin.metrics import METRICS
-from txnformat.admin.upkeep import METRICS as UPKEEP
 from txnformat.verify.report import ProblemKind
 
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -145,7 +145,7 @@ def everything(
     """
     if watch is not None and watch < 1:
         raise click.UsageError("--watch takes at least 1 second")
-    from txnformat.admin.upkeep import Upkeep
+    from txnformat.admin.maintenance import Upkeep
 
     stop = threading.Event()
     if watch is not None:

@@ -7,14 +7,15 @@ import pytest
 from tests.integration.failing import QuickClock
 from tests.meta.markdown import ROOT
 from txnformat.admin.maintenance import (
+    METRICS,
     TASKS,
     CompactedTopics,
     DamagedTopic,
     MaintenanceReport,
     SkippedTask,
+    Upkeep,
 )
 from txnformat.admin.trimming import DeletedRecords
-from txnformat.admin.upkeep import METRICS, Upkeep
 from txnformat.errors import ConflictError, CorruptDataError, StorageError, TxnLogError
 from txnlog.cli.maintain import SHOWN
 
