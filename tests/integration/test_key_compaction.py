@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.failing import QuickClock
-from txnformat.admin import cleaning
+from txnformat.admin import cleaning, compaction
 from txnformat.columns.key_bytes import encode_keys
+from txnformat.core.drafts import replace
 from txnformat.core.lifecycle.offset_map import SLOT_BYTES
 from txnformat.core.ranges import NO_RANGES
 from txnformat.reading.compacting import write_together
@@ -79,6 +80,23 @@ def test_of_each_key_the_latest_record_stays_with_its_offset() -> None:
     (again,) = hours.log.compact()
     assert (again.partitions, again.dirty_ratio, again.removed_records) == (0, 0.0, 0)
     assert hours.verified()
+
+
+def test_verify_finds_a_compaction_that_hides_what_it_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that no record is gone for a later one of its key, so that old versions seem to be whole."""
+    original = compaction._Topic._replace_cleaned
+
+    def hidden(topic: Any, state: Any, source: Any, found: Any, cleaned: Any) -> bool:
+        return original(topic, state, source, found, replace(cleaned, commit_entry=-1))
+
+    monkeypatch.setattr(compaction._Topic, "_replace_cleaned", hidden)
+    hours = Hours()
+    hours.send(("a", 1))
+    hours.send(("a", 2))
+    hours.log.compact()
+    assert hours.left() == [("a", 2, 1)]
+    problems = hours.log.verify().problems
+    assert any("another number of records" in str(one) for one in problems), problems
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing() -> None:
