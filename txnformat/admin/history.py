@@ -21,8 +21,9 @@ from txnformat.core.operations import Append, Cause, EndTxn, InitProducer, Stage
 from txnformat.core.state import LogState
 from txnformat.core.subscriptions.operations import Ack
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
-from txnformat.errors import CorruptDataError, InvalidInputError, repr_of
+from txnformat.errors import CorruptDataError, InvalidInputError, NotFoundError, repr_of
 from txnformat.protocol.effects import Steps
+from txnformat.protocol.old_entries import history_gone
 from txnformat.protocol.reads import get_object, read_boundary, read_slots
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.types import Outcome
@@ -147,10 +148,10 @@ def read_history(
     """Yield the entries of a log, newest first: at most ``limit`` (at least 1; None: all), from ``start`` (inclusive; None: the log's last) on.
 
     ``state`` says where the history ends, and what topics are called. Raises InvalidInputError about ``limit`` and ``start``; CorruptDataError of
-    kind ``missing-entry`` (an entry is not there and may not be) or ``broken-chain`` (it is not the one that the next one follows).
+    kind ``missing-entry`` (an entry is not there and may not be) or ``broken-chain`` (it is not the one that the next one follows); NotFoundError of
+    kind ``history-gone`` (it is deleted, and no bundle has it), after the entries that come before.
 
-    Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles. Deleted entries
-    are shown as far as bundles hold them.
+    Requests: 1 GET per entry, many at once; further back 1 GET per hundred where there are bundles.
 
     An opening does not name a transaction without offsets that it aborts (staged records, positions of groups, acknowledgements). The
     state tells of each id's last one; of others what the id did before does, for which up to LOOK_BACK entries more
@@ -184,13 +185,13 @@ def _history(state: LogState, run: Run, limit: int | None, start: int | None) ->
                 held.append(_Told(read))
                 held[-1].ask(state)
             yield from _described(held, read.entry, names)
-    except CorruptDataError:
+    except (CorruptDataError, NotFoundError):
         yield from (describe_entry(told, names) for told in held)
         raise
     if held:
         oldest = held[-1].read.entry.entry
         # Damage beyond the entries that the caller asked for does not concern them.
-        with suppress(CorruptDataError):
+        with suppress(CorruptDataError, NotFoundError):
             for read in backwards.entries(max(-1, oldest - LOOK_BACK)):
                 yield from _described(held, read.entry, names)
                 if not held:
@@ -259,12 +260,12 @@ class _Backwards:
 
     def __init__(self, run: Run, number: int, expected: str | None) -> None:
         self._run = run
-        self._number = number
+        self._number = self._newest = number
         self._expected = expected
         self._bundle: tuple[int, list[bytes] | None] = (-1, None)
 
     def entries(self, end: int) -> Iterator[_Read]:
-        """Yield entries down to ``end`` (exclusive), or to where they are deleted."""
+        """Yield entries down to ``end`` (exclusive). Raises NotFoundError of kind ``history-gone`` where one is deleted, and in no bundle."""
         size = BATCH_MIN
         while self._number > end:
             number = self._number
@@ -279,8 +280,6 @@ class _Backwards:
                 found = self._run(read_slots(slots))
                 for slot, data in zip(slots, found, strict=True):
                     read = self._of_slot(slot, data) if isinstance(data, bytes) else self._deleted(slot)
-                    if read is None:
-                        return
                     yield from self._take([read])
                 size = min(2 * size, BATCH_MAX)
 
@@ -289,7 +288,7 @@ class _Backwards:
             self._number, self._expected = read.entry.entry - 1, read.entry.previous
             yield read
 
-    def _of_slot(self, number: int, data: bytes) -> _Read | None:
+    def _of_slot(self, number: int, data: bytes) -> _Read:
         """Return the entry in a slot; from its bundle, if the slot was deleted and a writer that slept has created it again."""
         try:
             return self._check(number, data)
@@ -311,12 +310,14 @@ class _Backwards:
             )
         return read
 
-    def _deleted(self, number: int) -> _Read | None:
-        """Return a deleted entry out of its bundle; None when it is not to be had any more."""
+    def _deleted(self, number: int) -> _Read:
+        """Return a deleted entry out of its bundle. Raises NotFoundError of kind ``history-gone``: it is not to be had any more."""
         if number >= self._run(read_boundary()):
             raise missing_entry(number)
-        reads = self._bundled(number)
-        return next(reads, None) if reads is not None else None
+        read = next(self._bundled(number) or iter(()), None)
+        if read is None:
+            raise history_gone(number, number + 1, self._newest)
+        return read
 
     def _bundled(self, number: int) -> Iterator[_Read] | None:
         """Return the entries from ``number`` down to the first of its bundle, checked; None without a good bundle."""

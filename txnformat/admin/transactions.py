@@ -45,7 +45,7 @@ from txnformat.errors import (
     repr_of,
 )
 from txnformat.keys import check_transactional_id
-from txnformat.protocol.reads import read_entry
+from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 
 __all__ = ["EndedTransaction", "EndingOutcome", "Transactions"]
 
@@ -178,10 +178,13 @@ class Transactions:
             one.last_entry for one in found if one.last_timestamp_ms is None and one.last_entry is not None
         }
         times: dict[int | None, int] = {}
+        old = OldEntries(state.entry)
         for number in sorted(sealed, reverse=True)[:ENTRIES_READ_MAX]:
-            entry = self._committer.read(read_entry(number))
-            if entry is not None:
-                times[number] = entry.timestamp_ms
+            try:
+                times[number] = self._committer.read(old.read(number)).timestamp_ms
+            except NotFoundError as error:
+                if error.kind != HISTORY_GONE:
+                    raise
         return tuple(
             replace(one, last_timestamp_ms=times.get(one.last_entry, one.last_timestamp_ms)) for one in found
         )

@@ -81,7 +81,7 @@ def cut_at(
     will have happened by then is not known yet); and InvalidInputError of kind ``invalid-timestamp``.
 
     Requests: none, but by a time before the newest entry at most log2(entries) + 1 GETs (twice as many where entries
-    are deleted), and 1 LIST where entries are old enough for that.
+    are deleted), and 1 LIST.
     """
     if timestamp_as_of is not None:
         return (yield from _last_at(state, as_moment_ms(timestamp_as_of, "timestamp_as_of")))

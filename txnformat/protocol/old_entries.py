@@ -1,19 +1,19 @@
 """Entries that may have been deleted: what is below the boundary is read out of bundles. Steps without IO.
 
 A slot below the boundary may have been created again by a writer that slept, with an entry that the log never had. So an
-entry out of a slot counts if it is too young to be below any boundary, or if a boundary says so that is read afterwards, or not
-long before: nothing below a boundary is deleted in its first hour.
+entry out of a slot counts if a boundary says so that is read afterwards, or not long before: nothing below a boundary is deleted
+in its first hour. The entry's own time says nothing: that writer may have looked at the clock when it woke up.
 """
 
 from __future__ import annotations
 
 from txnformat import keys
 from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
-from txnformat.core.lifecycle.truncation import BOUNDARY_AGE_MS_MIN, ENTRY_AGE_MS_MIN
+from txnformat.core.lifecycle.truncation import BOUNDARY_AGE_MS_MIN
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import CorruptDataError, NotFoundError
 from txnformat.protocol.effects import ReadClock, Steps, Times
-from txnformat.protocol.reads import get_object, list_keys, read_boundary, read_entry
+from txnformat.protocol.reads import get_object, list_keys, read_boundary
 from txnformat.protocol.tail import bundle_key_of, usable_bundle
 from txnformat.protocol.view import waited
 
@@ -21,8 +21,6 @@ __all__ = ["HISTORY_GONE", "OldEntries", "history_gone", "history_start"]
 
 HISTORY_GONE = "history-gone"
 """Kind of the error about an entry that is deleted and in no bundle."""
-YOUNG_MS = ENTRY_AGE_MS_MIN - 24 * 3_600_000
-"""An entry whose own time is not so long ago is below no boundary: a day more than clocks differ."""
 BOUNDARY_MS_MAX = BOUNDARY_AGE_MS_MIN // 2
 """How long a boundary that was read says which slots hold what they always held."""
 
@@ -30,7 +28,7 @@ BOUNDARY_MS_MAX = BOUNDARY_AGE_MS_MIN // 2
 class OldEntries:
     """Reads entries of one log, in any order. ``newest``: the last one that there is.
 
-    Requests of a read: 1 GET; of an entry older than six days also 1 LIST, once in half an hour; of one below the boundary 1 GET of its
+    Requests of a read: 1 GET, and 1 LIST once in half an hour; of an entry below the boundary 1 GET of its
     bundle, once for entries of the same hundred in a row.
     """
 
@@ -42,11 +40,22 @@ class OldEntries:
 
     def read(self, number: int) -> Steps[CommitEntry]:
         """Return an entry. Raises NotFoundError of kind ``history-gone``: it is deleted, and in no bundle; CorruptDataError."""
+        data = yield from self.stored(number)
+        try:
+            return decode_entry(data, number)
+        except CorruptDataError as error:
+            first, entries = self._bundle
+            if number >= self._boundary or entries is None:
+                raise
+            # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
+            values = {**error.values, "object": bundle_key_of(first), "entry": number}
+            raise CorruptDataError(error.what, kind=error.kind, hint=error.hint, **values) from error
+
+    def stored(self, number: int) -> Steps[bytes]:
+        """Return the bytes of an entry, unchecked. Raises as :meth:`read`."""
         if number >= self._boundary:
-            found = yield from read_entry(number)
+            found = yield from get_object(keys.entry_key(number))
             now: Times = yield ReadClock()
-            if found is not None and now.store_ms - found.timestamp_ms < YOUNG_MS:
-                return found
             if found is None or self._asked is None or waited(self._asked, now) > BOUNDARY_MS_MAX:
                 self._asked = now
                 self._boundary = yield from read_boundary()
@@ -54,27 +63,24 @@ class OldEntries:
                 return found
         return (yield from self._deleted(number))
 
-    def _deleted(self, number: int) -> Steps[CommitEntry]:
+    def _deleted(self, number: int) -> Steps[bytes]:
         first = bundle_first(number)
         if self._bundle[0] != first:
             self._bundle = (first, usable_bundle((yield from get_object(bundle_key_of(first))), first))
         entries = self._bundle[1]
-        if entries is None:  # a hundred that is too large for a bundle stays in its slots
-            found = yield from read_entry(number)
-            if found is None and number >= self._boundary:
-                raise missing_entry(number)  # something else than a truncation has deleted it
-            if found is None:
-                raise (yield from self._gone(number))
-            return found
-        try:
-            return decode_entry(entries[number - first], number)
-        except CorruptDataError as error:
-            # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
-            values = {**error.values, "object": bundle_key_of(first), "entry": number}
-            raise CorruptDataError(error.what, kind=error.kind, hint=error.hint, **values) from error
+        if entries is not None:
+            return entries[number - first]
+        # A hundred that is too large for a bundle stays in its slots.
+        found = yield from get_object(keys.entry_key(number))
+        if found is None and number >= self._boundary:
+            raise missing_entry(number)  # something else than a truncation has deleted it
+        if found is None:
+            raise (yield from self._gone(number))
+        return found
 
     def _gone(self, number: int) -> Steps[NotFoundError]:
-        earliest = yield from history_start(self._boundary)
+        # A listed bundle may be damaged, as that of this entry is.
+        earliest = max((yield from history_start(self._boundary)), bundle_first(number) + BUNDLE_ENTRIES)
         return history_gone(number, earliest, self._newest)
 
 

@@ -7,8 +7,9 @@ from txnformat.core.entry import CommitEntry
 from txnformat.core.intents import CommitResult, Done, Intent, RemoveTopic, Write, first_offsets
 from txnformat.core.lifecycle.operations import DeleteTopic
 from txnformat.core.operations import AppVersion, CreateTopic, EndTxn
+from txnformat.errors import CorruptDataError, NotFoundError
 from txnformat.protocol.effects import Steps
-from txnformat.protocol.reads import read_boundary, read_entry
+from txnformat.protocol.old_entries import HISTORY_GONE, OldEntries
 
 __all__ = ["original_result"]
 
@@ -20,11 +21,7 @@ def original_result(intent: Intent, done: Done, own: CommitEntry | None) -> Step
     if own is not None and own.entry == done.entry:
         entry: CommitEntry | None = own
     else:
-        entry = yield from read_entry(done.entry)
-        # A deleted slot can have been created again, with these very intents, by an attempt of ours that came late: its
-        # times and offsets were never the log's. What is not below a boundary that is read afterwards was not deleted.
-        if entry is not None and done.entry < (yield from read_boundary()):
-            entry = None
+        entry = yield from _held(done.entry)
     if entry is None or (done.intent_id is not None and done.intent_id not in entry.intents):
         return CommitResult(done.entry, None, (), repeated=True)  # the result is no longer there to be read
     if done.intent_id is not None:
@@ -32,6 +29,16 @@ def original_result(intent: Intent, done: Done, own: CommitEntry | None) -> Step
     index = _holder(intent, entry)
     operations = tuple(op for op in entry.operations if op.intent == index)
     return CommitResult(done.entry, entry.timestamp_ms, operations, first_offsets(operations), repeated=True)
+
+
+def _held(number: int) -> Steps[CommitEntry | None]:
+    """Return an entry; None: it is deleted, and in no bundle. A deleted slot that an attempt of ours has created again, late, is not looked at."""
+    try:
+        return (yield from OldEntries(number).read(number))
+    except (NotFoundError, CorruptDataError) as error:
+        if error.kind not in (HISTORY_GONE, "missing-entry"):
+            raise
+        return None
 
 
 def _holder(intent: Intent, entry: CommitEntry) -> int | None:

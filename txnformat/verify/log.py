@@ -35,10 +35,12 @@ from txnformat.core.sealing.segment_list import (
 from txnformat.core.state import LogState
 from txnformat.core.topics.evolution import next_version
 from txnformat.core.topics.schema import TopicSchema
+from txnformat.core.wire.bundle import BUNDLE_ENTRIES
 from txnformat.core.wire.small_documents import decode_latest
 from txnformat.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from txnformat.persistent import Rows
 from txnformat.protocol.follow import empty_state, parse_hint
+from txnformat.protocol.tail import bundle_key_of
 from txnformat.reading.stored_rows import stored_schema
 from txnformat.store.base import ObjectStore
 from txnformat.store.open import reopening
@@ -126,7 +128,7 @@ class _Verification:
         self._check_snapshots(chain, boundary)
         self._check_hint(hint, chain)
         self._check_tip(last)
-        self._check_bundles(chain, last)
+        self._check_bundles(chain, last, boundary)
         for anchor in chain.anchors:
             self._references.add_state(anchor)
             self._schemas |= {key: topic.schema for key, topic in anchor.topics.items()}
@@ -279,9 +281,17 @@ class _Verification:
             advice = "restore them from a copy; a writer that goes on from here loses them"
             self._record.add(ProblemKind.MISSING, missing, what, hint=advice)
 
-    def _check_bundles(self, chain: ChainCheck, last: int) -> None:
+    def _check_bundles(self, chain: ChainCheck, last: int, boundary: int) -> None:
         """Compare bundles with the entries that they repeat, and those of deleted entries with the chain."""
         bundles = {key: parsed for key in self._sizes if (parsed := keys.parse_bundle_key(key)) is not None}
+        firsts = {first for first, _ in bundles.values()}
+        for first in range(0, boundary, BUNDLE_ENTRIES):
+            slots = map(keys.entry_key, range(first, first + BUNDLE_ENTRIES))
+            if first not in firsts and not all(slot in self._sizes for slot in slots):
+                what = "the bundle of deleted entries is gone: their history is lost, no record is"
+                self._record.add(
+                    ProblemKind.MISSING, bundle_key_of(first), what, hint="restore it from a copy"
+                )
         wanted = sorted((key for key in bundles if bundles[key][1] <= last), reverse=True)
         for key, data in zip(
             wanted, self._requests.parallel("bundles", self._requests.fetch, wanted), strict=True

@@ -15,6 +15,7 @@ from txnlog.cli.output import instant, plain_values, print_exact, print_json, sa
 
 if TYPE_CHECKING:
     from txnformat.log import TxnLog
+    from txnformat.store.base import ObjectStore
     from txnformat.types import OffsetRange, SegmentRecord
 
 __all__ = ["dump"]
@@ -61,9 +62,10 @@ def entries(
         raise click.UsageError("--entry and --from or --to exclude each other")
     store = place.store()
     numbers = iter(chosen) if chosen else _numbers(place, start, end)
+    deleted = _Deleted(store)
     for number in numbers:
         key = keys.entry_key(number)
-        data = store.get(key)
+        data = deleted.get(number) or store.get(key)
         if data is None:
             raise NotFoundError("there is no such entry", kind="unknown-entry", entry=number, object=key)
         if raw:
@@ -101,16 +103,54 @@ def _in_order_of_offsets(operation: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(place: Place, start: int | None, end: int | None) -> Iterator[int]:
     """Return the entries to show; the oldest may have been deleted."""
-    from txnformat import keys
-
     with place.open() as log:
         newest = log.state.entry
         if start is None:
-            first = next(iter(log.store.list("_txnlog/log/")), None)
-            start = 0 if first is None else keys.parse_entry_key(first.key) or 0
+            start = _Deleted(log.store).start
     if start > newest or (end is not None and end > newest):
         raise NotFoundError("there is no such entry", kind="unknown-entry", newest=newest)
     return iter(range(start, (newest if end is None else end) + 1))
+
+
+class _Deleted:
+    """Entries below the boundary: they are in bundles, whatever their slots hold."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        from txnformat import keys
+
+        self._store = store
+        boundaries = map(keys.parse_boundary_key, (info.key for info in store.list(keys.BOUNDARY_PREFIX)))
+        self._boundary = max((one for one in boundaries if one is not None), default=0)
+        self._bundle: tuple[int, list[bytes] | None] = (-1, None)
+
+    @property
+    def start(self) -> int:
+        """The first entry from which on all are in slots or bundles."""
+        from txnformat import keys
+        from txnformat.core.wire.bundle import bundle_first
+        from txnformat.protocol.tail import bundle_key_of
+
+        if not self._boundary:
+            first = next(iter(self._store.list(keys.LOG_PREFIX)), None)
+            return 0 if first is None else keys.parse_entry_key(first.key) or 0
+        bundles = {info.key for info in self._store.list(keys.BUNDLE_PREFIX)}
+        start = self._boundary
+        while start > 0 and bundle_key_of(bundle_first(start - 1)) in bundles:
+            start = bundle_first(start - 1)
+        return start
+
+    def get(self, number: int) -> bytes | None:
+        """Return the bytes of a deleted entry; None: it is not deleted, or in no bundle."""
+        from txnformat.core.wire.bundle import bundle_first
+        from txnformat.protocol.tail import bundle_key_of, usable_bundle
+
+        if number >= self._boundary:
+            return None
+        first = bundle_first(number)
+        if self._bundle[0] != first:
+            self._bundle = (first, usable_bundle(self._store.get(bundle_key_of(first)), first))
+        entries = self._bundle[1]
+        return None if entries is None else entries[number - first]
 
 
 def _show_entry(document: dict[str, Any]) -> None:
