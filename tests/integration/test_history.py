@@ -12,7 +12,7 @@ from txnformat.admin.history import BATCH_MIN
 from txnformat.core.intents import AllocateIds
 from txnformat.store.memory import MemoryStore
 from txnformat.store.requests import KeyClass, Operation
-from txnlog import CorruptDataError, InvalidInputError, Producer, TxnLog
+from txnlog import CorruptDataError, InvalidInputError, NotFoundError, Producer, TxnLog
 from txnlog_testing.entries import replaced_in_entry
 from txnlog_testing.stores.counting import CountingStore
 
@@ -115,7 +115,11 @@ def test_history_ends_where_older_entries_are_deleted(store: CountingStore) -> N
         list(log.history())
     assert caught.value.kind == "missing-entry"
     store.create(keys.boundary_key(1), b"{}")
-    assert [entry.entry for entry in log.history()] == [6, 5, 4, 3, 2, 1]
+    told = log.history()
+    assert [next(told).entry for _ in range(6)] == [6, 5, 4, 3, 2, 1]
+    with pytest.raises(NotFoundError) as gone:
+        next(told)
+    assert (gone.value.kind, gone.value.values["earliest"]) == ("history-gone", 1)
 
 
 # --- through bundles ------------------------------------------------------------------------------------------------------
@@ -164,4 +168,7 @@ def test_deleted_entries_are_shown_out_of_their_bundles(long_log: CountingStore)
     assert list(log.history()) == expected
     assert list(log.history(limit=5, start=449)) == expected[-450:-445]
     long_log.delete(keys.bundle_key(200, 299))
-    assert list(log.history()) == expected[: expected[0].entry + 1 - 300]
+    newest = expected[0].entry
+    assert list(log.history(limit=newest + 1 - 300)) == expected[: newest + 1 - 300]
+    with pytest.raises(NotFoundError, match="no bundle has it"):
+        list(log.history(limit=newest + 2 - 300))

@@ -314,7 +314,9 @@ def test_a_time_is_found_with_a_logarithm_of_requests_also_among_deleted_entries
         with long_log.measure() as measured:
             assert log.snapshot(timestamp_as_of=times[entry]).entry == entry
         assert measured.counts.count(Operation.GET, KeyClass.ENTRY) <= 1 + 11, "the refresh, and log2(1,051)"
-        assert measured.counts.count() == measured.counts.count(Operation.GET, KeyClass.ENTRY)
+        assert measured.counts.count() <= measured.counts.count(Operation.GET, KeyClass.ENTRY) + 1, (
+            "a boundary"
+        )
     for entry in range(200, 300):
         long_log.delete(keys.entry_key(entry))
     for entry in (200, 250, 299):

@@ -164,7 +164,7 @@ class Transactions:
     def describe_producers(self, topic: str, partition: int) -> tuple[ProducerOfPartition, ...]:
         """Describe the producers that a partition remembers: idempotent ones, and those with an open transaction there.
 
-        Requests: those of a refresh, and 1 GET for each append that is sealed, 100 at most; beyond them
+        Requests: those of a refresh, 1 GET for each append that is sealed, 100 at most, and 1 LIST; beyond them
         ``last_timestamp_ms`` is None.
 
         Raises

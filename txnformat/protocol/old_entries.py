@@ -8,7 +8,7 @@ in its first hour. The entry's own time says nothing: that writer may have looke
 from __future__ import annotations
 
 from txnformat import keys
-from txnformat.core.entry import CommitEntry, decode_entry, missing_entry
+from txnformat.core.entry import CommitEntry, decode_entry, missing_entry, sha256_hex
 from txnformat.core.lifecycle.truncation import BOUNDARY_AGE_MS_MIN
 from txnformat.core.wire.bundle import BUNDLE_ENTRIES, bundle_first
 from txnformat.errors import CorruptDataError, NotFoundError
@@ -45,7 +45,7 @@ class OldEntries:
             return decode_entry(data, number)
         except CorruptDataError as error:
             first, entries = self._bundle
-            if number >= self._boundary or entries is None:
+            if entries is None or first != bundle_first(number) or data is not entries[number - first]:
                 raise
             # The entry itself is deleted: what is damaged, and can be restored, is the bundle.
             values = {**error.values, "object": bundle_key_of(first), "entry": number}
@@ -70,12 +70,29 @@ class OldEntries:
         entries = self._bundle[1]
         if entries is not None:
             return entries[number - first]
-        # A hundred that is too large for a bundle stays in its slots.
-        found = yield from get_object(keys.entry_key(number))
-        if found is None and number >= self._boundary:
+        if number >= self._boundary:
             raise missing_entry(number)  # something else than a truncation has deleted it
+        found = yield from self._kept(number)
         if found is None:
             raise (yield from self._gone(number))
+        return found
+
+    def _kept(self, number: int) -> Steps[bytes | None]:
+        """Return an entry of a hundred that is too large for a bundle, and so stays in its slots: the entry that follows names it.
+
+        What a writer that slept has left in a deleted slot has no such follower.
+        """
+        found = yield from get_object(keys.entry_key(number))
+        if found is None:
+            return None
+        is_last = bundle_first(number + 1) != bundle_first(number)
+        if is_last and number == self._newest:
+            return None
+        following = yield from (
+            self.stored(number + 1) if is_last else get_object(keys.entry_key(number + 1))
+        )
+        if following is None or decode_entry(following, number + 1).previous != sha256_hex(found):
+            return None
         return found
 
     def _gone(self, number: int) -> Steps[NotFoundError]:

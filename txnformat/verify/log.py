@@ -285,7 +285,7 @@ class _Verification:
         """Compare bundles with the entries that they repeat, and those of deleted entries with the chain."""
         bundles = {key: parsed for key in self._sizes if (parsed := keys.parse_bundle_key(key)) is not None}
         firsts = {first for first, _ in bundles.values()}
-        for first in range(0, boundary, BUNDLE_ENTRIES):
+        for first in range(0, boundary - BUNDLE_ENTRIES + 1, BUNDLE_ENTRIES):
             slots = map(keys.entry_key, range(first, first + BUNDLE_ENTRIES))
             if first not in firsts and not all(slot in self._sizes for slot in slots):
                 what = "the bundle of deleted entries is gone: their history is lost, no record is"
