@@ -74,7 +74,7 @@ class Cleaner:
     def clean(self, number: int, *, dry_run: bool, when_dirty: bool) -> None:
         """Compact the keys of a partition. ``when_dirty``: only if the topic's settings call it dirty enough. ``dry_run``: count the records that the first pass would remove."""
         state = self._committer.state
-        topic = state.topics[self._topic_id]
+        topic = state.topic_of(self._topic_id, "a compaction")
         key = TopicPartition(self._topic_id, number)
         parts = self._below_the_cut(state, key, list(_parts(self._sidecars, state, key)))
         if not parts:

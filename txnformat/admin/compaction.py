@@ -387,6 +387,11 @@ class _Topic:
         for _ in range(ATTEMPTS):
             state = self._committer.refresh()
             left = [work for work in works if self._is_there(state, work.source, starts[work.source.key])]
+            if left and not _is_wanted(state, topic.topic_id, cleaned):
+                logger.debug(
+                    "nothing compacted: other clients have compacted the keys, or changed the policy"
+                )
+                return False
             if index is None or len(left) < len(works):
                 works = left
                 if not works:
@@ -431,6 +436,17 @@ class _Topic:
         counts.indexes += 1
         counts.files += len(files) if runs else 1
         counts.size += sum(int(one["size"].sum()) for one in runs) if runs else sum(s.size for s in sources)
+
+
+def _is_wanted(state: LogState, topic_id: str, cleaned: Sequence[CleanedPartition]) -> bool:
+    """Return whether key compaction has not gone on without this one, and the topic still wants it."""
+    ends = [
+        (one.cleaned_end, state.partition(TopicPartition(topic_id, one.partition)).cleaned_end)
+        for one in cleaned
+    ]
+    return not ends or (
+        keeps_latest(state.topics[topic_id].settings) and all(known <= end for end, known in ends)
+    )
 
 
 def _between(parts: Sequence[SegmentPart], stays: Sequence[bool]) -> Iterator[list[SegmentPart]]:

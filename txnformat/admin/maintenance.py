@@ -40,6 +40,7 @@ from txnformat.errors import (
     NotFoundError,
     StorageError,
     TxnLogError,
+    UploadExpiredError,
     repr_of,
 )
 from txnformat.reading.sealed import SidecarCache
@@ -93,9 +94,11 @@ def compact_by_settings(committer: Committer, sidecars: SidecarCache) -> Compact
     for name in names:
         try:
             done.append(compact_topic(committer, sidecars, name, when_dirty=True))
-        except (ConflictError, NotFoundError, CorruptDataError) as error:
-            if isinstance(error, ConflictError) or (isinstance(error, NotFoundError) and is_deleted(error)):
-                # Other clients compact the same topic, or have deleted it: the next run looks again.
+        except (ConflictError, UploadExpiredError, NotFoundError, CorruptDataError) as error:
+            if isinstance(error, ConflictError | UploadExpiredError) or (
+                isinstance(error, NotFoundError) and is_deleted(error)
+            ):
+                # Other clients compact the same topic, have deleted it, or let a vacuum pass what was written: the next run looks again.
                 level = logging.WARNING if error.kind == "chunks-in-compacted-topic" else logging.DEBUG
                 logger.log(level, "compaction of %s is left to the next run: %s", name, error)
             else:

@@ -45,5 +45,6 @@ def _thinned(horizons: Sequence[DeleteHorizon]) -> tuple[DeleteHorizon, ...]:
     if len(horizons) <= HORIZONS_MAX:
         return tuple(horizons)
     gaps = [later.timestamp_ms - one.timestamp_ms for one, later in pairwise(horizons)]
-    least = gaps.index(min(gaps))
+    # The newest of equal gaps: else the oldest horizon of a log that is compacted at even times would never grow old.
+    least = len(gaps) - 1 - gaps[::-1].index(min(gaps))
     return (*horizons[:least], *horizons[least + 1 :])
