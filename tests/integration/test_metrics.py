@@ -228,6 +228,7 @@ def test_many_threads_lose_no_count(log: TxnLog) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    log.close()  # waits for the snapshot: a commit counts its group before its outcome
     after = log.metrics().commits
     assert after.outcomes[CommitOutcome.COMMITTED] - before.outcomes[CommitOutcome.COMMITTED] >= 200
     assert after.group_size.sum - before.group_size.sum == after.wait_ms.count - before.wait_ms.count
