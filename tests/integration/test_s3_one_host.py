@@ -356,7 +356,7 @@ def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs() -> None:
 
     def slow(_: Got) -> Iterator[bytes]:
         yield b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % size
-        yield from islice(server.drip(bytes(size // 8), 0.45), 8)
+        yield from itertools.islice(server.drip(bytes(size // 8), 0.45), 8)
 
     with HostileServer(slow) as server:
         assert _store(server, request_timeout_s="3").get("data/x") == bytes(size)
