@@ -587,7 +587,7 @@ class TxnLog(LogReads):
         ConflictError
             Kind ``replace-superseded``: other clients change the segments all the time; kind ``chunks-in-compacted-topic``: the keys of a topic cannot be compared, for a value takes several records.
         CorruptDataError, StorageError
-            A file cannot be read or written. What was compacted before stays so.
+            A file cannot be read or written. Parts that were compacted before stay so.
 
         Notes
         -----

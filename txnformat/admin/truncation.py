@@ -1,6 +1,6 @@
 """Old entries go away by a boundary, in two runs at least an hour apart: the first writes the boundary, the second deletes what lies below it.
 
-1. What has to stay is read: both named snapshots with the entries after them, and the bundles of what is to go (:mod:`txnformat.protocol.truncation`).
+1. The run reads everything that has to stay: both named snapshots with the entries after them, and the bundles of what is to go (:mod:`txnformat.protocol.truncation`).
    Anything that cannot be read stops the run before it changes anything.
 2. ``_txnlog/boundary/<b>`` is created. From then on no client trusts a slot below it.
 3. A run that finds a boundary which the store made an hour ago or longer deletes entries below, in ascending order; then the snapshots of deleted

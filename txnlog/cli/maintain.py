@@ -388,7 +388,7 @@ def compact(
 ) -> None:
     """Write small files of old records together, in all topics or in TOPIC. Of topics with cleanup.policy=compact, keep only the latest record of each key.
 
-    Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. What can be sealed is sealed first. The old
+    Readers see what they saw before, with fewer requests, but for the records of keys that have later ones. The command seals first. The old
     files stay until a vacuum. The log needs `txnlog upgrade` once before.
     """
     given = {name: value for name, value in settings.items() if value is not None}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.unit.store.descriptors import descriptors_below
 from txnformat.errors import InvalidInputError, NotFoundError, StorageError, TxnLogError
 from txnformat.store.base import CreateOutcome
 from txnformat.store.local import LocalStore
@@ -53,16 +54,6 @@ def everything(path: Path) -> dict[str, bytes | None]:
     }
 
 
-def descriptors(below: Path) -> int:
-    """Return how many descriptors this process has of what lies below a directory; those of other threads are elsewhere."""
-    links = Path("/proc/self/fd")
-    found = 0
-    for link in links.iterdir() if links.is_dir() else ():
-        with contextlib.suppress(OSError):  # the one that lists is closed by now
-            found += link.readlink().is_relative_to(below)
-    return found
-
-
 def reads(store: LocalStore, key: str) -> list[Callable[[], object]]:
     return [lambda: store.get(key), lambda: store.get_range(key, 0, 1), lambda: store.head(key)]
 
@@ -99,11 +90,11 @@ def test_what_is_no_regular_file_is_refused_at_once(
     """To open a pipe waits for its writer, for ever."""
     make(root / KEY)
     store = LocalStore(root, follow_symlinks=follow)
-    before = descriptors(root.parent)
+    before = descriptors_below(root.parent)
     assert {kind_of(call) for call in reads(store, KEY)} == {"not-a-file"}
     assert [info.key for info in store.list("")] == ["a/b/other"]
     assert store.create(KEY, b"x").outcome is CreateOutcome.EXISTS
-    assert descriptors(root.parent) == before
+    assert descriptors_below(root.parent) == before
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
@@ -140,10 +131,10 @@ def test_what_a_link_leads_to_is_not_read(
     root: Path, outside: Path, link: Callable[[Path, Path], None]
 ) -> None:
     link(root, outside)
-    before = descriptors(root.parent)
+    before = descriptors_below(root.parent)
     assert {kind_of(call) for call in reads(LocalStore(root), KEY)} == {"symbolic-link"}
     assert "object" not in {info.key.rpartition("/")[2] for info in LocalStore(root).list("")}
-    assert descriptors(root.parent) == before
+    assert descriptors_below(root.parent) == before
 
 
 @pytest.mark.parametrize("link", LINKS[1:])
@@ -154,7 +145,7 @@ def test_nothing_is_written_or_listed_or_deleted_behind_a_link(
     if not knows:
         store = LocalStore(root)
     link(root, outside)
-    before, count = everything(outside), descriptors(root.parent)
+    before, count = everything(outside), descriptors_below(root.parent)
     result = store.create("a/b/new", b"x")
     assert result.outcome is CreateOutcome.REFUSED
     assert result.error is not None
@@ -170,7 +161,7 @@ def test_nothing_is_written_or_listed_or_deleted_behind_a_link(
     ]
     assert {kind_of(call) for call in calls} == {"symbolic-link"}
     assert everything(outside) == before
-    assert descriptors(root.parent) == count
+    assert descriptors_below(root.parent) == count
 
 
 def test_a_link_at_an_objects_place_is_replaced_or_deleted_itself(root: Path, outside: Path) -> None:
@@ -347,11 +338,11 @@ def test_a_read_that_is_interrupted_at_any_point_leaves_no_descriptor(
     with record() as points:
         call()
     assert len(points) > 10
-    before = descriptors(root.parent)
+    before = descriptors_below(root.parent)
     for point in points:
         with contextlib.suppress(Interruption), interrupt(point, Interruption):
             call()
-        assert descriptors(root.parent) == before, point
+        assert descriptors_below(root.parent) == before, point
 
 
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "a/b/o"])

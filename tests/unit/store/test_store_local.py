@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import os
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.store.descriptors import descriptors_below
 from txnformat.clock import Instant, SystemClock
 from txnformat.errors import InvalidInputError, StorageError, UnsupportedStoreError
 from txnformat.store.base import CreateOutcome, CreateResult
@@ -81,16 +81,6 @@ def store(tmp_path: Path, posix: RecordingPosix) -> LocalStore:
 
 def _temporaries(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.name.startswith(TEMPORARY_PREFIX)]
-
-
-def _descriptors(below: Path) -> int:
-    """Return how many descriptors this process has of what lies below a directory; those of other threads are elsewhere."""
-    links = Path("/proc/self/fd")
-    found = 0
-    for link in links.iterdir() if links.is_dir() else ():
-        with contextlib.suppress(OSError):  # the one that lists is closed by now
-            found += link.readlink().is_relative_to(below)
-    return found
 
 
 def _refused(result: CreateResult) -> StorageError:
@@ -231,7 +221,7 @@ def test_a_failure_up_to_the_link_refuses_and_leaves_nothing(
     transient: bool,
 ) -> None:
     """One clear error with the path and what to do; no file, no descriptor, and the store goes on."""
-    descriptors = _descriptors(tmp_path)
+    descriptors = descriptors_below(tmp_path)
     posix.fail = {call: number}
     error = _refused(store.create(KEY, b"x"))
     assert (error.kind, error.transient) == (kind, transient)
@@ -245,7 +235,7 @@ def test_a_failure_up_to_the_link_refuses_and_leaves_nothing(
 
     assert store.get(KEY) is None
     assert _temporaries(tmp_path) == []
-    assert _descriptors(tmp_path) == descriptors
+    assert descriptors_below(tmp_path) == descriptors
     assert store.create(KEY, b"x").outcome is CreateOutcome.CREATED
 
 
@@ -465,8 +455,8 @@ def test_a_dropped_writer_gives_back_file_and_descriptors(tmp_path: Path) -> Non
     store = LocalStore(tmp_path)
     store.create("a/first", b"")
     gc.collect()
-    descriptors = _descriptors(tmp_path)
+    descriptors = descriptors_below(tmp_path)
     store.open_write("a/object").write(b"x" * 1000)
     gc.collect()
     assert _temporaries(tmp_path) == []
-    assert _descriptors(tmp_path) == descriptors
+    assert descriptors_below(tmp_path) == descriptors
